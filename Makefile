@@ -1,0 +1,40 @@
+# Everything runs from .venv, made on first use from the package index alone.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: run test test-all check reproduce bench format clean
+
+run: $(READY)
+	$(BIN)/python examples/slider_crank.py
+
+test: check
+	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+test-all: check
+	$(BIN)/python -m pytest -q -n 2
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+reproduce: $(READY)
+	$(BIN)/python -m reproduce
+
+bench: $(READY)
+	$(BIN)/python -m pip install -q --group bench
+	$(BIN)/python -m benchmarks.small
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist out .mypy_cache .ruff_cache .pytest_cache
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install -q -e . --group dev
+	touch $@

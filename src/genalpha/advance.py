@@ -1,0 +1,76 @@
+"""One step: predict, solve, finish."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha import newton
+from genalpha.methods import Method
+from genalpha.state import Carry, NewtonMemory, NewtonReport, Scale
+from genalpha.system import Args, Dims, System
+
+
+class Setup(NamedTuple):
+    """What a run is made of, fixed before anything is traced."""
+
+    system: System
+    method: Method
+    newton: newton.Newton
+    dims: Dims
+
+
+class Memory(NamedTuple):
+    """What makes the next Newton iteration short: the last two solutions (N,), and a matrix."""
+
+    x: Array
+    x_old: Array
+    newton: NewtonMemory
+
+
+def no_memory(setup: Setup, scale: Scale, carry: Carry) -> Memory:
+    """The memory before the first step: unknowns as at the start, differences zero, no matrix."""
+    start = {"a": carry.a / scale.a, "lam": carry.lam / scale.lam, "psi": carry.psi / scale.psi}
+    sizes = setup.method.sizes(setup.dims)
+    x = jnp.concatenate([start.get(name, jnp.zeros(size)) for name, size in sizes.items()])
+    return Memory(x, x, newton.no_memory(x.size))
+
+
+def advance(
+    setup: Setup, carry: Carry, memory: Memory, t: Array, h: Array, scale: Scale, args: Args
+) -> tuple[Carry, Memory, NewtonReport]:
+    """One step from t to t + h."""
+    system, method, options, dims = setup
+    step = method.prepare(system, carry, t, h, args)
+    guess = memory.x + (h / carry.h) * (memory.x - memory.x_old)
+    x, kept, report = newton.solve(
+        options,
+        lambda x: method.residual(system, step, dims, scale, x, args),
+        guess,
+        memory.newton,
+        rounding_level(setup, scale, carry, guess, h),
+    )
+    carry = method.finish(system, step, dims, scale, x, args)
+    return carry, Memory(x, memory.x, kept), report
+
+
+def rounding_level(setup: Setup, scale: Scale, carry: Carry, guess: Array, h: Array) -> Array:
+    """Corrections (N,) that rounding alone causes in each scaled unknown.
+
+    Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). They determine δ, μ, ν, which only correct the
+    positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v.
+    """
+    eps = jnp.finfo(float).eps
+    position = jnp.max(setup.system.space.magnitude(carry.q) / scale.a)
+    velocity = jnp.max(jnp.abs(carry.v) / scale.a)
+    common = 2 * velocity / h + jnp.max(jnp.abs(guess))
+    levels = [
+        jnp.full(size, eps * (common + (4 * position / h**2 if name in POSITION_LEVEL else 0.0)))
+        for name, size in setup.method.sizes(setup.dims).items()
+    ]
+    return jnp.concatenate(levels)
+
+
+POSITION_LEVEL = {"delta", "mu", "nu"}

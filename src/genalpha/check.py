@@ -1,0 +1,240 @@
+"""Checks of what comes in. Every refusal says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from genalpha import diagnose
+from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
+from genalpha.initial import Beginning
+from genalpha.system import SIGNATURES, Args, Dims, System
+
+TOLERANCE = 1e-8  # of initial values on the constraints, relative to 1 + |q|
+RANK_TOLERANCE = 1e-11  # of scaled constraint rows
+
+
+def span(t_span: Any) -> tuple[float, float]:
+    """(t0, t1) as two increasing floats."""
+    if any(isinstance(t, jax.core.Tracer) for t in jax.tree.leaves(t_span)):
+        raise TypeError("t_span must not be traced: it decides the number of steps")
+    try:
+        t0, t1 = (float(t) for t in t_span)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"t_span must be a pair (t0, t1) of numbers, got {t_span!r}") from error
+    if not (math.isfinite(t0) and math.isfinite(t1)):
+        raise ValueError(f"t_span = ({t0}, {t1}) must be finite")
+    if t1 <= t0:
+        raise ValueError(f"t_span = ({t0:g}, {t1:g}): the end must lie after the start")
+    return t0, t1
+
+
+def vector(name: str, value: ArrayLike) -> Array | np.ndarray:
+    """A one-dimensional, finite array of doubles."""
+    if isinstance(value, jax.core.Tracer):
+        result = jnp.asarray(value, float)
+    else:
+        leaves = jax.tree.leaves(value)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            result = jnp.asarray(value, float)
+        else:
+            try:
+                result = np.asarray(value, dtype=float)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"{name} must be an array of numbers: {error}") from error
+    if result.ndim != 1 or result.size == 0:
+        raise ValueError(f"{name} must have shape (n,) with n > 0, got shape {result.shape}")
+    if isinstance(result, np.ndarray) and not np.isfinite(result).all():
+        where = np.flatnonzero(~np.isfinite(result)).tolist()
+        raise ValueError(f"{name} holds NaN or infinite values at {where}")
+    return result
+
+
+def arguments(args: Any) -> Args:
+    """``args`` as a tuple of pytrees of arrays."""
+    if not isinstance(args, tuple | list):
+        raise TypeError(f"args must be a tuple, got {type(args).__name__}; for one argument write args=(x,)")
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, jax.core.Tracer | jax.Array | np.ndarray):
+            return value
+        if isinstance(value, str) or callable(value):
+            raise TypeError(
+                f"args must hold numbers and arrays, got {value!r}; let the system's functions close over it"
+            )
+        return np.asarray(value)
+
+    return tuple(jax.tree.map(leaf, tuple(args)))
+
+
+def is_traced(*trees: Any) -> bool:
+    """Whether JAX is tracing any of these values, or everything (inside ``jit``)."""
+    leaves = jax.tree.leaves((trees, jnp.zeros(())))
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
+def trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Dims, bool]:
+    """Sizes of a system, from tracing its functions once, and whether they close over traced values."""
+    if not isinstance(system, System):
+        raise TypeError(f"the first argument must be a ga.System, got {type(system).__name__}")
+    shapes = jax.tree.map(lambda x: (np.shape(x), str(jnp.result_type(x))), (q, v, args))
+    key = ("trace", str(shapes))
+    if key not in system._programs:
+        system._programs[key] = _trace(system, t, q, v, args)
+    return system._programs[key]
+
+
+def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Dims, bool]:
+    n = v.shape[0]
+    size = system.space.size(n)
+    if q.shape[0] != size:
+        raise ValueError(f"q0 has {q.shape[0]} entries, but {system.space} with v0 of size {n} needs {size}")
+    traced = isinstance(system.mass, jax.core.Tracer)
+
+    def shape(name: str, function: Callable[..., Array], *inputs: Any) -> tuple[int, ...]:
+        nonlocal traced
+        try:
+            jaxpr = jax.make_jaxpr(function)(*inputs)
+        except Exception as error:
+            sizes = ", ".join(str(np.shape(x)) for x in inputs[:-1])
+            error.add_note(f"This happened in {name}{SIGNATURES[name]}, called with shapes {sizes} and args.")
+            raise
+        traced = traced or any(isinstance(const, jax.core.Tracer) for const in jaxpr.consts)
+        return jaxpr.out_avals[0].shape
+
+    def demand(name: str, got: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+        if got != wanted:
+            raise ValueError(f"{name}{SIGNATURES[name]} must return shape {wanted}, got {got}")
+
+    def constraint(name: str, got: tuple[int, ...], most: str) -> int:
+        if len(got) != 1:
+            raise ValueError(
+                f"{name}{SIGNATURES[name]} must return a one-dimensional array, got shape {got}; "
+                "a single constraint is jnp.array([...])"
+            )
+        if got[0] > n:
+            raise ValueError(f"{name} returns {got[0]} constraints for {n} {most}: at most {n} can hold")
+        return got[0]
+
+    demand("mass", shape("mass", system.M, t, q, args), (n, n))
+    demand("force", shape("force", system.applied, t, q, v, args), (n,))
+    m = p = 0
+    if system.holonomic is not None:
+        m = constraint("holonomic", shape("holonomic", system.g, t, q, args), "coordinates")
+    if system.nonholonomic is not None:
+        p = constraint("nonholonomic", shape("nonholonomic", system.k, t, q, v, args), "velocities")
+    if system.reaction is not None:
+        got = shape("reaction", system.reactions, t, q, v, jnp.zeros(m), jnp.zeros(p), args)
+        demand("reaction", got, (n,))
+    return Dims(size, n, m, p), traced
+
+
+# --- the start ---------------------------------------------------------------------------------------
+
+
+def violation(begin: Beginning) -> tuple[Any, Any]:
+    """Constraint residuals (2m + p,) at the start and their tolerances."""
+    size_q = 1 + jnp.max(jnp.abs(begin.state.q))
+    size_v = jnp.maximum(size_q, 1 + jnp.max(jnp.abs(begin.state.v)))
+    residuals = jnp.concatenate([begin.g, begin.g_dot, begin.k])
+    sizes = jnp.concatenate([jnp.full(begin.g.size, size_q), jnp.full(begin.g.size + begin.k.size, size_v)])
+    return residuals, TOLERANCE * sizes
+
+
+def beginning(begin: Beginning, initial: str) -> None:
+    """Raise where the start is not finite, not consistent, redundant or singular."""
+    begin = jax.tree.map(np.asarray, begin)
+    for name, value in (
+        ("mass", begin.M),
+        ("force", begin.applied),
+        ("holonomic", begin.g),
+        ("nonholonomic", begin.k),
+    ):
+        if not np.isfinite(value).all():
+            where = np.argwhere(~np.isfinite(value)).squeeze(-1).tolist()
+            raise ValueError(f"{name}{SIGNATURES[name]} is NaN or infinite at the start, entries {where}")
+    if not np.isfinite(begin.rows).all():
+        raise ValueError("the derivative of a constraint is NaN or infinite at the start")
+    if initial == "check":
+        _consistency(begin)
+    _rank(begin)
+    if int(begin.report.status) != diagnose.SUCCESS:
+        _unsolvable(begin)
+
+
+def _row_names(m: int, p: int) -> list[str]:
+    return [f"holonomic[{i}]" for i in range(m)] + [f"nonholonomic[{i}]" for i in range(p)]
+
+
+def _consistency(begin: Beginning) -> None:
+    residuals, tolerances = (np.asarray(x) for x in violation(begin))
+    m, p = begin.g.size, begin.k.size
+    names = [f"holonomic[{i}] = {{:.3g}}" for i in range(m)]
+    names += [f"d/dt holonomic[{i}] = {{:.3g}}" for i in range(m)]
+    names += [f"nonholonomic[{i}] = {{:.3g}}" for i in range(p)]
+    broken = [
+        name.format(value)
+        for name, value, tolerance in zip(names, residuals, tolerances, strict=True)
+        if not abs(value) <= tolerance
+    ]
+    if broken:
+        raise InconsistentInitialValues(
+            f"q0, v0 break {len(broken)} of {2 * m + p} constraints at the start "
+            f"(tolerance {TOLERANCE:g} (1 + |q|)): {_some(broken)}. "
+            "Correct q0 and v0, or pass initial='project' to move them onto the constraints."
+        )
+
+
+def _rank(begin: Beginning) -> None:
+    """Name the rows of (G; K) that depend on rows before them."""
+    rows = begin.rows
+    names = _row_names(begin.g.size, begin.k.size)
+    kept: list[int] = []
+    dependent: list[str] = []
+    for i, row in enumerate(rows):
+        norm = np.linalg.norm(row)
+        if norm == 0:
+            dependent.append(f"{names[i]} does not depend on the motion at all (its gradient is zero)")
+            continue
+        rest, combination = row, np.zeros(0)
+        if kept:
+            combination = np.linalg.lstsq(rows[kept].T, row, rcond=None)[0]
+            rest = row - combination @ rows[kept]
+        if np.linalg.norm(rest) > RANK_TOLERANCE * norm:
+            kept.append(i)
+            continue
+        others = [names[j] for j, c in zip(kept, combination, strict=True) if abs(c) > 1e-8]
+        dependent.append(f"{names[i]} is a combination of {', '.join(others)}")
+    if dependent:
+        raise RedundantConstraints(
+            f"{len(dependent)} of {len(rows)} constraints are redundant at the start, so their multipliers "
+            f"are not unique: {_some(dependent)}. Remove the redundant ones; if they are dependent only at "
+            "this configuration, it is a kinematic singularity: start from another one."
+        )
+
+
+def _unsolvable(begin: Beginning) -> None:
+    if int(begin.report.status) == diagnose.SINGULAR:
+        raise SingularSystem(
+            "the matrix (12) of JN08, of mass matrix and constraints, is singular at the start (condition "
+            f"number {float(begin.report.condition):.1e}): the mass matrix is singular on motions that the "
+            "constraints allow, or a custom reaction does not act against a constraint. Check for massless "
+            "coordinates."
+        )
+    raise ValueError(
+        "no consistent accelerations and multipliers at the start: "
+        + diagnose.MESSAGES[int(begin.report.status)].split(". ")[0]
+        + f" ({int(begin.report.iterations)} iterations on the equations of motion and hidden constraints)"
+    )
+
+
+def _some(items: Sequence[str], most: int = 6) -> str:
+    rest = f"; and {len(items) - most} more" if len(items) > most else ""
+    return "; ".join(items[:most]) + rest

@@ -1,0 +1,1 @@
+"""The loops around a step."""

@@ -1,0 +1,194 @@
+"""The loops that XLA runs: a scan under JAX transforms, blocks of steps otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from genalpha import diagnose
+from genalpha.advance import Memory, Setup, advance, no_memory
+from genalpha.initial import Beginning
+from genalpha.state import Carry, NewtonReport, Scale
+from genalpha.system import Args
+
+# Steps that one call of the compiled loop takes at most. One program then serves every number of steps.
+BLOCK = 512
+
+
+class Rows(NamedTuple):
+    """The recorded run, time first: start included in q to psi (N+1 rows), one report a step (N rows).
+
+    ``report`` has the columns iterations, jacobians and rounding.
+    """
+
+    q: Any
+    v: Any
+    a_alpha: Any
+    lam: Any
+    psi: Any
+    report: Any
+
+
+class Derived(NamedTuple):
+    """What follows from the recorded rows: v', constraint residuals, reaction forces."""
+
+    a: Any
+    position: Any
+    velocity: Any
+    nonholonomic: Any
+    holonomic_force: Any
+    nonholonomic_force: Any
+    reaction: Any
+
+
+def start(setup: Setup, begin: Beginning, h: Array, args: Args) -> tuple[Carry, Memory]:
+    """Carry and memory before the first step of size h."""
+    method = setup.method
+    a_dot = begin.a_dot if method.start == "second-order" else None
+    carry = method.begin(setup.system, begin.state, a_dot, h, args)
+    return carry, no_memory(setup, begin.scale, carry)
+
+
+def _record(carry: Carry, report: NewtonReport | None) -> Array:
+    """One row of numbers: a single write in the loop."""
+    counts = jnp.zeros(3)
+    if report is not None:
+        counts = jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
+    return jnp.concatenate([carry.q, carry.v, carry.a, carry.lam, carry.psi, counts])
+
+
+def _columns(setup: Setup, table: Any) -> Rows:
+    size, n, m, p = setup.dims
+    ends = np.cumsum([size, n, n, m, p])
+    first = [table[:, a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    return Rows(*first, table[1:, ends[-1] :])
+
+
+# --- under transforms -------------------------------------------------------------------------------
+
+
+def scan(setup: Setup, begin: Beginning, times: Array, sizes: Array, args: Args) -> tuple[Rows, Array]:
+    """All steps as one differentiable, batchable loop. Rows after a failure are NaN.
+
+    Returns the rows and the status.
+    """
+    carry, memory = start(setup, begin, sizes[0], args)
+
+    def step(state: tuple[Carry, Memory, Array], at: tuple[Array, Array]) -> tuple[Any, Array]:
+        carry, memory, status = state
+        carry, memory, report = advance(setup, carry, memory, *at, begin.scale, args)
+        status = jnp.where(status == diagnose.SUCCESS, report.status, status)
+        row = jnp.where(status == diagnose.SUCCESS, _record(carry, report), jnp.nan)
+        return (carry, memory, status), row
+
+    first = _record(carry, None)
+    (_, _, status), rows = lax.scan(step, (carry, memory, begin.report.status), (times[:-1], sizes))
+    return _columns(setup, jnp.concatenate([first[None], rows])), status
+
+
+# --- outside of transforms --------------------------------------------------------------------------
+
+
+def _block(
+    setup: Setup,
+    carry: Carry,
+    memory: Memory,
+    times: Array,
+    sizes: Array,
+    count: Array,
+    scale: Scale,
+    args: Args,
+) -> tuple[Carry, Memory, Array, Array, Array]:
+    """Up to ``count`` <= BLOCK steps; ends early where one fails. Returns the number of good ones too."""
+
+    def going(state: tuple[Any, ...]) -> Array:
+        return (state[0] < count) & (state[3] == diagnose.SUCCESS)
+
+    def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        i, carry, memory, _, rows = state
+        carry, memory, report = advance(setup, carry, memory, times[i], sizes[i], scale, args)
+        rows = lax.dynamic_update_index_in_dim(rows, _record(carry, report), i, 0)
+        return i + 1, carry, memory, report.status, rows
+
+    rows = jnp.zeros((BLOCK, _record(carry, None).size))
+    status = jnp.array(diagnose.SUCCESS)
+    taken, carry, memory, status, rows = lax.while_loop(
+        going, step, (jnp.array(0), carry, memory, status, rows)
+    )
+    good = jnp.where(status == diagnose.SUCCESS, taken, taken - 1)
+    return carry, memory, rows, good, status
+
+
+def march(
+    setup: Setup, begin: Beginning, times: np.ndarray, sizes: np.ndarray, args: Args
+) -> tuple[Rows, int]:
+    """All steps, a block at a time. Rows end at the last good one. Returns the rows and the status."""
+    start_program = program(setup, "start", start)
+    block_program = program(setup, "block", _block)
+    carry, memory = start_program(begin, sizes[0], args)
+    tables = [np.asarray(_record(carry, None))[None]]
+    status = int(begin.report.status)
+    for at in range(0, len(sizes), BLOCK):
+        if status != diagnose.SUCCESS:
+            break
+        count = min(BLOCK, len(sizes) - at)
+        padded = np.zeros((2, BLOCK))
+        padded[0, :count], padded[1, :count] = times[at : at + count], sizes[at : at + count]
+        carry, memory, rows, good, code = block_program(carry, memory, *padded, count, begin.scale, args)
+        tables.append(np.asarray(rows)[: int(good)])
+        status = int(code)
+    return _columns(setup, np.concatenate(tables)), status
+
+
+def program(setup: Setup, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The compiled ``function(setup, ...)``, kept with the system it belongs to."""
+    key = (name, *setup[1:])
+    cache = setup.system._programs
+    if key not in cache:
+        cache[key] = jax.jit(lambda *inputs: function(setup, *inputs))
+    return cache[key]
+
+
+# --- what follows from the rows ---------------------------------------------------------------------
+
+
+def derive(setup: Setup, rows: Rows, times: Array, args: Args) -> Derived:
+    """Accelerations, residuals and reactions for rows of any number."""
+    system, dims = setup.system, setup.dims
+
+    def one(t: Array, q: Array, v: Array, lam: Array, psi: Array) -> Derived:
+        holonomic = system.holonomic_force(t, q, lam, args)
+        nonholonomic = system.nonholonomic_force(t, q, v, psi, args)
+        custom = system.reaction is not None
+        reaction = system.reactions(t, q, v, lam, psi, args) if custom else holonomic + nonholonomic
+        force = system.applied(t, q, v, args) + reaction
+        position, velocity = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0),) * 2
+        return Derived(
+            a=jnp.linalg.solve(system.M(t, q, args), force),
+            position=jnp.max(jnp.abs(position), initial=0.0),
+            velocity=jnp.max(jnp.abs(velocity), initial=0.0),
+            nonholonomic=jnp.max(jnp.abs(system.k(t, q, v, args)), initial=0.0),
+            holonomic_force=holonomic,
+            nonholonomic_force=nonholonomic,
+            reaction=reaction,
+        )
+
+    return jax.vmap(one)(times, rows.q, rows.v, rows.lam, rows.psi)
+
+
+def derive_blocks(setup: Setup, rows: Rows, times: np.ndarray, args: Args) -> Derived:
+    """As ``derive``, compiled once for every number of rows."""
+    run = program(setup, "derive", derive)
+    count = len(times)
+    parts = []
+    for at in range(0, count, BLOCK):
+        # The last row fills the block: a state where everything can be evaluated.
+        pick = np.minimum(np.arange(at, at + BLOCK), count - 1)
+        block = Rows(*(column[pick] for column in rows[:5]), report=None)
+        parts.append(jax.tree.map(np.asarray, run(block, times[pick], args)))
+    return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:count], *parts)

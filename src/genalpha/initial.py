@@ -1,0 +1,174 @@
+"""Values at the start: consistent a, λ, ψ, their rate of change, and projection of q and v."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from genalpha import diagnose, linear, newton
+from genalpha.state import NewtonReport, Scale, State
+from genalpha.system import Args, Dims, System
+
+_NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
+
+
+class Beginning(NamedTuple):
+    """Consistent values at t_0 and what is needed to judge them.
+
+    ``rows`` (m + p, n) is the scaled constraint matrix, ``g``, ``g_dot``, ``k`` are the constraints,
+    ``M`` and ``applied`` the mass matrix and the applied forces, all at (t_0, q_0, v_0).
+    """
+
+    state: State
+    a_dot: Array
+    scale: Scale
+    report: NewtonReport
+    rows: Array
+    g: Array
+    g_dot: Array
+    k: Array
+    M: Array
+    applied: Array
+
+
+def scales(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> Scale:
+    """Typical sizes from the mass matrix and the constraint matrices at one state."""
+
+    def inverse_size(sizes: Array) -> Array:
+        largest = jnp.max(sizes, initial=0.0)
+        fallback = jnp.where(largest > 0, largest, 1.0)
+        return 1 / jnp.where(sizes > 0, sizes, fallback)
+
+    def rows_of(matrix: Array) -> Array:
+        return inverse_size(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0))
+
+    a = jnp.sqrt(inverse_size(jnp.max(jnp.abs(system.M(t, q, args)), axis=1)))
+    lam = rows_of(system.G(t, q, args)) if dims.m else jnp.zeros(0)
+    psi = rows_of(system.K(t, q, v, args)) if dims.p else jnp.zeros(0)
+    return lax.stop_gradient(Scale(a, lam, psi))
+
+
+def accelerations(
+    system: System, dims: Dims, scale: Scale, t: Array, q: Array, v: Array, args: Args
+) -> tuple[tuple[Array, Array, Array], NewtonReport]:
+    """Consistent (a, λ, ψ): the equations of motion and the hidden acceleration constraints.
+
+    JN08, the conditions below (12). They are linear in a, and for the default reaction in λ and ψ too:
+    Newton then needs its first correction only. Otherwise it starts from multipliers of size one, because
+    forces such as λ² have no derivative at zero.
+    """
+
+    def unpack(x: Array) -> tuple[Array, Array, Array]:
+        a, lam, psi = jnp.split(x, [dims.n, dims.n + dims.m])
+        return a * scale.a, lam * scale.lam, psi * scale.psi
+
+    def residual(x: Array) -> Array:
+        a, lam, psi = unpack(x)
+        rows = [scale.a * (system.M(t, q, args) @ a - system.f(t, q, v, lam, psi, args))]
+        if dims.m:
+            rows += [scale.lam * system.g_ddot(t, q, v, a, args)]
+        if dims.p:
+            rows += [scale.psi * system.k_dot(t, q, v, a, args)]
+        return jnp.concatenate(rows)
+
+    if system.reaction is None:
+        x, report = _linear_root(residual, dims.n + dims.m + dims.p)
+    else:
+        x, report = _root(residual, jnp.concatenate([jnp.zeros(dims.n), 1 / scale.lam, 1 / scale.psi]))
+    return unpack(x), report
+
+
+def begin(
+    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args, want_rate: bool = True
+) -> Beginning:
+    """Everything about the start in one traced function; a_0' by differentiating the consistent values."""
+    scale = scales(system, dims, t, q, v, args)
+
+    def consistent(t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array, Array], NewtonReport]:
+        return accelerations(system, dims, scale, t, q, v, args)
+
+    if want_rate:
+        values, tangent, report = jax.linearize(consistent, t, q, v, has_aux=True)
+        a_dot = tangent(jnp.ones_like(t), system.space.rate(q, v), values[0])[0]
+    else:
+        values, report = consistent(t, q, v)
+        a_dot = jnp.zeros_like(v)
+    g, g_dot = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0), jnp.zeros(0))
+    rows = []
+    if dims.m:
+        rows += [scale.lam[:, None] * system.G(t, q, args) * scale.a]
+    if dims.p:
+        rows += [scale.psi[:, None] * system.K(t, q, v, args) * scale.a]
+    return Beginning(
+        state=State(t, q, v, *values),
+        a_dot=a_dot,
+        scale=scale,
+        report=report,
+        rows=jnp.concatenate(rows) if rows else jnp.zeros((0, dims.n)),
+        g=g,
+        g_dot=g_dot,
+        k=system.k(t, q, v, args),
+        M=system.M(t, q, args),
+        applied=system.applied(t, q, v, args),
+    )
+
+
+def project(
+    system: System, dims: Dims, t: Array, q0: Array, v0: Array, args: Args
+) -> tuple[Array, Array, Array]:
+    """The nearest q, then the nearest v, on the constraints, in the norm of the mass matrix.
+
+    Returns q (size,), v (n,) and the larger of the two Newton statuses.
+    """
+    scale = scales(system, dims, t, q0, v0, args)
+    M = system.M(t, q0, args)
+
+    def position(x: Array) -> Array:
+        d, mu = x[: dims.n] * scale.a, x[dims.n :] * scale.lam
+        q = system.space.retract(q0, d)
+        rows = [scale.a * (M @ d - system.holonomic_force(t, q, mu, args))]
+        return jnp.concatenate([*rows, scale.lam * system.g(t, q, args)])
+
+    def velocity(x: Array) -> Array:
+        d, mu, nu = jnp.split(x, [dims.n, dims.n + dims.m])
+        v = v0 + d * scale.a
+        push = system.holonomic_force(t, q, mu * scale.lam, args)
+        push += system.nonholonomic_force(t, q, v, nu * scale.psi, args)
+        rows = [scale.a * (M @ (d * scale.a) - push)]
+        if dims.m:
+            rows += [scale.lam * system.g_dot(t, q, v, args)]
+        if dims.p:
+            rows += [scale.psi * system.k(t, q, v, args)]
+        return jnp.concatenate(rows)
+
+    x, position_report = _root(position, jnp.zeros(dims.n + dims.m))
+    q = system.space.retract(q0, x[: dims.n] * scale.a)
+    x, velocity_report = _root(velocity, jnp.zeros(dims.n + dims.m + dims.p))
+    v = v0 + x[: dims.n] * scale.a
+    return q, v, jnp.maximum(position_report.status, velocity_report.status)
+
+
+def _root(residual: Callable[[Array], Array], guess: Array) -> tuple[Array, NewtonReport]:
+    # Terms of the residual cancel at the solution, so their rounding limits the corrections.
+    floor = 10 * jnp.finfo(float).eps * jnp.max(jnp.abs(residual(guess)), initial=0.0)
+    x, _, report = newton.solve(_NEWTON, residual, guess, newton.no_memory(guess.size), floor)
+    return x, report
+
+
+def _linear_root(residual: Callable[[Array], Array], size: int) -> tuple[Array, NewtonReport]:
+    """The root of an affine function: one correction from zero, and a second against rounding."""
+    zero = jnp.zeros(size)
+    value, tangent = jax.linearize(residual, zero)
+    matrix = jax.vmap(tangent, out_axes=1)(jnp.eye(size))
+    x = -jnp.linalg.solve(matrix, value)
+    x = x - jnp.linalg.solve(matrix, tangent(x) + value)
+    condition = lax.stop_gradient(linear.factor(matrix).condition)
+    singular = jnp.isfinite(jnp.sum(matrix)) & ~(condition <= newton.MAX_CONDITION)
+    status = jnp.where(jnp.isfinite(jnp.sum(x)), diagnose.SUCCESS, diagnose.NOT_FINITE)
+    status = jnp.where(singular, diagnose.SINGULAR, status)
+    one = jnp.array(1)
+    return x, NewtonReport(status, one, one, jnp.array(False), jnp.array(0.0), condition)

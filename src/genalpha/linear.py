@@ -1,0 +1,36 @@
+"""Dense factorizations behind one pair: factor, solve."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+
+class Factors(NamedTuple):
+    """A factorized matrix: its inverse (N, N), and its condition number in the maximum norm."""
+
+    inverse: Array
+    condition: Array
+
+
+def factor(matrix: Array) -> Factors:
+    """Factorize a small dense matrix by pivoted LU, and keep the explicit inverse.
+
+    A Newton matrix is factorized once and used for many corrections. With the inverse a correction is a
+    single product, which compiled code does in a fraction of the time of two triangular solves, and the
+    condition number comes for free. Its rounding does no harm: it only changes the contraction rate of an
+    iteration that corrects itself.
+    """
+    inverse = jnp.linalg.inv(matrix)
+    return Factors(inverse, _norm(matrix) * _norm(inverse))
+
+
+def solve(factors: Factors, rhs: Array) -> Array:
+    return factors.inverse @ rhs
+
+
+def _norm(matrix: Array) -> Array:
+    return jnp.max(jnp.sum(jnp.abs(matrix), axis=1))
+

@@ -1,0 +1,50 @@
+"""The methods, one file each, and the table of their names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from genalpha.coefficients import chung_hulbert, hht
+from genalpha.methods._alpha import AlphaMethod
+from genalpha.methods.generalized_alpha import GeneralizedAlpha
+from genalpha.methods.soi2 import HHTSOI2, SOI2
+
+__all__ = ["HHTSOI2", "SOI2", "AlphaMethod", "GeneralizedAlpha", "by_name", "names"]
+
+Method = GeneralizedAlpha | SOI2
+
+
+def _hht(rho_inf: float) -> Method:
+    if rho_inf < 0.5:
+        raise ValueError(
+            f"rho_inf = {rho_inf:g}: the HHT family reaches rho_inf in [1/2, 1], alpha = -(1-rho)/(1+rho)"
+        )
+    return HHTSOI2(hht(-(1 - rho_inf) / (1 + rho_inf)))
+
+
+_TABLE: dict[str, Callable[[float], Method]] = {
+    "soi2": lambda rho_inf: SOI2(chung_hulbert(rho_inf)),
+    "hht-soi2": _hht,
+    "generalized-alpha": lambda rho_inf: GeneralizedAlpha(chung_hulbert(rho_inf)),
+}
+
+
+def names() -> list[str]:
+    """The methods known by name."""
+    return list(_TABLE)
+
+
+def by_name(name: str, rho_inf: float) -> Method:
+    """The method of that name with the damping rho_inf in [0, 1].
+
+    >>> by_name("soi2", 0.8).coefficients.name
+    'Chung-Hulbert(ρ∞=0.8)'
+    """
+    if not 0 <= rho_inf <= 1:
+        raise ValueError(f"rho_inf = {rho_inf} must lie in [0, 1]: 0 damps most, 1 not at all")
+    if name not in _TABLE:
+        nearest = difflib.get_close_matches(name, _TABLE, n=1, cutoff=0.4)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"unknown method {name!r}. Known: {', '.join(_TABLE)}.{hint}")
+    return _TABLE[name](float(rho_inf))

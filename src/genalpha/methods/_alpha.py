@@ -1,0 +1,140 @@
+"""What the α-methods on (t, q, v, a_α) share: start, adjusting formulas, mass matrices, update formulas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha.coefficients import Coefficients, chung_hulbert
+from genalpha.state import Carry, Scale, State, Step
+from genalpha.system import Args, Dims, System
+
+Start = Literal["a0", "second-order"]
+
+
+@dataclass(frozen=True)
+class AlphaMethod:
+    """Base of the generalized-α methods.
+
+    Parameters
+    ----------
+    coefficients : (α_m, α_f, β, γ), default ``chung_hulbert(0.8)``.
+    adjust : apply the adjusting formulas (14a), (14b) of JN08 at every change of the step size.
+    start : ``"second-order"`` starts from a_α = a_0 + αh a_0', ``"a0"`` from a_α = a_0. Both give second
+        order in q and v; with ``"a0"`` the first values of a, λ, ψ carry an O(h) error that decays.
+    """
+
+    coefficients: Coefficients = field(default_factory=lambda: chung_hulbert(0.8))
+    adjust: bool = True
+    start: Start = "second-order"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.coefficients, Coefficients):
+            raise TypeError(
+                f"coefficients must come from a family such as ga.chung_hulbert(0.8), "
+                f"got {self.coefficients!r}"
+            )
+        if self.start not in get_args(Start):
+            raise ValueError(f"start must be one of {', '.join(get_args(Start))}, got {self.start!r}")
+
+    @property
+    def alpha(self) -> float:
+        return self.coefficients.alpha
+
+    @property
+    def start_shift(self) -> float:
+        """The starting acceleration approximates a(t_0 + start_shift·h)."""
+        return self.alpha if self.start == "second-order" else 0.0
+
+    def sizes(self, dims: Dims) -> dict[str, int]:
+        """The blocks of unknowns of a step and their sizes, in order."""
+        raise NotImplementedError
+
+    def begin(self, system: System, state: State, a_dot: Array | None, h: Array, args: Args) -> Carry:
+        """The carry before the first step, from consistent values and a_0' (None where not needed).
+
+        The second-order start differentiates the consistent accelerations, a_0 + αh a_0', instead of
+        solving JN08 (8): that couples a_α with the unknowns of the first step, which would need equations
+        of its own, while a_0' follows from the consistent values by one linear solve, for every method.
+        """
+        c, shift = self.coefficients, self.start_shift * h
+        a = state.a if a_dot is None else state.a + shift * a_dot
+        Ma = None
+        if not system.constant_mass and c.alpha_m != 0:
+            Ma = system.M(state.t + shift, system.space.retract(state.q, shift * state.v), args) @ a
+        adjusts = self.adjust and self.alpha != 0
+        return Carry(
+            q=state.q,
+            v=state.v,
+            lam=state.lam,
+            psi=state.psi,
+            f=system.f(*state[:3], state.lam, state.psi, args) if c.alpha_f != 0 else None,
+            a=a,
+            a_old=a if adjusts else None,
+            Ma=Ma,
+            Ma_old=Ma if adjusts else None,
+            h=h,
+        )
+
+    def prepare(self, system: System, carry: Carry, t: Array, h: Array, args: Args) -> Step:
+        """The constants of a step from t with size h: adjusted a_α, M_{1+α}, and forces of the past."""
+        c, alpha = self.coefficients, self.alpha
+        a, Ma = carry.a, carry.Ma
+        if carry.a_old is not None:
+            shift = alpha * (h / carry.h - 1)
+            a = a + shift * (a - carry.a_old)  # (14a)
+            if Ma is not None:
+                Ma = Ma + shift * (Ma - carry.Ma_old)  # (14b)
+        ahead = (1 + alpha) * h
+        M1 = system.M(t + ahead, system.space.retract(carry.q, ahead * carry.v), args)
+        known = jnp.zeros_like(a)
+        if c.alpha_m != 0:
+            known = known + c.alpha_m * ((M1 @ a) if Ma is None else Ma)
+        if carry.f is not None:
+            known = known - c.alpha_f * carry.f
+        return Step(t, h, carry.q, carry.v, a, Ma, M1, known)
+
+    def q1(self, system: System, s: Step, a1: Array) -> Array:
+        """(13a): y_1 = y_0 + h z_0 + h²/2 ((1 − 2β) a_α + 2β a_{1+α})."""
+        beta = self.coefficients.beta
+        increment = s.h * s.v0 + 0.5 * s.h**2 * ((1 - 2 * beta) * s.a + 2 * beta * a1)
+        return system.space.retract(s.q0, increment)
+
+    def v1(self, s: Step, a1: Array) -> Array:
+        """(13c): z_1 = z_0 + h ((1 − γ) a_α + γ a_{1+α})."""
+        gamma = self.coefficients.gamma
+        return s.v0 + s.h * ((1 - gamma) * s.a + gamma * a1)
+
+    def hand_over(
+        self, system: System, s: Step, q1: Array, v1: Array, a1: Array, lam: Array, psi: Array, args: Args
+    ) -> Carry:
+        """The carry after a step with the solution (q1, v1, a_{1+α}, λ_1, ψ_1)."""
+        c = self.coefficients
+        adjusts = self.adjust and self.alpha != 0
+        return Carry(
+            q=q1,
+            v=v1,
+            lam=lam,
+            psi=psi,
+            f=system.f(s.t0 + s.h, q1, v1, lam, psi, args) if c.alpha_f != 0 else None,
+            a=a1,
+            a_old=s.a if adjusts else None,
+            Ma=(s.M1 @ a1) if s.Ma is not None else None,
+            Ma_old=s.Ma if adjusts else None,
+            h=s.h,
+        )
+
+    def split(self, dims: Dims, scale: Scale, x: Array) -> dict[str, Array]:
+        """The scaled unknowns x as named, physical blocks."""
+        blocks, at = {}, 0
+        for name, size in self.sizes(dims).items():
+            blocks[name] = x[at : at + size] * getattr(scale, SCALED_LIKE[name])
+            at += size
+        return blocks
+
+
+# Unknowns that are measured like accelerations, like λ and like ψ.
+SCALED_LIKE = {"a": "a", "delta": "a", "lam": "lam", "mu": "lam", "psi": "psi", "nu": "psi"}

@@ -1,0 +1,51 @@
+"""The generalized-α method for unconstrained systems (JN08 sections 1 to 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha.methods._alpha import AlphaMethod
+from genalpha.state import Carry, Scale, Step
+from genalpha.system import Args, Dims, System
+
+
+@dataclass(frozen=True)
+class GeneralizedAlpha(AlphaMethod):
+    """The generalized-α method of Chung & Hulbert for M(t, q) v' = f(t, q, v), JN08 (2) and section 3.
+
+    M_{1+α} = M(t_{1+α}, q_0 + h(1+α) v_0) is explicit, M_α is the M_{1+α} of the step before.
+    Systems with constraints are refused; :class:`SOI2` takes them.
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> oscillator = ga.System(mass=jnp.eye(1), force=lambda t, q, v: -q)
+    >>> method = ga.GeneralizedAlpha(ga.chung_hulbert(0.9))
+    >>> sol = ga.solve(oscillator, (0.0, 3.0), [1.0], [0.0], method=method, h=0.01)
+    >>> abs(sol.q[-1, 0] - jnp.cos(3.0)) < 1e-5
+    Array(True, dtype=bool)
+    """
+
+    name = "generalized-alpha"
+
+    def check(self, system: System, dims: Dims) -> None:
+        if system.holonomic is not None or system.nonholonomic is not None:
+            raise ValueError(
+                'the method "generalized-alpha" is for unconstrained systems; use method="soi2" for this one'
+            )
+
+    def sizes(self, dims: Dims) -> dict[str, int]:
+        return {"a": dims.n}
+
+    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+        """(2c) with (2a) and (2b) put in, one scaled row an acceleration."""
+        c = self.coefficients
+        a1 = self.split(dims, scale, x)["a"]
+        f1 = system.applied(s.t0 + s.h, self.q1(system, s, a1), self.v1(s, a1), args)
+        return scale.a * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)
+
+    def finish(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Carry:
+        a1 = self.split(dims, scale, x)["a"]
+        none = jnp.zeros(0)
+        return self.hand_over(system, s, self.q1(system, s, a1), self.v1(s, a1), a1, none, none, args)

@@ -1,0 +1,115 @@
+"""The generalized-α-SOI2 method of Jay & Negrut, and HHT-SOI2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha.coefficients import Coefficients, hht
+from genalpha.methods._alpha import AlphaMethod, Start
+from genalpha.state import Carry, Scale, Step
+from genalpha.system import Args, Dims, System
+
+
+@dataclass(frozen=True)
+class SOI2(AlphaMethod):
+    """Generalized-α-SOI2 (JN08 (13)): positions, velocities and nonholonomic constraints all hold at t_1.
+
+    Second order in q, v, a_{n+α}, λ and ψ for holonomic and nonholonomic constraints, nonconstant mass
+    and forces that are nonlinear in λ and ψ (JN08 theorem 1; J11 theorem 6.1).
+
+    Only the unknowns that a system needs are solved for: (13) with both kinds of constraint, (9) without
+    nonholonomic, (10) (which is J11 (2.3)) without holonomic ones, and (2) without any.
+
+    Departures from the printed form, none of which changes the numerical solution:
+
+    - the unknowns are δ = ã − a, μ = λ̃ − λ, ν = ψ̃ − ψ instead of ã, λ̃, ψ̃, and (13d) is replaced by its
+      difference with (13e). Applied forces cancel in it for every f, additive or not; with the default
+      reaction it is the replacement for (13d) printed below (13i), and for α_m = 0 it is (17c).
+    - z_1 and y_1 are put in, and rows are scaled by 1/(βh²) and 1/(γh).
+
+    Parameters
+    ----------
+    coefficients, adjust, start : see :class:`GeneralizedAlpha`.
+    reduced : take ψ in place of ψ̃ in (13d) and drop (13b), (13h), ν. JN08 leaves open whether this is
+        allowed: it is, and the measured orders are the same (docs/theory.md).
+    """
+
+    reduced: bool = False
+    name = "soi2"
+
+    def check(self, system: System, dims: Dims) -> None:
+        if dims.m and self.coefficients.beta == 0:
+            raise ValueError(
+                f"{self.coefficients.name} has beta = 0, which JN08 theorem 1 excludes: with holonomic "
+                "constraints a step must be able to correct its positions. Choose coefficients with beta > 0"
+            )
+
+    def sizes(self, dims: Dims) -> dict[str, int]:
+        sizes = {"a": dims.n, "lam": dims.m, "psi": dims.p}
+        if dims.m:
+            sizes |= {"delta": dims.n, "mu": dims.m}
+            if dims.p and not self.reduced:
+                sizes |= {"nu": dims.p}
+        return {name: size for name, size in sizes.items() if size}
+
+    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+        c, h, t1 = self.coefficients, s.h, s.t0 + s.h
+        none = jnp.zeros(0)
+        u = self.split(dims, scale, x)
+        a1, lam1, psi1 = u["a"], u.get("lam", none), u.get("psi", none)
+        delta, mu, nu = u.get("delta", 0.0), u.get("mu", none), u.get("nu", jnp.zeros_like(psi1))
+        q1 = self.q1(system, s, a1 + delta)  # (13a)
+        v1 = self.v1(s, a1)  # (13c)
+
+        f1 = system.f(t1, q1, v1, lam1, psi1, args)
+        rows = [scale.a * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)]  # (13e)
+        if dims.m:
+            change = system.reaction_change(t1, q1, v1, lam1, psi1, mu, nu, args)
+            rows += [scale.a * ((1 - c.alpha_m) * (s.M1 @ delta) - (1 - c.alpha_f) * change)]  # (13d)
+            position, velocity = system.g_and_dot(t1, q1, v1, args)
+            rows += [scale.lam / (c.beta * h**2) * position]  # (13f)
+            rows += [scale.lam / (c.gamma * h) * velocity]  # (13g)
+        if dims.p:
+            rows += [scale.psi / (c.gamma * h) * system.k(t1, q1, v1, args)]  # (13i)
+        if "nu" in u:
+            v1_tilde = v1 + c.gamma * h * delta  # (13b)
+            rows += [scale.psi / (c.gamma * h) * system.k(t1, q1, v1_tilde, args)]  # (13h)
+        return jnp.concatenate(rows)
+
+    def finish(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Carry:
+        none = jnp.zeros(0)
+        u = self.split(dims, scale, x)
+        a1 = u["a"]
+        q1 = self.q1(system, s, a1 + u.get("delta", 0.0))
+        lam1, psi1 = u.get("lam", none), u.get("psi", none)
+        return self.hand_over(system, s, q1, self.v1(s, a1), a1, lam1, psi1, args)
+
+
+class HHTSOI2(SOI2):
+    """HHT-SOI2 (JN08 (17)): SOI2 with the coefficients of Hilber, Hughes & Taylor.
+
+    ``HHTSOI2(-0.1)`` and ``HHTSOI2(ga.hht(-0.1))`` are the same. For holonomic constraints with the default
+    reaction its equations are (17), with δ̃ of (17) the δ of :class:`SOI2` and μ̃ = −(1 + α) μ.
+
+    >>> import genalpha as ga
+    >>> ga.HHTSOI2(-0.1).coefficients == ga.hht(-0.1)
+    True
+    """
+
+    name = "hht-soi2"
+
+    def __init__(
+        self,
+        coefficients: Coefficients | float = -0.1,
+        adjust: bool = True,
+        start: Start = "second-order",
+        reduced: bool = False,
+    ) -> None:
+        if not isinstance(coefficients, Coefficients):
+            coefficients = hht(coefficients)
+        if coefficients != hht(-coefficients.alpha_f):
+            raise ValueError(f"hht-soi2 takes coefficients from ga.hht(alpha), got {coefficients.name}")
+        super().__init__(coefficients, adjust, start, reduced)

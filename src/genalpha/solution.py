@@ -1,0 +1,186 @@
+"""The result of a run: arrays, statistics, save and load, a plot."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from genalpha import diagnose
+
+_FORMAT = 1
+
+
+class Residuals(NamedTuple):
+    """Largest constraint residual at each time (N+1,), unscaled: g, g_t + G v, and k."""
+
+    position: Array
+    velocity: Array
+    nonholonomic: Array
+
+
+class Reactions(NamedTuple):
+    """Reaction forces at each time (N+1, n): −Gᵀλ, −Kᵀψ, and all of them together.
+
+    ``total`` is the sum of the two unless the system has a ``reaction`` of its own; then it is that.
+    """
+
+    holonomic: Array
+    nonholonomic: Array
+    total: Array
+
+
+class Stats(NamedTuple):
+    """Totals of a run. ``rounding_limited`` counts steps whose Newton iteration ended at rounding level."""
+
+    steps: Any
+    rejected: Any
+    newton_iterations: Any
+    jacobians: Any
+    factorizations: Any
+    rounding_limited: Any
+
+
+class NewtonHistory(NamedTuple):
+    """Newton's work step by step (N,): iterations, new matrices, and whether rounding ended it."""
+
+    iterations: Array
+    jacobians: Array
+    rounding: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A computed motion; arrays with time first, start and end included.
+
+    Attributes
+    ----------
+    t (N+1,), q (N+1, size), v (N+1, n) : times, coordinates, velocities.
+    a (N+1, n) : accelerations v' at t: M a = f(t, q, v, λ, ψ).
+    a_alpha (N+1, n), t_alpha (N+1,) : the method's own a_{n+α} and its time t_n + α(t_n − t_{n−1}); row 0 is
+        the starting value and its time.
+    lam (N+1, m), psi (N+1, p) : multipliers at t.
+    residuals : .position, .velocity, .nonholonomic (N+1,).
+    reactions : .holonomic, .nonholonomic, .total (N+1, n).
+    stats : totals of the run; newton : the same step by step.
+    status, success, message : 0, True and a sentence where the end was reached.
+    extra : variables that only some methods have, by name.
+
+    Outside of JAX transforms the arrays are NumPy's and end at the last good row. Under a transform they
+    are traced, and rows after a failure are NaN.
+    """
+
+    t: Any
+    q: Any
+    v: Any
+    a: Any
+    a_alpha: Any
+    t_alpha: Any
+    lam: Any
+    psi: Any
+    residuals: Residuals
+    reactions: Reactions
+    stats: Stats
+    newton: NewtonHistory
+    status: Any
+    extra: dict[str, Any]
+    method: str
+
+    @property
+    def success(self) -> Any:
+        return self.status == diagnose.SUCCESS
+
+    @property
+    def message(self) -> str:
+        """What the status means, with time and step of a failure."""
+        return diagnose.message(int(self.status), float(self.t[-1]), len(self.t) - 1)
+
+    def __repr__(self) -> str:
+        if isinstance(self.status, jax.core.Tracer) or np.ndim(self.status):
+            return f"<Solution by {self.method}, q {np.shape(self.q)}>"
+        span = f"t = {self.t[0]:g} to {self.t[-1]:g}"
+        return f"<Solution by {self.method}: {self.stats.steps} steps, {span}, {self.message}>"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file (NumPy's .npz), without loss; ``ga.load`` reads it back."""
+        arrays = {}
+        for name, value in self._parts().items():
+            arrays[name] = np.asarray(value)
+        header = json.dumps({"genalpha": _FORMAT, "method": self.method})
+        with open(path, "wb") as file:
+            np.savez(file, allow_pickle=False, header=np.array(header), **arrays)
+
+    def _parts(self) -> dict[str, Any]:
+        """All arrays, by names such as ``q`` and ``residuals.position``."""
+        parts = {}
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if spec.name == "method":
+                continue
+            if isinstance(value, tuple):
+                parts |= {f"{spec.name}.{key}": part for key, part in value._asdict().items()}  # type: ignore[attr-defined]
+            elif isinstance(value, dict):
+                parts |= {f"{spec.name}.{key}": part for key, part in value.items()}
+            else:
+                parts[spec.name] = value
+        return parts
+
+    def plot(self, names: list[str] | None = None) -> Any:
+        """Draw coordinates, velocities, multipliers and constraint residuals; returns the figure.
+
+        ``names`` labels the coordinates. Needs matplotlib (``pip install genalpha[plot]``).
+        """
+        from genalpha._plot import plot
+
+        return plot(self, names)
+
+
+jax.tree_util.register_dataclass(
+    Solution,
+    data_fields=[spec.name for spec in fields(Solution) if spec.name != "method"],
+    meta_fields=["method"],
+)
+
+
+def load(path: str | os.PathLike[str]) -> Solution:
+    """Read a solution that ``Solution.save`` wrote.
+
+    >>> import tempfile, jax.numpy as jnp, genalpha as ga
+    >>> fall = ga.System(mass=jnp.eye(1), force=lambda t, q, v: jnp.array([-9.81]))
+    >>> sol = ga.solve(fall, (0.0, 1.0), [0.0], [0.0], h=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sol.save(f"{folder}/fall.npz")
+    ...     again = ga.load(f"{folder}/fall.npz")
+    >>> bool((again.q == sol.q).all()), again.stats == sol.stats
+    (True, True)
+    """
+    with np.load(path, allow_pickle=False) as file:
+        if "header" not in file:
+            raise ValueError(f"{os.fspath(path)} was not written by genalpha's Solution.save")
+        header = json.loads(str(file["header"]))
+        if header.get("genalpha") != _FORMAT:
+            raise ValueError(f"{os.fspath(path)} has format {header.get('genalpha')}, expected {_FORMAT}")
+        parts = {name: file[name] for name in file.files if name != "header"}
+
+    def group(kind: Any, prefix: str, convert: Any = lambda x: x) -> Any:
+        return kind(**{key: convert(parts.pop(f"{prefix}.{key}")) for key in kind._fields})
+
+    residuals, reactions = group(Residuals, "residuals"), group(Reactions, "reactions")
+    stats, newton = group(Stats, "stats", lambda x: x[()].item()), group(NewtonHistory, "newton")
+    extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
+    status = int(parts.pop("status"))
+    return Solution(
+        **parts,
+        residuals=residuals,
+        reactions=reactions,
+        stats=stats,
+        newton=newton,
+        status=status,
+        extra=extra,
+        method=header["method"],
+    )

@@ -1,0 +1,215 @@
+"""The front door: checks the arguments, finds consistent values, picks a driver."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from genalpha import check, control, diagnose, initial, methods
+from genalpha.advance import Setup
+from genalpha.drive import xla
+from genalpha.errors import IntegrationError
+from genalpha.newton import Newton
+from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
+from genalpha.state import State
+from genalpha.system import Args, System
+
+Initial = Literal["check", "project", "assume"]
+_DEFAULT_RHO_INF = 0.8
+
+
+def solve(
+    system: System,
+    t_span: tuple[float, float],
+    q0: ArrayLike,
+    v0: ArrayLike,
+    *,
+    h: ArrayLike,
+    method: str | methods.Method = "soi2",
+    rho_inf: float = _DEFAULT_RHO_INF,
+    newton: Newton = Newton(),  # noqa: B008 - immutable
+    args: tuple[Any, ...] = (),
+    initial: Initial = "check",
+    throw: bool = True,
+) -> Solution:
+    """Integrate a constrained mechanical system over a time span.
+
+    Parameters
+    ----------
+    system : the equations of motion.
+    t_span : (t0, t1) with t1 > t0.
+    q0 (size,), v0 (n,) : coordinates and velocities at t0.
+    h : a step size, or an array of step sizes that sum to t1 − t0. Where a number does not divide the span,
+        the last step is shorter.
+    method : "soi2" (JN08 (13)), "hht-soi2" (JN08 (17)), "generalized-alpha" (JN08 (2)), or a method object
+        such as ``ga.SOI2(ga.chung_hulbert(0.2), adjust=False)``.
+    rho_inf : for methods given by name, the damping of the highest frequencies: 0 most, 1 none.
+    newton : policy and tolerance of the nonlinear solver.
+    args : tuple of pytrees, appended to the arguments of every function of the system.
+    initial : "check" raises where q0, v0 break the constraints by more than 1e-8 (1 + |q|), "project" moves
+        them onto the constraints first, "assume" trusts them.
+    throw : raise :class:`IntegrationError`, which carries the partial solution, where a run stops half-way.
+        With ``False`` the partial solution is returned; look at ``sol.success``.
+
+    Works inside ``jax.jit``, ``vmap``, ``jvp`` and ``grad`` with respect to q0, v0, args and an array h.
+    Under such a transform nothing raises: failures become ``sol.status`` and NaN rows.
+
+    Example
+    -------
+    A pendulum in Cartesian coordinates, released at rest; after one second:
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> pendulum = ga.System(
+    ...     mass=jnp.eye(2),
+    ...     force=lambda t, q, v: jnp.array([0.0, -9.81]),
+    ...     holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    ... )
+    >>> sol = ga.solve(pendulum, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], h=1e-3)
+    >>> sol.q[-1].round(4).tolist()
+    [-0.6634, -0.7482]
+    >>> bool(sol.residuals.velocity.max() < 1e-12)
+    True
+    """
+    t0, t1 = check.span(t_span)
+    q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
+    _check_options(initial, newton, method, rho_inf)
+    times, sizes = control.steps(t0, t1, h)
+    dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
+    if isinstance(method, str):
+        method = methods.by_name(method, rho_inf)
+    method.check(system, dims)
+    setup = Setup(system, method, newton, dims)
+    if closes_over_traced or check.is_traced(q0, v0, args, sizes):
+        return _traced(setup, initial, jnp.asarray(times), jnp.asarray(sizes), q0, v0, args)
+    sol = _concrete(setup, initial, np.asarray(times), np.asarray(sizes), q0, v0, args)
+    if throw and not sol.success:
+        raise IntegrationError(sol.message, sol)
+    return sol
+
+
+def consistent(
+    system: System, t0: ArrayLike, q0: ArrayLike, v0: ArrayLike, args: tuple[Any, ...] = ()
+) -> State:
+    """Accelerations and multipliers that belong to (t0, q0, v0), from the hidden acceleration constraints.
+
+    Returns a :class:`State` with t, q (size,), v (n,), a (n,), lam (m,), psi (p,); JN08 below (12).
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> pendulum = ga.System(
+    ...     mass=jnp.eye(2),
+    ...     force=lambda t, q, v: jnp.array([0.0, -9.81]),
+    ...     holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    ... )
+    >>> state = ga.consistent(pendulum, 0.0, [1.0, 0.0], [0.0, 2.0])
+    >>> state.a.round(12).tolist(), state.lam.round(12).tolist()  # centripetal, and the force that causes it
+    ([-4.0, -9.81], [2.0])
+    """
+    q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
+    dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
+    setup = Setup(system, methods.SOI2(), Newton(), dims)
+    if closes_over_traced or check.is_traced(t0, q0, v0, args):
+        return _begin(setup, jnp.asarray(t0, float), jnp.asarray(q0), jnp.asarray(v0), args).state
+    begin = xla.program(setup, "begin", _begin)(float(t0), q0, v0, args)  # type: ignore[arg-type]
+    check.beginning(begin, "assume")
+    return State(*(np.asarray(value) for value in begin.state))
+
+
+def _check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:
+    if initial not in get_args(Initial):
+        raise ValueError(f"initial must be one of {', '.join(get_args(Initial))}, got {initial!r}")
+    if not isinstance(newton, Newton):
+        raise TypeError(f"newton must be a ga.Newton, got {newton!r}")
+    if isinstance(method, str):
+        return
+    if not isinstance(method, methods.AlphaMethod):
+        raise TypeError(
+            f"method must be a name ({', '.join(methods.names())}) or a method object such as ga.SOI2(), "
+            f"got {method!r}"
+        )
+    if rho_inf != _DEFAULT_RHO_INF:
+        raise ValueError(
+            "rho_inf is for methods given by name; this method object has its own coefficients, "
+            f"{method.coefficients.name}"
+        )
+
+
+def _begin(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> initial.Beginning:
+    want_rate = setup.method.start == "second-order" and setup.method.alpha != 0
+    return initial.begin(setup.system, setup.dims, t, q, v, args, want_rate)
+
+
+def _project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any, Any]:
+    return initial.project(setup.system, setup.dims, t, q, v, args)
+
+
+def _traced(setup: Setup, mode: str, times: Any, sizes: Any, q: Any, v: Any, args: Args) -> Solution:
+    """The whole run as one traced computation."""
+    q, v = jnp.asarray(q), jnp.asarray(v)
+    status = jnp.array(diagnose.SUCCESS)
+    if mode == "project":
+        q, v, status = _project(setup, times[0], q, v, args)
+    begin = _begin(setup, times[0], q, v, args)
+    status = jnp.maximum(status, begin.report.status)
+    if mode == "check":
+        residuals, tolerances = check.violation(begin)
+        consistent = jnp.all(jnp.abs(residuals) <= tolerances)
+        status = jnp.where(consistent, status, diagnose.INCONSISTENT)
+    begin = begin._replace(report=begin.report._replace(status=status))
+    rows, status = xla.scan(setup, begin, times, sizes, args)
+    return _solution(setup, rows, xla.derive(setup, rows, times, args), times, sizes, status)
+
+
+def _concrete(
+    setup: Setup, mode: str, times: np.ndarray, sizes: np.ndarray, q: Any, v: Any, args: Args
+) -> Solution:
+    """The whole run as a few calls of compiled programs."""
+    if mode == "project":
+        q, v, status = xla.program(setup, "project", _project)(times[0], q, v, args)
+        if int(status) != diagnose.SUCCESS:
+            raise ValueError(
+                "initial='project' found no q and v on the constraints near q0 and v0: "
+                + diagnose.MESSAGES[int(status)].split(". ")[0]
+            )
+    begin = xla.program(setup, "begin", _begin)(times[0], q, v, args)
+    check.beginning(begin, mode)
+    rows, status = xla.march(setup, begin, times, sizes, args)
+    times, sizes = times[: len(rows.q)], sizes[: len(rows.q) - 1]
+    return _solution(setup, rows, xla.derive_blocks(setup, rows, times, args), times, sizes, status)
+
+
+def _solution(
+    setup: Setup, rows: xla.Rows, derived: xla.Derived, times: Any, sizes: Any, status: Any
+) -> Solution:
+    np_ = np if isinstance(rows.q, np.ndarray) else jnp
+    method = setup.method
+    shifts = np_.concatenate([method.start_shift * sizes[:1], method.alpha * sizes])
+    if not len(sizes):
+        shifts = np_.zeros(1)
+    counts = np_.where(np_.isnan(rows.report), 0, rows.report).astype(int)
+    iterations, jacobians, rounding = counts[:, 0], counts[:, 1], counts[:, 2]
+
+    def total(column: Any) -> Any:
+        return int(column.sum()) if np_ is np else column.sum()
+
+    steps = len(sizes) if np_ is np else jnp.sum(jnp.isfinite(rows.report[:, 0]))
+    return Solution(
+        t=times,
+        q=rows.q,
+        v=rows.v,
+        a=derived.a,
+        a_alpha=rows.a_alpha,
+        t_alpha=times + shifts,
+        lam=rows.lam,
+        psi=rows.psi,
+        residuals=Residuals(derived.position, derived.velocity, derived.nonholonomic),
+        reactions=Reactions(derived.holonomic_force, derived.nonholonomic_force, derived.reaction),
+        stats=Stats(steps, 0, total(iterations), total(jacobians), total(jacobians), total(rounding)),
+        newton=NewtonHistory(iterations, jacobians, rounding.astype(bool)),
+        status=status,
+        extra={},
+        method=method.name,
+    )

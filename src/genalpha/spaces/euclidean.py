@@ -1,0 +1,38 @@
+"""The flat space R^n, where q' = v."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+
+
+@dataclass(frozen=True)
+class Euclidean:
+    """The space R^n with q' = v; ``n=None`` takes n from the initial velocity.
+
+    >>> import jax.numpy as jnp
+    >>> Euclidean(2).retract(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.0])).tolist()
+    [1.5, 2.0]
+    """
+
+    n: int | None = None
+
+    def size(self, dim: int) -> int:
+        return dim if self.n is None else self.n
+
+    def retract(self, q: Array, d: Array) -> Array:
+        return q + d
+
+    def difference(self, q: Array, p: Array) -> Array:
+        return p - q
+
+    def rate(self, q: Array, v: Array) -> Array:
+        return v
+
+    def pull(self, q: Array, w: Array) -> Array:
+        return w
+
+    def magnitude(self, q: Array) -> Array:
+        return jnp.abs(q)
