@@ -8,6 +8,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
+from genalpha import problems  # noqa: E402
 from genalpha.coefficients import (  # noqa: E402
     Coefficients,
     chung_hulbert,
@@ -52,6 +53,7 @@ __all__ = [
     "hht",
     "load",
     "newmark",
+    "problems",
     "solve",
     "stormer",
     "trapezoidal",

@@ -1,0 +1,108 @@
+"""Measured orders of convergence: errors against a reference for a list of step sizes, and their slopes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from genalpha.newton import Newton
+from genalpha.problems import Problem
+from genalpha.solve import solve
+
+_COMPONENTS = ("q", "v", "a_alpha", "lam", "psi", "a")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Errors of one method on one problem at the end of the time span.
+
+    ``h`` (H,) are the step sizes; ``errors[component]`` (H,) the 2-norms of the errors of q, v, a_alpha (at its
+    own time t_alpha), lam, psi and a, for the components that the problem has.
+    """
+
+    problem: str
+    method: str
+    h: np.ndarray
+    errors: dict[str, np.ndarray]
+
+    @property
+    def slopes(self) -> dict[str, float]:
+        """Least-squares slopes of log(error) over log(h): the measured orders."""
+        return {name: slope(self.h, error) for name, error in self.errors.items()}
+
+    def table(self) -> str:
+        """Errors and slopes as a Markdown table."""
+        head = ["h", *self.errors]
+        lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+        for i, h in enumerate(self.h):
+            lines.append(f"| {h:.6g} | " + " | ".join(f"{e[i]:.3e}" for e in self.errors.values()) + " |")
+        lines.append("| slope | " + " | ".join(f"{s:.2f}" for s in self.slopes.values()) + " |")
+        return "\n".join(lines)
+
+
+def slope(h: Any, errors: Any) -> float:
+    """Least-squares slope of log(errors) over log(h).
+
+    >>> round(slope([0.1, 0.05, 0.025], [1e-2, 2.5e-3, 6.25e-4]), 12)
+    2.0
+    """
+    return float(np.polyfit(np.log(h), np.log(errors), 1)[0])
+
+
+def study(
+    problem: Problem,
+    method: Any = "soi2",
+    *,
+    h: Sequence[float],
+    pattern: Sequence[float] = (1.0,),
+    t_end: float | None = None,
+    newton: Newton = Newton(tol=1e-12),  # noqa: B008 - immutable
+    **options: Any,
+) -> Study:
+    """Run ``problem`` with every step size in ``h`` and measure the errors at the end.
+
+    ``pattern`` divides each h into a repeating list of steps: (1/3, 2/3) alternates between h/3 and 2h/3, as
+    in JN08 section 8. ``options`` go to :func:`genalpha.solve`.
+
+    >>> import genalpha as ga
+    >>> result = study(ga.problems.get("spring-chain", n=2), "soi2", h=[0.04, 0.02, 0.01, 0.005])
+    >>> {name: round(value, 1) for name, value in result.slopes.items()}
+    {'q': 2.0, 'v': 2.0, 'a_alpha': 2.0, 'a': 2.0}
+    """
+    if problem.reference is None:
+        raise ValueError(f"problem {problem.name!r} has no reference to measure errors against")
+    t0, t1 = problem.t_span
+    t1 = t1 if t_end is None else t_end
+    rows, name = [], ""
+    for size in h:
+        count = round((t1 - t0) / size)
+        sizes = np.tile((t1 - t0) / count * np.asarray(pattern), count)
+        sol = solve(
+            problem.system,
+            (t0, t1),
+            problem.q0,
+            problem.v0,
+            h=sizes,
+            method=method,
+            newton=newton,
+            args=problem.args,
+            **options,
+        )
+        name = sol.method
+        rows.append(_errors(problem, sol))
+    errors = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    return Study(problem.name, name, np.asarray(h, dtype=float), errors)
+
+
+def _errors(problem: Problem, sol: Any) -> dict[str, float]:
+    assert problem.reference is not None
+    end, own = problem.reference(sol.t[-1]), problem.reference(sol.t_alpha[-1])
+    true = {name: own.a if name == "a_alpha" else getattr(end, name) for name in _COMPONENTS}
+    return {
+        name: float(np.linalg.norm(getattr(sol, name)[-1] - value))
+        for name, value in true.items()
+        if value.size
+    }

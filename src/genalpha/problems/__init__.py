@@ -1,0 +1,48 @@
+"""Named problems with parameters, reference solutions and their sources."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from genalpha.problems import _jay, _mechanisms
+from genalpha.problems._problem import Problem
+
+__all__ = ["Problem", "get", "names"]
+
+_TABLE: dict[str, Callable[..., Problem]] = {
+    "jay-negrut": _jay.jay_negrut,
+    "pendulum": _jay.pendulum,
+    "jay-nonholonomic": _jay.jay_nonholonomic,
+    "rolling-disk": _jay.rolling_disk,
+    "slider-crank": _mechanisms.slider_crank,
+    "double-pendulum": _mechanisms.double_pendulum,
+    "wheel-on-rod": _mechanisms.wheel_on_rod,
+    "spring-chain": _mechanisms.spring_chain,
+}
+
+
+def names() -> list[str]:
+    """The names of all problems.
+
+    >>> names()[:2]
+    ['jay-negrut', 'pendulum']
+    """
+    return list(_TABLE)
+
+
+def get(name: str, **parameters: Any) -> Problem:
+    """A problem by name, with its parameters changed where given.
+
+    >>> disk = get("rolling-disk")
+    >>> disk.coordinates
+    ('x', 'y', 'tilt', 'heading', 'spin')
+    >>> len(get("spring-chain", n=3).q0)
+    3
+    """
+    if name not in _TABLE:
+        nearest = difflib.get_close_matches(name, _TABLE, n=1, cutoff=0.4)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"unknown problem {name!r}. Known: {', '.join(_TABLE)}.{hint}")
+    return _TABLE[name](**parameters)

@@ -1,0 +1,100 @@
+"""What a named problem holds, and reference solutions that do not use this package's integrators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.integrate import solve_ivp
+
+from genalpha.state import State
+from genalpha.system import System
+
+Vector = np.ndarray
+
+
+class Reference(Protocol):
+    """The true motion: ``reference(t)`` is a State, with time first where t is an array."""
+
+    kind: str
+
+    def __call__(self, t: Any) -> State: ...
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A named problem with everything needed to run it and to judge the result.
+
+    ``energy(t, q, v, *args)`` is the mechanical energy where there is one; ``conservative`` says whether the
+    motion keeps it. ``reference(t)`` gives the true State at t. ``published`` maps times to values that were
+    computed elsewhere. ``h`` is a step size that gives a good picture.
+    """
+
+    name: str
+    title: str
+    system: System
+    t_span: tuple[float, float]
+    q0: np.ndarray
+    v0: np.ndarray
+    coordinates: tuple[str, ...]
+    source: str
+    h: float
+    args: tuple[Any, ...] = ()
+    energy: Callable[..., Any] | None = None
+    conservative: bool = False
+    reference: Reference | None = None
+    published: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A reference in closed form: ``formula(t)`` returns (q, v, a, λ, ψ) at one time."""
+
+    formula: Callable[[float], tuple[Any, ...]]
+    kind: str = "exact"
+
+    def __call__(self, t: Any) -> State:
+        return _stack(t, [self.formula(float(time)) for time in np.atleast_1d(t)])
+
+
+@dataclass(frozen=True)
+class ReducedODE:
+    """A reference from the equations of motion in independent coordinates, derived by hand.
+
+    ``rhs(t, y)`` is integrated from ``y0`` at ``t0`` by SciPy's DOP853 with tolerance 1e-13; ``lift(t, y)``
+    returns (q, v, a, λ, ψ). Few times are integrated to exactly, many are read off the dense output.
+    """
+
+    rhs: Callable[[float, Vector], Vector]
+    lift: Callable[[float, Vector], tuple[Any, ...]]
+    t0: float
+    y0: Vector
+    kind: str = "reduced ODE, DOP853, rtol 1e-13"
+
+    def __call__(self, t: Any) -> State:
+        times = np.atleast_1d(np.asarray(t, dtype=float))
+        order = np.argsort(times)
+        options: dict[str, Any] = {"method": "DOP853", "rtol": 1e-13, "atol": 1e-14}
+        states = np.empty((times.size, len(self.y0)))
+        if times.size > 64:
+            # The interpolant is of lower order than the steps: short steps keep it as accurate.
+            span = (self.t0, float(times.max()))
+            run = solve_ivp(self.rhs, span, self.y0, dense_output=True, max_step=2e-3, **options)
+            states[:] = run.sol(times).T
+        else:
+            at, y = self.t0, np.asarray(self.y0, dtype=float)
+            for i in order:
+                if times[i] != at:
+                    y = solve_ivp(self.rhs, (at, times[i]), y, **options).y[:, -1]
+                    at = times[i]
+                states[i] = y
+        return _stack(t, [self.lift(time, y) for time, y in zip(times, states, strict=True)])
+
+
+def _stack(t: Any, values: list[tuple[Any, ...]]) -> State:
+    columns = [np.array([value[i] for value in values], dtype=float) for i in range(5)]
+    if np.ndim(t) == 0:
+        columns = [column[0] for column in columns]
+    return State(np.asarray(t, dtype=float), *columns)  # type: ignore[arg-type]
