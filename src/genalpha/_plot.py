@@ -40,8 +40,9 @@ def plot(sol: Solution, names: list[str] | None = None) -> Any:
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (title, curves, logarithmic) in zip(axes, panels, strict=True):
         for label, values in curves:
-            # Zero has no logarithm: a gap says that the residual vanished.
-            ax.plot(sol.t, np.where(values > 0, values, np.nan) if logarithmic else values, label=label, lw=1.2)
+            if logarithmic:  # zero has no logarithm: a gap says that the residual vanished
+                values = np.where(values > 0, values, np.nan)
+            ax.plot(sol.t, values, label=label, lw=1.2)
         if logarithmic:
             ax.set_yscale("log")
         ax.set_ylabel(title)

@@ -19,8 +19,8 @@ _COMPONENTS = ("q", "v", "a_alpha", "lam", "psi", "a")
 class Study:
     """Errors of one method on one problem at the end of the time span.
 
-    ``h`` (H,) are the step sizes; ``errors[component]`` (H,) the 2-norms of the errors of q, v, a_alpha (at its
-    own time t_alpha), lam, psi and a, for the components that the problem has.
+    ``h`` (H,) are the step sizes; ``errors[component]`` (H,) the 2-norms of the errors of q, v, a_alpha
+    (at its own time t_alpha), lam, psi and a, for the components that the problem has.
     """
 
     problem: str
@@ -59,7 +59,7 @@ def study(
     h: Sequence[float],
     pattern: Sequence[float] = (1.0,),
     t_end: float | None = None,
-    newton: Newton = Newton(tol=1e-12),  # noqa: B008 - immutable
+    newton: Newton = Newton(),  # noqa: B008 - immutable
     **options: Any,
 ) -> Study:
     """Run ``problem`` with every step size in ``h`` and measure the errors at the end.
@@ -76,33 +76,29 @@ def study(
         raise ValueError(f"problem {problem.name!r} has no reference to measure errors against")
     t0, t1 = problem.t_span
     t1 = t1 if t_end is None else t_end
-    rows, name = [], ""
+    runs = []
     for size in h:
         count = round((t1 - t0) / size)
         sizes = np.tile((t1 - t0) / count * np.asarray(pattern), count)
-        sol = solve(
-            problem.system,
-            (t0, t1),
-            problem.q0,
-            problem.v0,
-            h=sizes,
-            method=method,
-            newton=newton,
-            args=problem.args,
-            **options,
-        )
-        name = sol.method
-        rows.append(_errors(problem, sol))
-    errors = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-    return Study(problem.name, name, np.asarray(h, dtype=float), errors)
-
-
-def _errors(problem: Problem, sol: Any) -> dict[str, float]:
-    assert problem.reference is not None
-    end, own = problem.reference(sol.t[-1]), problem.reference(sol.t_alpha[-1])
-    true = {name: own.a if name == "a_alpha" else getattr(end, name) for name in _COMPONENTS}
-    return {
-        name: float(np.linalg.norm(getattr(sol, name)[-1] - value))
-        for name, value in true.items()
-        if value.size
-    }
+        runs += [
+            solve(
+                problem.system,
+                (t0, t1),
+                problem.q0,
+                problem.v0,
+                h=sizes,
+                method=method,
+                newton=newton,
+                args=problem.args,
+                **options,
+            )
+        ]
+    end = problem.reference(t1)
+    own = problem.reference([sol.t_alpha[-1] for sol in runs])
+    errors = {}
+    for name in _COMPONENTS:
+        true = own.a if name == "a_alpha" else getattr(end, name)
+        last = np.array([getattr(sol, name)[-1] for sol in runs])
+        if last.size:
+            errors[name] = np.linalg.norm(last - true, axis=1)
+    return Study(problem.name, runs[-1].method, np.asarray(h, dtype=float), errors)

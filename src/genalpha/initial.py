@@ -78,7 +78,8 @@ def accelerations(
     if system.reaction is None:
         x, report = _linear_root(residual, dims.n + dims.m + dims.p)
     else:
-        x, report = _root(residual, jnp.concatenate([jnp.zeros(dims.n), 1 / scale.lam, 1 / scale.psi]))
+        ones = jnp.concatenate([jnp.zeros(dims.n), 1 / scale.lam, 1 / scale.psi])
+        x, report = _root(residual, ones, jnp.max(jnp.abs(residual(ones))))
     return unpack(x), report
 
 
@@ -145,16 +146,18 @@ def project(
             rows += [scale.psi * system.k(t, q, v, args)]
         return jnp.concatenate(rows)
 
-    x, position_report = _root(position, jnp.zeros(dims.n + dims.m))
+    size = jnp.max(system.space.magnitude(q0) / scale.a)
+    x, position_report = _root(position, jnp.zeros(dims.n + dims.m), size)
     q = system.space.retract(q0, x[: dims.n] * scale.a)
-    x, velocity_report = _root(velocity, jnp.zeros(dims.n + dims.m + dims.p))
+    size = jnp.max(jnp.abs(v0) / scale.a)
+    x, velocity_report = _root(velocity, jnp.zeros(dims.n + dims.m + dims.p), size)
     v = v0 + x[: dims.n] * scale.a
     return q, v, jnp.maximum(position_report.status, velocity_report.status)
 
 
-def _root(residual: Callable[[Array], Array], guess: Array) -> tuple[Array, NewtonReport]:
-    # Terms of the residual cancel at the solution, so their rounding limits the corrections.
-    floor = 10 * jnp.finfo(float).eps * jnp.max(jnp.abs(residual(guess)), initial=0.0)
+def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
+    """A root by full Newton; ``size`` is that of the terms which cancel in the residual."""
+    floor = jnp.full(guess.size, 10 * jnp.finfo(float).eps * size)
     x, _, report = newton.solve(_NEWTON, residual, guess, newton.no_memory(guess.size), floor)
     return x, report
 

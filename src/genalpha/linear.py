@@ -33,4 +33,3 @@ def solve(factors: Factors, rhs: Array) -> Array:
 
 def _norm(matrix: Array) -> Array:
     return jnp.max(jnp.sum(jnp.abs(matrix), axis=1))
-

@@ -1,4 +1,4 @@
-"""Newton's method for the equations of a step: policies, scaled stopping test, report, implicit derivatives."""
+"""Newton's method for the equations of a step: policies, stopping test, report, implicit derivatives."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Newton:
     """
 
     policy: Policy = "modified"
-    tol: float = 1e-10
+    tol: float = 1e-12
     max_iterations: int = 20
 
     def __post_init__(self) -> None:
@@ -130,6 +130,9 @@ def _iterate(
         factors = linear.factor(matrix)
         status = jnp.where(factors.condition <= MAX_CONDITION, _RUNNING, diagnose.SINGULAR)
         status = jnp.where(jnp.isfinite(jnp.sum(matrix)), status, diagnose.NOT_FINITE)
+        # Where a growing iteration has led to such a matrix, the iteration is to blame.
+        diverged = (status != _RUNNING) & (s.iterate.rate > 1)
+        status = jnp.where(diverged, diagnose.NOT_CONVERGED, status)
         # The rate belongs to a matrix, except where every correction has its own.
         norm = s.iterate.norm if newton.policy == "full" else jnp.array(jnp.inf)
         return _Attempt(s.iterate._replace(norm=norm, status=status), factors, s.jacobians + 1)
@@ -140,9 +143,7 @@ def _iterate(
         if newton.policy == "modified":
             # A stale matrix may have led astray: start again from the guess, with a new one.
             astray = (s.jacobians == 0) & ((end.rate > 1) | (end.status == diagnose.NOT_FINITE))
-            end = end._replace(
-                x=jnp.where(astray, guess, end.x), status=jnp.where(astray, _SLOW, end.status)
-            )
+            end = end._replace(x=jnp.where(astray, guess, end.x), status=jnp.where(astray, _SLOW, end.status))
         return s._replace(iterate=end)
 
     start = _Iterate(

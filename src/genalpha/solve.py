@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -84,7 +84,8 @@ def solve(
     method.check(system, dims)
     setup = Setup(system, method, newton, dims)
     if closes_over_traced or check.is_traced(q0, v0, args, sizes):
-        return _traced(setup, initial, jnp.asarray(times), jnp.asarray(sizes), q0, v0, args)
+        run = xla.program(setup, f"traced {initial}", _traced(initial), outermost=False)
+        return run(times, sizes, q0, v0, args)
     sol = _concrete(setup, initial, np.asarray(times), np.asarray(sizes), q0, v0, args)
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
@@ -146,21 +147,24 @@ def _project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any
     return initial.project(setup.system, setup.dims, t, q, v, args)
 
 
-def _traced(setup: Setup, mode: str, times: Any, sizes: Any, q: Any, v: Any, args: Args) -> Solution:
+def _traced(mode: str) -> Callable[..., Solution]:
     """The whole run as one traced computation."""
-    q, v = jnp.asarray(q), jnp.asarray(v)
-    status = jnp.array(diagnose.SUCCESS)
-    if mode == "project":
-        q, v, status = _project(setup, times[0], q, v, args)
-    begin = _begin(setup, times[0], q, v, args)
-    status = jnp.maximum(status, begin.report.status)
-    if mode == "check":
-        residuals, tolerances = check.violation(begin)
-        consistent = jnp.all(jnp.abs(residuals) <= tolerances)
-        status = jnp.where(consistent, status, diagnose.INCONSISTENT)
-    begin = begin._replace(report=begin.report._replace(status=status))
-    rows, status = xla.scan(setup, begin, times, sizes, args)
-    return _solution(setup, rows, xla.derive(setup, rows, times, args), times, sizes, status)
+
+    def run(setup: Setup, times: Any, sizes: Any, q: Any, v: Any, args: Args) -> Solution:
+        status = jnp.array(diagnose.SUCCESS)
+        if mode == "project":
+            q, v, status = _project(setup, times[0], q, v, args)
+        begin = _begin(setup, times[0], q, v, args)
+        status = jnp.maximum(status, begin.report.status)
+        if mode == "check":
+            residuals, tolerances = check.violation(begin)
+            consistent = jnp.all(jnp.abs(residuals) <= tolerances)
+            status = jnp.where(consistent, status, diagnose.INCONSISTENT)
+        begin = begin._replace(report=begin.report._replace(status=status))
+        rows, status = xla.scan(setup, begin, times, sizes, args)
+        return _solution(setup, rows, xla.derive(setup, rows, times, args), times, sizes, status)
+
+    return run
 
 
 def _concrete(

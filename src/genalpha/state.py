@@ -48,7 +48,7 @@ class NewtonReport(NamedTuple):
 
 
 class NewtonMemory(NamedTuple):
-    """What the next step inherits: the inverse of a past Newton matrix (N, N), and whether it is fit (1, 0)."""
+    """What the next step inherits: the inverse of a past matrix (N, N), and whether it is fit (1, 0)."""
 
     inverse: Array
     fit: Array

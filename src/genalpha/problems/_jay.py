@@ -98,9 +98,7 @@ def jay_nonholonomic() -> Problem:
     )
 
 
-def pendulum(
-    m: float = 5.0, L: float = 2.0, k: float = 3000.0, c: float = 100.0, g: float = 9.81
-) -> Problem:
+def pendulum(m: float = 5.0, L: float = 2.0, k: float = 3000.0, c: float = 100.0, g: float = 9.81) -> Problem:
     """JN08 (16): a bar with a torsional spring and damper, in (x, y, θ) with two constraints."""
 
     def mass(t: Array, q: Array, p: Params) -> Array:
@@ -124,7 +122,8 @@ def pendulum(
 
     def lift(t: float, y: Vector) -> tuple[Any, ...]:
         (theta, omega), alpha = y, rhs(t, y)[1]
-        e, n = L * np.array([math.cos(theta), math.sin(theta)]), L * np.array([-math.sin(theta), math.cos(theta)])
+        e = L * np.array([math.cos(theta), math.sin(theta)])
+        n = np.array([-e[1], e[0]])
         a = alpha * n - omega**2 * e
         return [*e, theta], [*(omega * n), omega], [*a, alpha], [-m * a[0], -m * (a[1] + g)], _NONE
 

@@ -60,9 +60,7 @@ def slider_crank(g: float = 9.81) -> Problem:
         angle2 = math.atan2(s2, c2)
         turns = np.array([[angle, angle2, 0.0], [rate, rate2, 0.0], [second, second2, 0.0]])
         centres = [bar1, 2 * bar1 + bar2, 2 * bar1 + 2 * bar2]
-        q, v, a = (
-            np.concatenate([[*centres[i][k], turns[k, i]] for i in range(3)]) for k in range(3)
-        )
+        q, v, a = (np.concatenate([[*centres[i][k], turns[k, i]] for i in range(3)]) for k in range(3))
         return q, v, a
 
     def power_balance(t: float, y: Vector) -> float:
@@ -81,8 +79,8 @@ def slider_crank(g: float = 9.81) -> Problem:
         q, v, a = motion(y[0], y[1], power_balance(t, y))
         applied = np.array([0, -g * m[0], float(torque(np.asarray(t), np)), 0, -g * m[1], 0, 0, -g * m[2], 0])
         rest = applied - inertia * a  # = Gᵀλ, solved joint by joint from the slider back to the bearing
-        u, w = l1 / 2 * np.array([math.cos(y[0]), math.sin(y[0])]), l2 / 2 * np.array([math.cos(q[5]), math.sin(q[5])])
-        du, dw = np.array([-u[1], u[0]]), np.array([-w[1], w[0]])
+        du = l1 / 2 * np.array([-math.sin(q[2]), math.cos(q[2])])
+        dw = l2 / 2 * np.array([-math.sin(q[5]), math.cos(q[5])])
         # rod: rest_xy = joint − pin, rest_φ = dw·(joint + pin); slider: rest_x = −joint_x
         joint_x = -rest[6]
         pin_x = joint_x - rest[3]
@@ -174,7 +172,13 @@ def double_pendulum(
 
 
 def wheel_on_rod(
-    m: float = 2.0, J: float = 0.5, Iw: float = 0.3, L: float = 1.0, r: float = 0.2, A: float = 0.5, g: float = 3.0
+    m: float = 2.0,
+    J: float = 0.5,
+    Iw: float = 0.3,
+    L: float = 1.0,
+    r: float = 0.2,
+    A: float = 0.5,
+    g: float = 3.0,
 ) -> Problem:
     """A rod whose front slides on the curve y = A sin x and whose rear rides on a rolling wheel.
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.integrate import solve_ivp
 
 from genalpha.state import State
 from genalpha.system import System
@@ -74,6 +73,8 @@ class ReducedODE:
     kind: str = "reduced ODE, DOP853, rtol 1e-13"
 
     def __call__(self, t: Any) -> State:
+        from scipy.integrate import solve_ivp  # takes a while to import, and few runs need it
+
         times = np.atleast_1d(np.asarray(t, dtype=float))
         order = np.argsort(times)
         options: dict[str, Any] = {"method": "DOP853", "rtol": 1e-13, "atol": 1e-14}

@@ -1,0 +1,1 @@
+"""Measurements of cost against accuracy."""

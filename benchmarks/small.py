@@ -1,0 +1,540 @@
+"""Cost to reach a given accuracy on two small problems, against general solvers of DAEs.
+
+``python -m benchmarks.small`` prints the result and writes it to ``out/bench/small.json`` and ``small.md``.
+
+Every solver runs down a ladder of settings (number of steps, or tolerance) and gets the coarsest one that
+meets the target together with the next finer ones, so that no error counts that is small by chance. Solvers
+that can be set up in several ways (statement of the problem, Jacobian, stages) get the fastest of them. The
+chosen settings are then timed in turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import statistics
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+import genalpha as ga
+from benchmarks import peers
+from genalpha import check, methods
+from genalpha.advance import Setup
+from genalpha.drive import xla
+from genalpha.solve import _begin
+
+Problem = ga.problems.Problem
+
+PROBLEMS = ("pendulum", "rolling-disk")
+TARGETS = (1e-4, 1e-6)
+METHOD, RHO_INF = "soi2", 0.8
+REPEATS = 11  # timed runs of each chosen setting; their median counts
+TRIALS = 3  # timed runs of each variant of a solver, to choose one
+CONFIRM = 2  # finer settings that must meet the target too
+TOO_LONG = 1.0  # seconds of one run, after which a variant is given up
+STEPS = tuple(round(32 * 2 ** (k / 4)) for k in range(45))
+TOLERANCES = tuple(10 ** (-2 - k / 4) for k in range(43))
+SOLVERS = ("genalpha", "scipy_dae Radau", "scipy_dae BDF", "sksundae IDA")
+OUT = Path("out/bench")
+
+
+# --- runs --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A solver, set up but for one setting, with the settings to try from coarse to fine."""
+
+    solver: str
+    detail: str
+    run: Callable[[float], peers.Path]
+    settings: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of one variant and the relative error of q at the end; infinite where a run failed."""
+
+    variant: Variant
+    setting: float
+    error: float
+
+    def run(self) -> peers.Path:
+        return self.variant.run(self.setting)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the result. Times in milliseconds; violations are the largest at the solver's own steps."""
+
+    problem: str
+    target: float
+    solver: str
+    setting: str
+    reached: bool
+    error: float
+    position: float | None
+    velocity: float
+    steps: int
+    median_ms: float
+    best_ms: float
+    us_per_step: float
+    ratio: float
+
+
+def seconds(function: Callable[[], Any]) -> float:
+    """Time of one call."""
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
+
+
+def in_turns(functions: Sequence[Callable[[], Any]], repeats: int) -> list[list[float]]:
+    """Times of ``repeats`` calls of each function, taken in turns so that all meet the same disturbances."""
+    times: list[list[float]] = [[] for _ in functions]
+    for _ in range(repeats):
+        for taken, function in zip(times, functions, strict=True):
+            taken.append(seconds(function))
+    return times
+
+
+def solve(problem: Problem, steps: float, quarters: int = 4) -> ga.Solution:
+    """genalpha over the first quarters of the time span, with ``steps`` steps to the whole of it."""
+    t0, t1 = problem.t_span
+    h = (t1 - t0) / round(steps)
+    end = t0 + (t1 - t0) * quarters / 4
+    return ga.solve(
+        problem.system,
+        (t0, end),
+        problem.q0,
+        problem.v0,
+        h=h,
+        method=METHOD,
+        rho_inf=RHO_INF,
+        args=problem.args,
+        throw=False,
+    )
+
+
+def variants(problem: Problem) -> list[Variant]:
+    """genalpha and all peers, ready to run."""
+
+    def run(steps: float) -> peers.Path:
+        sol = solve(problem, steps)
+        return peers.Path(sol.q, sol.v, bool(sol.success))
+
+    t0 = problem.t_span[0]
+    state = ga.consistent(problem.system, t0, problem.q0, problem.v0, problem.args)
+    others = [Variant(p.solver, p.detail, p.run, TOLERANCES) for p in peers.peers(problem, state)]
+    return [Variant("genalpha", f"{METHOD}", run, STEPS), *others]
+
+
+# --- the search --------------------------------------------------------------------------------------
+
+
+def error_of(problem: Problem, path: peers.Path) -> float:
+    """Relative error of q at the end."""
+    assert problem.reference is not None
+    q = problem.reference(problem.t_span[1]).q
+    return float(np.linalg.norm(path.q[-1] - q) / np.linalg.norm(q)) if path.success else np.inf
+
+
+def ladder(problem: Problem, variant: Variant) -> list[Point]:
+    """Errors from coarse to fine, until the hardest target is met and confirmed."""
+    points: list[Point] = []
+    for setting in variant.settings:
+        begin = time.perf_counter()
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            path = variant.run(setting)
+        points.append(Point(variant, setting, error_of(problem, path)))
+        if time.perf_counter() - begin > TOO_LONG or choose(points, min(TARGETS)):
+            break
+    return points
+
+
+def choose(points: Sequence[Point], target: float) -> Point | None:
+    """The coarsest point that meets the target together with the next ``CONFIRM`` ones."""
+    for i in range(len(points) - CONFIRM):
+        if all(point.error <= target for point in points[i : i + CONFIRM + 1]):
+            return points[i]
+    return None
+
+
+def fastest(candidates: Sequence[Point]) -> Point:
+    """The point whose best of ``TRIALS`` runs, taken in turns, is shortest."""
+    if len(candidates) == 1:
+        return candidates[0]
+    times = in_turns([point.run for point in candidates], TRIALS)
+    return min(zip(times, candidates, strict=True), key=lambda pair: min(pair[0]))[1]
+
+
+def contenders(ladders: Sequence[Sequence[Point]], target: float) -> dict[str, tuple[Point, bool]]:
+    """For each solver its fastest point that meets the target, or its most accurate one; and which it is."""
+    best: dict[str, tuple[Point, bool]] = {}
+    for solver in SOLVERS:
+        own = [points for points in ladders if points[0].variant.solver == solver]
+        found = [point for points in own if (point := choose(points, target))]
+        if found:
+            best[solver] = fastest(found), True
+        else:
+            best[solver] = min((point for points in own for point in points), key=lambda p: p.error), False
+    return best
+
+
+def compare(problem: Problem) -> list[Row]:
+    """All solvers at all targets."""
+    ladders = [ladder(problem, variant) for variant in variants(problem)]
+    rows = []
+    for target in TARGETS:
+        chosen = contenders(ladders, target)
+        times = in_turns([point.run for point, _ in chosen.values()], REPEATS)
+        own = statistics.median(times[0])
+        for (point, reached), taken in zip(chosen.values(), times, strict=True):
+            rows.append(_row(problem, target, point, reached, taken, own))
+    return rows
+
+
+def _row(
+    problem: Problem, target: float, point: Point, reached: bool, times: Sequence[float], own: float
+) -> Row:
+    path = point.run()
+    position, velocity = peers.forms(problem)[0].mechanics.violation(path.q, path.v)
+    median, steps = statistics.median(times), len(path.q) - 1
+    return Row(
+        problem=problem.name,
+        target=target,
+        solver=point.variant.solver,
+        setting=_setting(problem, point),
+        reached=reached,
+        error=point.error,
+        position=float(np.abs(position).max()) if position.size else None,
+        velocity=float(np.abs(velocity).max()),
+        steps=steps,
+        median_ms=1e3 * median,
+        best_ms=1e3 * min(times),
+        us_per_step=1e6 * median / steps,
+        ratio=median / own,
+    )
+
+
+def _setting(problem: Problem, point: Point) -> str:
+    if point.variant.solver == "genalpha":
+        return f"h = {(problem.t_span[1] - problem.t_span[0]) / point.setting:.3g}"
+    return f"{point.setting:.1e} {point.variant.detail}"
+
+
+# --- genalpha on its own -----------------------------------------------------------------------------
+
+
+class First(NamedTuple):
+    """The first call on a problem, and the same call later (median), in seconds."""
+
+    problem: Problem
+    first: float
+    later: float
+
+
+@dataclass(frozen=True)
+class Own:
+    """What one problem costs in genalpha.
+
+    ``first_s`` is the time to the first result, ``compile_s`` that less the time of the same call later.
+    Steps are timed as the difference between a whole run and its first quarter, ``us_per_step`` apart from
+    what a call costs however short, ``call_ms``. ``iterations`` and ``jacobians`` are means per step of
+    that run, ``operations`` is what :func:`operations` counts.
+    """
+
+    problem: str
+    first_s: float
+    compile_s: float
+    steps: int
+    us_per_step: float
+    call_ms: float
+    iterations: float
+    jacobians: float
+    operations: dict[str, Any]
+
+    @property
+    def operations_per_step(self) -> float:
+        """XLA operations in a mean step."""
+        counts = self.operations
+        return counts["step"] + self.iterations * counts["correction"] + self.jacobians * counts["jacobian"]
+
+
+def start_up() -> float:
+    """Seconds until JAX has compiled and run anything at all; nothing is read from a cache of programs."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    return seconds(lambda: jax.jit(lambda x: x + 1.0)(1.0).block_until_ready())
+
+
+def first_call(name: str) -> First:
+    """The first call on a problem in this process."""
+    problem = ga.problems.get(name)
+    call = partial(solve, problem, (problem.t_span[1] - problem.t_span[0]) / problem.h)
+    first = seconds(call)
+    return First(problem, first, statistics.median(in_turns([call], REPEATS)[0]))
+
+
+def own_costs(first: First, steps: int = 8 * xla.BLOCK) -> Own:
+    """genalpha's costs on one problem, with ``steps`` steps to the time span."""
+    problem = first.problem
+    runs = [partial(solve, problem, steps, quarters) for quarters in (1, 4)]
+    part, whole = (statistics.median(times) for times in in_turns(runs, REPEATS))
+    step = (whole - part) / (0.75 * steps)
+    stats = solve(problem, steps).stats
+    return Own(
+        problem=problem.name,
+        first_s=first.first,
+        compile_s=first.first - first.later,
+        steps=steps,
+        us_per_step=1e6 * step,
+        call_ms=1e3 * (whole - steps * step),
+        iterations=stats.newton_iterations / steps,
+        jacobians=stats.jacobians / steps,
+        operations=operations(problem),
+    )
+
+
+# --- operations of the compiled program --------------------------------------------------------------
+
+_TRIVIAL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
+_HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_OPCODE = re.compile(r" = .*? ([a-z][a-z\-]*)\(")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+
+
+class Instruction(NamedTuple):
+    """One line of a compiled program: what it does, what it calls by role, and the line itself."""
+
+    opcode: str
+    calls: dict[str, list[str]]
+    text: str
+
+
+def operations(problem: Problem) -> dict[str, Any]:
+    """Number of XLA operations in the compiled program of a block of steps.
+
+    Fusions, products, calls of libraries, copies, loops and branches count one each; parameters, constants,
+    tuples and bitcasts nothing. ``step`` are those executed once a step where the kept matrix serves (that
+    is, in the loop over steps and once through the loop over matrices), ``correction`` those of one Newton
+    correction (the innermost loop), ``jacobian`` those of a new matrix (the branch). Loops that XLA compiles
+    into one function count one; other loops in the branch as often as they turn. ``kinds`` splits the
+    numbers by operation.
+    """
+    computations, entry = _computations(_compiled(problem))
+    counts: dict[str, Counter[str]] = {part: Counter() for part in ("step", "correction", "jacobian")}
+    for instruction in computations[entry]:
+        if instruction.opcode == "while":
+            _count(computations, instruction, "step", counts)
+    return {part: counter.total() for part, counter in counts.items()} | {
+        "kinds": {part: dict(counter.most_common()) for part, counter in counts.items()}
+    }
+
+
+def _compiled(problem: Problem) -> str:
+    """The compiled program of a block of steps, as text."""
+    q, v = check.vector("q0", problem.q0), check.vector("v0", problem.v0)
+    args = check.arguments(problem.args)
+    dims, _ = check.trace(problem.system, problem.t_span[0], q, v, args)
+    setup = Setup(problem.system, methods.by_name(METHOD, RHO_INF), ga.Newton(), dims)
+    begin = xla.program(setup, "begin", _begin)(problem.t_span[0], q, v, args)
+    carry, memory = xla.program(setup, "start", xla.start)(begin, problem.h, args)
+    times, sizes, count = np.zeros(xla.BLOCK), np.full(xla.BLOCK, problem.h), 1
+    block: Any = xla.program(setup, "block", xla._block)
+    return block.lower(carry, memory, times, sizes, count, begin.scale, args).compile().as_text()
+
+
+def _computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
+    """The instructions of every computation that do something, and the name of the first one to run."""
+    found: dict[str, list[Instruction]] = {}
+    entry = name = ""
+    for line in text.splitlines():
+        if header := _HEADER.match(line):
+            name = header[2]
+            entry = name if header[1] else entry
+            found[name] = []
+        elif name and (opcode := _OPCODE.search(line)) and opcode[1] not in _TRIVIAL:
+            found[name].append(Instruction(opcode[1], _calls(line), line))
+    return found, entry
+
+
+def _calls(line: str) -> dict[str, list[str]]:
+    """Names of the computations that an instruction calls, by role."""
+    roles = {"body": "body", "condition": "body", "to_apply": "call", "branch_computations": "branch"}
+    roles |= {"true_computation": "branch", "false_computation": "branch"}
+    calls: dict[str, list[str]] = {"body": [], "call": [], "branch": []}
+    for key, names in re.findall(r"(\w+)=(\{%[^}]*\}|%[\w.\-]+)", line):
+        if key in roles:
+            calls[roles[key]] += re.findall(r"%([\w.\-]+)", names)
+    return calls
+
+
+def _count(
+    computations: dict[str, list[Instruction]],
+    instruction: Instruction,
+    part: str,
+    counts: dict[str, Counter[str]],
+    times: int = 1,
+) -> None:
+    """Count what an instruction of a part calls, each thing in the part it belongs to."""
+    calls = instruction.calls
+    if instruction.opcode == "call" and "xla_cpu_small_call" not in instruction.text:
+        inner = [(name, part, times) for name in calls["call"]]
+    elif instruction.opcode == "while" and part == "jacobian":
+        trips = _TRIPS.search(instruction.text)
+        inner = [(name, part, times * int(trips[1] if trips else 1)) for name in calls["body"]]
+    else:
+        inner = [(name, part, times) for name in calls["body"]]
+        inner += [(name, "jacobian", times) for name in calls["branch"]]
+    for name, into, often in inner:
+        for each in computations[name]:
+            loop = each.opcode == "while" and into == "step"
+            below = "correction" if loop and not _has_loop(computations, each) else into
+            if each.opcode != "call" or "xla_cpu_small_call" in each.text:
+                counts[into][each.opcode] += often
+            _count(computations, each, below, counts, often)
+
+
+def _has_loop(computations: dict[str, list[Instruction]], loop: Instruction) -> bool:
+    """Whether a loop contains another one outside of branches."""
+    return any(each.opcode == "while" for name in loop.calls["body"] for each in computations[name])
+
+
+# --- the report --------------------------------------------------------------------------------------
+
+HEAD = ("solver", "setting", "error", "pos.", "vel.", "steps", "ms", "ratio", "us/step")
+HEAD_OWN = ("genalpha", "first result s", "compile s", "us/step", "call ms", "iter.", "Jac.")
+HEAD_OWN += ("ops/step", "/correction", "/Jac.", "mean")
+
+
+def cells(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+    """The comparison, with a line before each problem and target."""
+    last = ("", 0.0)
+    for row in rows:
+        if (row.problem, row.target) != last:
+            last = row.problem, row.target
+            yield (f"{row.problem} {row.target:.0e}", *[""] * (len(HEAD) - 1))
+        yield (
+            row.solver,
+            row.setting,
+            f"{row.error:.1e}" + ("" if row.reached else "!"),
+            "-" if row.position is None else f"{row.position:.0e}",
+            f"{row.velocity:.0e}",
+            str(row.steps),
+            f"{row.median_ms:.2f}",
+            f"{row.ratio:.2f}",
+            f"{row.us_per_step:.1f}",
+        )
+
+
+def own_cells(costs: Sequence[Own]) -> Iterator[tuple[str, ...]]:
+    """genalpha's own numbers."""
+    for own in costs:
+        counts = own.operations
+        numbers = (own.first_s, own.compile_s, own.us_per_step, own.call_ms, own.iterations, own.jacobians)
+        parts = (counts["step"], counts["correction"], counts["jacobian"])
+        yield (
+            own.problem,
+            *(f"{number:.2f}" for number in numbers),
+            *(str(part) for part in parts),
+            f"{own.operations_per_step:.0f}",
+        )
+
+
+def plain(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table for the terminal."""
+    widths = [max(len(line[i]) for line in (head, *lines)) for i in range(len(head))]
+    left = 2 if head is HEAD else 1
+
+    def text(line: Sequence[str]) -> str:
+        padded = [
+            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
+        ]
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([text(head), *(text(line) for line in lines)])
+
+
+def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
+
+
+def notes(start: float, checks: dict[str, peers.Check]) -> list[str]:
+    """What the numbers mean."""
+    worst = max(check.residual for check in checks.values()), max(check.jacobian for check in checks.values())
+    return [
+        f"error: of q at the end, 2-norm, relative; ! where the target was not met. Settings: the coarsest "
+        f"of a ladder that meets the target together with the next {CONFIRM} finer ones.",
+        "pos., vel.: largest violation of the constraints of position and velocity at the solver's own steps.",
+        f"ms: median of {REPEATS} runs, solvers in turns; ratio to genalpha. genalpha's time holds consistent "
+        "initial values, residuals and reactions; the peers start from consistent values, not timed.",
+        f"genalpha: {METHOD}, rho_inf = {RHO_INF:g}, one step size. Peers: rtol = atol = tolerance; the fastest "
+        "of these. GGL: stabilised index 2 (Gear, Gupta, Leimkuhler). index 2: rolling conditions. index 1: "
+        "constraints of acceleration. ∫: integrals of the multipliers as unknowns. J, fd: Jacobian written by "
+        "hand, by differences. s3, s5: stages. free: multipliers out of the error test.",
+        f"peers' residuals at the reference: at most {worst[0]:.0e} of the largest coefficient; Jacobians "
+        f"against differences: {worst[1]:.0e}.",
+        f"first result: first call in the process, after JAX itself has started ({start:.2f} s); compile: less "
+        f"the same call later (median of {REPEATS}). us/step: slope between a quarter and the whole of a run "
+        "of the steps in the JSON file; call: what is left. iter., Jac.: per step of that run. ops: XLA "
+        "operations, once a step, per Newton correction, per new Jacobian, and in a mean step.",
+    ]
+
+
+def write(rows: Sequence[Row], costs: Sequence[Own], text: str, extra: dict[str, Any]) -> None:
+    """The JSON and the Markdown file."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    packages = ("genalpha", "jax", "jaxlib", "numpy", "scipy", "scipy_dae", "scikit-sundae")
+    record = {
+        "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
+        "cores": os.cpu_count(),
+        "repeats": REPEATS,
+        "rows": [asdict(row) for row in rows],
+        "genalpha": [asdict(own) | {"operations_per_step": own.operations_per_step} for own in costs],
+        **extra,
+    }
+    (OUT / "small.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (OUT / "small.md").write_text(text, encoding="utf-8")
+
+
+def verify(problem: Problem) -> dict[str, peers.Check]:
+    """Checks of the peers' equations at seven states of the reference; raises where one is wrong."""
+    assert problem.reference is not None
+    states = [problem.reference(t) for t in np.linspace(*problem.t_span, 7)]
+    checks = {f"{problem.name} {form.name}": peers.check(form, states) for form in peers.forms(problem)}
+    for name, check in checks.items():
+        if max(check.residual, check.jacobian) > 1e-7:
+            raise RuntimeError(f"the equations for the peers are wrong: {name}, {check}")
+    return checks
+
+
+def main() -> None:
+    """Measure, print, write."""
+    start = start_up()
+    firsts = [first_call(name) for name in PROBLEMS]
+    checks = {name: value for first in firsts for name, value in verify(first.problem).items()}
+    costs = [own_costs(first) for first in firsts]
+    rows = [row for first in firsts for row in compare(first.problem)]
+    tables = [(HEAD, list(cells(rows))), (HEAD_OWN, list(own_cells(costs)))]
+    explained = notes(start, checks)
+    print("\n\n".join([*(plain(*table) for table in tables), "\n".join(explained)]))
+    text = "\n\n".join([*(markdown(*table) for table in tables), *explained]) + "\n"
+    write(rows, costs, text, {"jax_start_up_s": start, "checks": {k: v._asdict() for k, v in checks.items()}})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Newton: scaling, policies, stopping, and the three ways to fail."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import problem, run
+
+import genalpha as ga
+from genalpha import check, diagnose, initial, newton
+from genalpha.advance import Setup, no_memory
+from genalpha.drive import xla
+
+POLICIES = ("full", "modified", "frozen")
+
+
+def newton_matrices(name, sizes, method=None):
+    """The scaled matrix of the first step for each step size."""
+    p = problem(name)
+    args = check.arguments(p.args)
+    dims, _ = check.trace(p.system, 0.0, p.q0, p.v0, args)
+    setup = Setup(p.system, method or ga.SOI2(), ga.Newton(), dims)
+
+    def matrix(h):
+        begin = initial.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
+        carry, memory = xla.start(setup, begin, h, args)
+        step = setup.method.prepare(p.system, carry, jnp.array(0.0), h, args)
+        residual = lambda x: setup.method.residual(p.system, step, dims, begin.scale, x, args)
+        return jax.jacfwd(residual)(memory.x)
+
+    compiled = jax.jit(matrix)
+    return [np.asarray(compiled(h)) for h in sizes]
+
+
+@pytest.mark.parametrize("name", ["pendulum", "rolling-disk", "slider-crank", "wheel-on-rod", "jay-negrut"])
+def test_condition_of_the_scaled_matrix_is_bounded_as_h_goes_to_zero(name):
+    conditions = np.linalg.cond(newton_matrices(name, 10.0 ** -np.arange(1, 7)))
+    assert max(conditions) < 1e3
+    # The limit exists: the last two decades do not differ any more.
+    assert conditions[-1] == pytest.approx(conditions[-2], rel=1e-2)
+
+
+def test_condition_does_not_depend_on_units():
+    """Kilograms or grams, metres or millimetres: the same scaled matrix."""
+
+    def condition(mass, length):
+        p = ga.problems.get("double-pendulum", m1=mass, m2=3 * mass, l1=length, l2=length, g=9.81 * length)
+        args = check.arguments(p.args)
+        dims, _ = check.trace(p.system, 0.0, p.q0, p.v0, args)
+        begin = initial.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
+        return float(begin.report.condition)
+
+    assert condition(1e3, 1e-3) == pytest.approx(condition(1.0, 1.0), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "reduced", "unknowns"),
+    [
+        ("spring-chain", False, 5),  # (2): a
+        ("rolling-disk", False, 5 + 2),  # (10): a, ψ
+        ("pendulum", False, 2 * (3 + 2)),  # (9): a, ã, λ, λ̃
+        ("wheel-on-rod", False, 2 * (4 + 1 + 2)),  # (13): all twice
+        ("wheel-on-rod", True, 2 * (4 + 1) + 2),  # without ψ̃
+    ],
+)
+def test_no_dead_unknowns(name, reduced, unknowns):
+    (matrix,) = newton_matrices(name, [1e-2], ga.SOI2(reduced=reduced))
+    assert matrix.shape == (unknowns, unknowns)
+    assert np.linalg.matrix_rank(matrix) == unknowns
+
+
+@pytest.mark.parametrize("policy", ["full", "modified"])
+@pytest.mark.parametrize("name", ["pendulum", "wheel-on-rod"])
+def test_policies_agree(name, policy):
+    tight = run(name, t_end=0.2, newton=ga.Newton("full", tol=1e-14))
+    sol = run(name, t_end=0.2, newton=ga.Newton(policy))
+    for field in ("q", "v", "a_alpha", "lam", "psi"):
+        true = getattr(tight, field)
+        np.testing.assert_allclose(getattr(sol, field), true, atol=1e-10 * np.abs(true).max(initial=1))
+
+
+def test_what_the_policies_cost():
+    full, modified = (run("pendulum", t_end=0.5, newton=ga.Newton(policy)) for policy in POLICIES[:2])
+    assert full.stats.jacobians == full.stats.newton_iterations
+    assert modified.stats.jacobians < 0.1 * full.stats.jacobians
+    frozen = run("spring-chain", newton=ga.Newton("frozen"))
+    assert frozen.stats.jacobians == frozen.stats.factorizations == 1
+    assert frozen.stats.newton_iterations <= 2 * frozen.stats.steps  # linear: one to solve, one to see it
+    assert frozen.newton.iterations.shape == (frozen.stats.steps,)
+    assert frozen.newton.iterations.sum() == frozen.stats.newton_iterations
+
+
+def test_a_looser_tolerance_is_a_larger_error_within_its_size():
+    tight = run("double-pendulum", t_end=0.5, newton=ga.Newton(tol=1e-13))
+    size = np.abs(tight.a_alpha).max()
+    for tol in (1e-4, 1e-7, 1e-10):
+        loose = run("double-pendulum", t_end=0.5, newton=ga.Newton(tol=tol))
+        error = np.abs(loose.a_alpha - tight.a_alpha)[:20].max()  # before errors accumulate
+        assert error < 100 * tol * size
+        assert loose.stats.newton_iterations < tight.stats.newton_iterations
+
+
+def test_rounding_level_counts_as_convergence_and_is_reported():
+    p = problem("double-pendulum")
+    sol = run("double-pendulum", t_end=2e-4, h=1e-6)
+    assert sol.success
+    # ε|q|/(βh²) is a thousand times what the tolerance asks for
+    assert sol.stats.rounding_limited > 0.9 * sol.stats.steps
+    assert sol.newton.rounding.sum() == sol.stats.rounding_limited
+    assert sol.stats.newton_iterations < 8 * sol.stats.steps
+    true = p.reference(2e-4)
+    np.testing.assert_allclose(sol.q[-1], true.q, atol=1e-13)
+    np.testing.assert_allclose(sol.lam[-1], true.lam, atol=1e-7)
+    coarse = run("double-pendulum", t_end=0.1, h=1e-2, newton=ga.Newton(tol=1e-8))
+    assert coarse.stats.rounding_limited == 0
+
+
+def solve_one(residual, guess, options=None, size=None):
+    guess = jnp.asarray(guess, float)
+    options = options or ga.Newton("full")
+    memory = newton.no_memory(guess.size)
+    return newton.solve(options, residual, guess, memory, jnp.zeros(guess.size))
+
+
+def test_failures_are_told_apart():
+    singular = lambda x: jnp.array([x[0] + x[1], 2 * x[0] + 2 * x[1]]) - 1.0
+    nearly = lambda x: jnp.array([x[0] + x[1], (1 + 1e-16) * x[0] + x[1]]) - 1.0
+    no_root = lambda x: x**2 + 1.0
+    bad_value = lambda x: jnp.log(x)
+    for policy in ("full", "modified"):
+        options = ga.Newton(policy)
+        statuses = [
+            int(solve_one(residual, guess, options)[2].status)
+            for residual, guess in ((singular, [1, 2]), (nearly, [1, 2]), (no_root, [0.7]), (bad_value, [-1]))
+        ]
+        assert statuses == [
+            diagnose.SINGULAR,
+            diagnose.SINGULAR,
+            diagnose.NOT_CONVERGED,
+            diagnose.NOT_FINITE,
+        ], policy
+
+
+def test_divergence_to_infinity_is_a_missed_convergence():
+    x, _, report = solve_one(lambda x: jnp.arctan(x), [3.0], ga.Newton("full", max_iterations=50))
+    assert int(report.status) == diagnose.NOT_CONVERGED
+
+
+def test_the_report_of_a_simple_root():
+    x, _, report = solve_one(lambda x: x**3 - 8.0, [3.0])
+    assert float(x[0]) == pytest.approx(2.0, rel=1e-14)
+    assert int(report.status) == diagnose.SUCCESS
+    assert int(report.iterations) == int(report.jacobians) <= 7
+    assert float(report.error) < 1e-12
+    assert float(report.condition) == pytest.approx(1.0)
+
+
+def test_implicit_derivative_is_exact_even_where_the_iteration_is_cut_short():
+    """d/dp of x³ = p is 1/(3x²), to rounding, by both modes and twice over."""
+
+    def root(p):
+        return solve_one(lambda x: x**3 - p, [2.1], ga.Newton("full"))[0][0]
+
+    x = 8.0 ** (1 / 3)
+    assert float(jax.grad(root)(8.0)) == pytest.approx(1 / (3 * x**2), rel=1e-12)
+    assert float(jax.jvp(root, (8.0,), (1.0,))[1]) == pytest.approx(1 / (3 * x**2), rel=1e-12)
+    assert float(jax.hessian(root)(8.0)) == pytest.approx(-2 / 9 * 8 ** (-5 / 3), rel=1e-11)
+
+
+def test_a_stale_matrix_that_leads_astray_is_replaced():
+    """A kept matrix of the wrong sign makes the iteration diverge; a new one from the guess saves it."""
+    residual = lambda x: x**3 - 8.0
+    memory = newton.no_memory(1)._replace(inverse=jnp.array([[-0.1]]), fit=jnp.array(1.0))
+    x, kept, report = newton.solve(ga.Newton("modified"), residual, jnp.array([2.5]), memory, jnp.zeros(1))
+    assert float(x[0]) == pytest.approx(2.0, rel=1e-12)
+    assert int(report.jacobians) >= 1
+    frozen = newton.solve(ga.Newton("frozen"), residual, jnp.array([2.5]), memory, jnp.zeros(1))[2]
+    assert int(frozen.status) == diagnose.NOT_CONVERGED
+
+
+@pytest.mark.parametrize(
+    "options", [{"policy": "fast"}, {"tol": 0.0}, {"tol": float("nan")}, {"max_iterations": 0}]
+)
+def test_bad_options(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        ga.Newton(**options)
+
+
+def test_first_guess_is_the_start():
+    p = problem("pendulum")
+    args = check.arguments(p.args)
+    dims, _ = check.trace(p.system, 0.0, p.q0, p.v0, args)
+    setup = Setup(p.system, ga.SOI2(start="a0"), ga.Newton(), dims)
+    begin = initial.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
+    carry, _ = xla.start(setup, begin, jnp.array(1e-3), args)
+    u = setup.method.split(dims, begin.scale, no_memory(setup, begin.scale, carry).x)
+    np.testing.assert_allclose(u["a"], begin.state.a)
+    np.testing.assert_allclose(u["lam"], begin.state.lam)
+    assert not u["delta"].any()
