@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import statistics
+import textwrap
 import time
 import warnings
 from collections import Counter
@@ -40,12 +41,12 @@ Problem = ga.problems.Problem
 PROBLEMS = ("pendulum", "rolling-disk")
 TARGETS = (1e-4, 1e-6)
 METHOD, RHO_INF = "soi2", 0.8
-REPEATS = 11  # timed runs of each chosen setting; their median counts
-TRIALS = 3  # timed runs of each variant of a solver, to choose one
+REPEATS = 21  # timed runs of each chosen setting; their median counts
+TRIALS = 5  # timed runs of each variant of a solver, to choose one
 CONFIRM = 2  # finer settings that must meet the target too
 TOO_LONG = 1.0  # seconds of one run, after which a variant is given up
 STEPS = tuple(round(32 * 2 ** (k / 4)) for k in range(45))
-TOLERANCES = tuple(10 ** (-2 - k / 4) for k in range(43))
+TOLERANCES = tuple(10 ** (-1 - k / 4) for k in range(47))
 SOLVERS = ("genalpha", "scipy_dae Radau", "scipy_dae BDF", "sksundae IDA")
 OUT = Path("out/bench")
 
@@ -138,28 +139,21 @@ def variants(problem: Problem) -> list[Variant]:
     t0 = problem.t_span[0]
     state = ga.consistent(problem.system, t0, problem.q0, problem.v0, problem.args)
     others = [Variant(p.solver, p.detail, p.run, TOLERANCES) for p in peers.peers(problem, state)]
-    return [Variant("genalpha", f"{METHOD}", run, STEPS), *others]
+    return [Variant("genalpha", METHOD, run, STEPS), *others]
 
 
 # --- the search --------------------------------------------------------------------------------------
 
 
-def error_of(problem: Problem, path: peers.Path) -> float:
-    """Relative error of q at the end."""
-    assert problem.reference is not None
-    q = problem.reference(problem.t_span[1]).q
-    return float(np.linalg.norm(path.q[-1] - q) / np.linalg.norm(q)) if path.success else np.inf
-
-
-def ladder(problem: Problem, variant: Variant) -> list[Point]:
+def ladder(variant: Variant, q_end: np.ndarray) -> list[Point]:
     """Errors from coarse to fine, until the hardest target is met and confirmed."""
     points: list[Point] = []
+    variant.run(variant.settings[0])
     for setting in variant.settings:
         begin = time.perf_counter()
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            path = variant.run(setting)
-        points.append(Point(variant, setting, error_of(problem, path)))
+        path = variant.run(setting)
+        error = np.linalg.norm(path.q[-1] - q_end) / np.linalg.norm(q_end)
+        points.append(Point(variant, setting, float(error) if path.success else np.inf))
         if time.perf_counter() - begin > TOO_LONG or choose(points, min(TARGETS)):
             break
     return points
@@ -196,7 +190,11 @@ def contenders(ladders: Sequence[Sequence[Point]], target: float) -> dict[str, t
 
 def compare(problem: Problem) -> list[Row]:
     """All solvers at all targets."""
-    ladders = [ladder(problem, variant) for variant in variants(problem)]
+    assert problem.reference is not None
+    q_end = np.asarray(problem.reference(problem.t_span[1]).q)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        ladders = [ladder(variant, q_end) for variant in variants(problem)]
     rows = []
     for target in TARGETS:
         chosen = contenders(ladders, target)
@@ -416,8 +414,8 @@ def _has_loop(computations: dict[str, list[Instruction]], loop: Instruction) -> 
 # --- the report --------------------------------------------------------------------------------------
 
 HEAD = ("solver", "setting", "error", "pos.", "vel.", "steps", "ms", "ratio", "us/step")
-HEAD_OWN = ("genalpha", "first result s", "compile s", "us/step", "call ms", "iter.", "Jac.")
-HEAD_OWN += ("ops/step", "/correction", "/Jac.", "mean")
+_OWN = "genalpha, first s, compile s, us/step, call ms, iter., Jac., ops: step, correction, Jac., mean"
+HEAD_OWN = tuple(_OWN.split(", "))
 
 
 def cells(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
@@ -460,10 +458,8 @@ def plain(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     left = 2 if head is HEAD else 1
 
     def text(line: Sequence[str]) -> str:
-        padded = [
-            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        return "  ".join(padded).rstrip()
+        sized = enumerate(zip(line, widths, strict=True))
+        return "  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in sized).rstrip()
 
     return "\n".join([text(head), *(text(line) for line in lines)])
 
@@ -473,26 +469,35 @@ def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
 
 
-def notes(start: float, checks: dict[str, peers.Check]) -> list[str]:
-    """What the numbers mean."""
-    worst = max(check.residual for check in checks.values()), max(check.jacobian for check in checks.values())
-    return [
-        f"error: of q at the end, 2-norm, relative; ! where the target was not met. Settings: the coarsest "
-        f"of a ladder that meets the target together with the next {CONFIRM} finer ones.",
-        "pos., vel.: largest violation of the constraints of position and velocity at the solver's own steps.",
-        f"ms: median of {REPEATS} runs, solvers in turns; ratio to genalpha. genalpha's time holds consistent "
-        "initial values, residuals and reactions; the peers start from consistent values, not timed.",
-        f"genalpha: {METHOD}, rho_inf = {RHO_INF:g}, one step size. Peers: rtol = atol = tolerance; the fastest "
-        "of these. GGL: stabilised index 2 (Gear, Gupta, Leimkuhler). index 2: rolling conditions. index 1: "
-        "constraints of acceleration. ∫: integrals of the multipliers as unknowns. J, fd: Jacobian written by "
-        "hand, by differences. s3, s5: stages. free: multipliers out of the error test.",
-        f"peers' residuals at the reference: at most {worst[0]:.0e} of the largest coefficient; Jacobians "
-        f"against differences: {worst[1]:.0e}.",
-        f"first result: first call in the process, after JAX itself has started ({start:.2f} s); compile: less "
-        f"the same call later (median of {REPEATS}). us/step: slope between a quarter and the whole of a run "
-        "of the steps in the JSON file; call: what is left. iter., Jac.: per step of that run. ops: XLA "
-        "operations, once a step, per Newton correction, per new Jacobian, and in a mean step.",
-    ]
+NOTES = """\
+error: of q at the end, 2-norm, relative; ! where the target was not met. Setting: step size or tolerance,
+the coarsest of a ladder that meets the target together with the next {CONFIRM} finer ones. pos., vel.:
+largest violation of the constraints of position and of velocity at the solver's own steps. ms: median of
+{REPEATS} runs, solvers in turns; ratio: to genalpha.
+
+genalpha: {METHOD}, rho_inf = {RHO_INF:g}, one step size; its time holds consistent initial values,
+residuals and reactions. Peers: rtol = atol, residual in Python without JAX, consistent initial values given
+and not timed, the fastest of several variants. GGL: stabilised index 2 (Gear, Gupta, Leimkuhler). index 2:
+rolling conditions. index 1: constraints of acceleration. ∫: integrals of the multipliers as unknowns. J,
+fd: Jacobian by hand, by differences. s3, s5: stages. free: multipliers out of the error test. At the
+reference the peers' residuals are at most {residual:.0e}, their Jacobians differ from differences by
+{jacobian:.0e}, relative to the largest entry.
+
+first: seconds to the first result of a problem in this process, after JAX itself has started
+({start:.2f} s). compile: less the same call later (median of {REPEATS}). us/step: slope between a quarter
+and the whole of a run of {steps} steps (medians of {REPEATS}); call ms: what is left. iter., Jac.: Newton
+corrections and new matrices per step of that run. ops: XLA operations executed once a step, once a
+correction, at a new matrix, and in a mean step.
+
+Mean number of busy processes in the minute before: {load:.1f} on {cores} cores. Times mean little where
+others are at work."""
+
+
+def notes(checks: dict[str, peers.Check], **values: float) -> list[str]:
+    """What the numbers mean, in paragraphs."""
+    residual, jacobian = (max(column) for column in zip(*checks.values(), strict=True))
+    filled = NOTES.format(**globals(), **values, residual=residual, jacobian=jacobian)
+    return [" ".join(paragraph.split()) for paragraph in filled.split("\n\n")]
 
 
 def write(rows: Sequence[Row], costs: Sequence[Own], text: str, extra: dict[str, Any]) -> None:
@@ -501,7 +506,6 @@ def write(rows: Sequence[Row], costs: Sequence[Own], text: str, extra: dict[str,
     packages = ("genalpha", "jax", "jaxlib", "numpy", "scipy", "scipy_dae", "scikit-sundae")
     record = {
         "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
-        "cores": os.cpu_count(),
         "repeats": REPEATS,
         "rows": [asdict(row) for row in rows],
         "genalpha": [asdict(own) | {"operations_per_step": own.operations_per_step} for own in costs],
@@ -516,24 +520,26 @@ def verify(problem: Problem) -> dict[str, peers.Check]:
     assert problem.reference is not None
     states = [problem.reference(t) for t in np.linspace(*problem.t_span, 7)]
     checks = {f"{problem.name} {form.name}": peers.check(form, states) for form in peers.forms(problem)}
-    for name, check in checks.items():
-        if max(check.residual, check.jacobian) > 1e-7:
-            raise RuntimeError(f"the equations for the peers are wrong: {name}, {check}")
+    for name, result in checks.items():
+        if max(result) > 1e-7:
+            raise RuntimeError(f"the equations for the peers are wrong: {name}, {result}")
     return checks
 
 
 def main() -> None:
     """Measure, print, write."""
-    start = start_up()
+    load, start = os.getloadavg()[0], start_up()
     firsts = [first_call(name) for name in PROBLEMS]
     checks = {name: value for first in firsts for name, value in verify(first.problem).items()}
     costs = [own_costs(first) for first in firsts]
     rows = [row for first in firsts for row in compare(first.problem)]
     tables = [(HEAD, list(cells(rows))), (HEAD_OWN, list(own_cells(costs)))]
-    explained = notes(start, checks)
-    print("\n\n".join([*(plain(*table) for table in tables), "\n".join(explained)]))
+    cores = os.cpu_count() or 1
+    explained = notes(checks, start=start, steps=costs[0].steps, load=load, cores=cores)
+    print(*(plain(*table) for table in tables), *(textwrap.fill(note, 98) for note in explained), sep="\n\n")
     text = "\n\n".join([*(markdown(*table) for table in tables), *explained]) + "\n"
-    write(rows, costs, text, {"jax_start_up_s": start, "checks": {k: v._asdict() for k, v in checks.items()}})
+    results = {name: result._asdict() for name, result in checks.items()}
+    write(rows, costs, text, {"jax_start_up_s": start, "load": load, "cores": cores, "checks": results})
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import problem, run
 from scipy.optimize import minimize
 
 import genalpha as ga
+from conftest import problem, run
 
 
 def test_consistent_values_of_a_problem_nonlinear_in_the_multipliers():

@@ -5,9 +5,9 @@ import warnings
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import problem
 
 import genalpha as ga
+from conftest import problem
 from genalpha.convergence import study
 
 # The coarsest step is small enough for the leading error term to dominate; each next one is half of it.

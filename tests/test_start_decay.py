@@ -6,9 +6,9 @@ JN08 theorem 1 and with r_γ, r_αf of J11 theorem 6.1. docs/theory.md tells wha
 
 import numpy as np
 import pytest
-from conftest import problem, run
 
 import genalpha as ga
+from conftest import problem, run
 
 H = 1e-4
 

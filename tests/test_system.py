@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import genalpha as ga
+from conftest import problem
 
 
 def rheonomic():

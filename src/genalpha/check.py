@@ -158,8 +158,9 @@ def beginning(begin: Beginning, initial: str) -> None:
         ("nonholonomic", begin.k),
     ):
         if not np.isfinite(value).all():
-            where = np.argwhere(~np.isfinite(value)).squeeze(-1).tolist()
-            raise ValueError(f"{name}{SIGNATURES[name]} is NaN or infinite at the start, entries {where}")
+            entries = np.argwhere(~np.isfinite(value)).tolist()
+            where = ", ".join(str(i if len(i) > 1 else i[0]) for i in entries)
+            raise ValueError(f"{name}{SIGNATURES[name]} is NaN or infinite at the start, entries [{where}]")
     if not np.isfinite(begin.rows).all():
         raise ValueError("the derivative of a constraint is NaN or infinite at the start")
     if initial == "check":

@@ -1,0 +1,140 @@
+"""What a solution holds, and that it can be written and read back."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import genalpha as ga
+from conftest import problem, run
+
+
+def test_shapes_and_times():
+    sol = run("wheel-on-rod", t_end=1.0, h=0.3)  # does not divide the span: the last step is shorter
+    n, m, p = 4, 1, 2
+    np.testing.assert_allclose(sol.t, [0, 0.3, 0.6, 0.9, 1.0])
+    assert sol.t[0] == 0.0
+    assert sol.t[-1] == 1.0
+    for field, width in (("q", n), ("v", n), ("a", n), ("a_alpha", n), ("lam", m), ("psi", p)):
+        assert getattr(sol, field).shape == (5, width), field
+    for part in (*sol.residuals, sol.t_alpha):
+        assert part.shape == (5,)
+    for part in sol.reactions:
+        assert part.shape == (5, n)
+    alpha = ga.chung_hulbert(0.8).alpha
+    np.testing.assert_allclose(sol.t_alpha[1:], sol.t[1:] + alpha * np.diff(sol.t))
+    assert (sol.stats.steps, sol.stats.rejected) == (4, 0)
+    assert (sol.success, sol.status, sol.extra) == (True, 0, {})
+    assert "reached the end" in sol.message
+    assert "soi2" in repr(sol)
+
+
+def test_a_remainder_below_1e_9_is_spread():
+    sol = run("spring-chain", t_end=1.0, h=0.1 * (1 + 1e-11))
+    assert sol.stats.steps == 10
+    np.testing.assert_allclose(np.diff(sol.t), 0.1, rtol=1e-12)
+    assert run("spring-chain", t_end=1.0, h=0.1 * (1 - 1e-6)).stats.steps == 11
+
+
+def test_a_span_that_does_not_start_at_zero():
+    p = problem("spring-chain")
+    shifted = ga.solve(p.system, (-3.0, -2.0), p.q0, p.v0, h=0.1, args=p.args)
+    plain = ga.solve(p.system, (0.0, 1.0), p.q0, p.v0, h=0.1, args=p.args)
+    np.testing.assert_allclose(shifted.q, plain.q, atol=1e-12)
+    assert shifted.t[-1] == -2.0
+
+
+@pytest.mark.parametrize("name", ["wheel-on-rod", "jay-negrut", "pendulum"])
+def test_accelerations_solve_the_equations_of_motion(name):
+    p, sol = problem(name), run(name, t_end=0.2)
+    for i in (0, 3, -1):
+        t, q, v, lam, psi = (x[i] for x in (sol.t, sol.q, sol.v, sol.lam, sol.psi))
+        force = p.system.f(t, q, v, lam, psi, p.args)
+        np.testing.assert_allclose(p.system.M(t, q, p.args) @ sol.a[i], force, rtol=1e-10, atol=1e-9)
+
+
+def test_residuals_are_those_of_the_constraints():
+    p, sol, i = problem("wheel-on-rod"), run("wheel-on-rod", t_end=0.2), 5
+    t, q, v = sol.t[i], sol.q[i], sol.v[i]
+    expected = [p.system.g(t, q, p.args), p.system.g_dot(t, q, v, p.args), p.system.k(t, q, v, p.args)]
+    for residual, value in zip(sol.residuals, expected, strict=True):
+        assert residual[i] == pytest.approx(float(np.abs(value).max()), abs=1e-14)
+    assert sol.residuals.position.max() < 1e-14
+    assert max(sol.residuals.velocity.max(), sol.residuals.nonholonomic.max()) < 1e-12
+    wrong = p.q0 + 1e-3
+    off = ga.solve(p.system, (0, 0.1), wrong, p.v0, h=0.05, args=p.args, initial="assume")
+    assert off.residuals.position[0] == pytest.approx(float(np.abs(p.system.g(0.0, wrong, p.args)).max()))
+
+
+def test_absent_constraints_give_empty_arrays_and_zero_residuals():
+    sol = run("spring-chain", t_end=0.1)
+    assert sol.lam.shape == (len(sol.t), 0)
+    assert sol.psi.shape == (len(sol.t), 0)
+    for part in sol.residuals:
+        np.testing.assert_array_equal(part, np.zeros(len(sol.t)))
+    for part in sol.reactions:
+        np.testing.assert_array_equal(part, np.zeros((len(sol.t), 5)))
+
+
+def test_reaction_forces_are_newtons_missing_forces():
+    """−Gᵀλ − Kᵀψ is what M a lacks; the pendulum's pin carries weight and centripetal force."""
+    p, sol = problem("wheel-on-rod"), run("wheel-on-rod", t_end=0.2)
+    i = 7
+    G, K = p.system.G(sol.t[i], sol.q[i], p.args), p.system.K(sol.t[i], sol.q[i], sol.v[i], p.args)
+    np.testing.assert_allclose(sol.reactions.holonomic[i], -G.T @ sol.lam[i], atol=1e-12)
+    np.testing.assert_allclose(sol.reactions.nonholonomic[i], -K.T @ sol.psi[i], atol=1e-12)
+    np.testing.assert_allclose(sol.reactions.total, sol.reactions.holonomic + sol.reactions.nonholonomic)
+    hanging = ga.System(
+        np.eye(2) * 3, lambda t, q, v: jnp.array([0, -30.0]), lambda t, q: jnp.array([q @ q - 4])
+    )
+    rest = ga.solve(hanging, (0, 1), [0.0, -2.0], [0.0, 0.0], h=0.1)
+    np.testing.assert_allclose(rest.reactions.total, np.tile([0, 30.0], (11, 1)), atol=1e-10)
+    custom = run("jay-negrut", t_end=0.1)
+    system = problem("jay-negrut").system
+    expected = system.reactions(custom.t[3], custom.q[3], custom.v[3], custom.lam[3], custom.psi[3])
+    np.testing.assert_allclose(custom.reactions.total[3], expected, atol=1e-12)
+
+
+def test_save_and_load_without_loss(tmp_path):
+    sol = run("wheel-on-rod", t_end=0.3)
+    path = tmp_path / "run.genalpha"  # any name will do
+    sol.save(path)
+    again = ga.load(path)
+    ours, theirs = sol._parts(), again._parts()
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        other = theirs[name]
+        assert np.asarray(value).dtype == np.asarray(other).dtype, name
+        np.testing.assert_array_equal(value, other, err_msg=name)
+    assert again.method == sol.method
+    assert again.stats == sol.stats
+    assert again.success
+    assert again.message == sol.message
+
+
+def test_save_and_load_of_a_partial_solution(tmp_path):
+    system = ga.System(np.eye(1), lambda t, q, v: jnp.where(t > 0.5, jnp.nan, -q))
+    sol = ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, throw=False)
+    sol.save(tmp_path / "part.npz")
+    again = ga.load(tmp_path / "part.npz")
+    assert not again.success
+    assert again.message == sol.message
+
+
+def test_load_refuses_other_files(tmp_path):
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    with pytest.raises(ValueError, match="was not written by genalpha"):
+        ga.load(tmp_path / "other.npz")
+
+
+def test_plot_shows_what_there_is(tmp_path):
+    sol = run("wheel-on-rod", t_end=0.3)
+    figure = sol.plot(names=problem("wheel-on-rod").coordinates)
+    titles = [ax.get_ylabel() for ax in figure.axes]
+    assert titles == ["coordinates", "velocities", "multipliers", "constraint residuals"]
+    lines = figure.axes[0].get_lines()
+    assert [line.get_label() for line in lines] == ["x", "y", "θ", "φ"]
+    np.testing.assert_array_equal(lines[1].get_ydata(), sol.q[:, 1])
+    assert figure.axes[3].get_yscale() == "log"
+    assert len(run("spring-chain", t_end=0.1).plot().axes) == 2
+    with pytest.raises(ValueError, match="names has 1 entries for 4"):
+        sol.plot(names=["x"])
