@@ -5,7 +5,8 @@
 Every solver runs down a ladder of settings (number of steps, or tolerance) and gets the coarsest one that
 meets the target together with the next finer ones, so that no error counts that is small by chance. Solvers
 that can be set up in several ways (statement of the problem, Jacobian, stages) get the fastest of them. The
-chosen settings are then timed in turns.
+chosen settings are then timed in turns. XLA may spread even small operations over threads, which costs more
+than it gains and makes times uneven; ``taskset -c 0 python -m benchmarks.small`` measures on one core.
 """
 
 from __future__ import annotations
@@ -31,10 +32,7 @@ import numpy as np
 
 import genalpha as ga
 from benchmarks import peers
-from genalpha import check, methods
-from genalpha.advance import Setup
 from genalpha.drive import xla
-from genalpha.solve import _begin
 
 Problem = ga.problems.Problem
 
@@ -250,9 +248,10 @@ class Own:
     """What one problem costs in genalpha.
 
     ``first_s`` is the time to the first result, ``compile_s`` that less the time of the same call later.
-    Steps are timed as the difference between a whole run and its first quarter, ``us_per_step`` apart from
-    what a call costs however short, ``call_ms``. ``iterations`` and ``jacobians`` are means per step of
-    that run, ``operations`` is what :func:`operations` counts.
+    Steps are timed as the difference between a whole run and its first quarter, medians in ``us_per_step``
+    and shortest times in ``best_us_per_step``, apart from what a call costs however short, ``call_ms``.
+    ``iterations`` and ``jacobians`` are means per step of that run, ``operations`` is what
+    :func:`operations` counts.
     """
 
     problem: str
@@ -260,6 +259,7 @@ class Own:
     compile_s: float
     steps: int
     us_per_step: float
+    best_us_per_step: float
     call_ms: float
     iterations: float
     jacobians: float
@@ -290,8 +290,10 @@ def own_costs(first: First, steps: int = 8 * xla.BLOCK) -> Own:
     """genalpha's costs on one problem, with ``steps`` steps to the time span."""
     problem = first.problem
     runs = [partial(solve, problem, steps, quarters) for quarters in (1, 4)]
-    part, whole = (statistics.median(times) for times in in_turns(runs, REPEATS))
+    times = in_turns(runs, REPEATS)
+    part, whole = (statistics.median(taken) for taken in times)
     step = (whole - part) / (0.75 * steps)
+    best = (min(times[1]) - min(times[0])) / (0.75 * steps)
     stats = solve(problem, steps).stats
     return Own(
         problem=problem.name,
@@ -299,6 +301,7 @@ def own_costs(first: First, steps: int = 8 * xla.BLOCK) -> Own:
         compile_s=first.first - first.later,
         steps=steps,
         us_per_step=1e6 * step,
+        best_us_per_step=1e6 * best,
         call_ms=1e3 * (whole - steps * step),
         iterations=stats.newton_iterations / steps,
         jacobians=stats.jacobians / steps,
@@ -343,16 +346,23 @@ def operations(problem: Problem) -> dict[str, Any]:
 
 
 def _compiled(problem: Problem) -> str:
-    """The compiled program of a block of steps, as text."""
-    q, v = check.vector("q0", problem.q0), check.vector("v0", problem.v0)
-    args = check.arguments(problem.args)
-    dims, _ = check.trace(problem.system, problem.t_span[0], q, v, args)
-    setup = Setup(problem.system, methods.by_name(METHOD, RHO_INF), ga.Newton(), dims)
-    begin = xla.program(setup, "begin", _begin)(problem.t_span[0], q, v, args)
-    carry, memory = xla.program(setup, "start", xla.start)(begin, problem.h, args)
-    times, sizes, count = np.zeros(xla.BLOCK), np.full(xla.BLOCK, problem.h), 1
-    block: Any = xla.program(setup, "block", xla._block)
-    return block.lower(carry, memory, times, sizes, count, begin.scale, args).compile().as_text()
+    """The compiled program of a block of steps, as text, for the inputs it gets in a run."""
+    solve(problem, xla.BLOCK)
+    programs = problem.system._programs
+    blocks = {key: program for key, program in programs.items() if key[0] == "block"}
+    called: list[tuple[Any, tuple[Any, ...]]] = []
+
+    def record(block: Any, *inputs: Any) -> Any:
+        called.append((block, inputs))
+        return block(*inputs)
+
+    try:
+        programs.update({key: partial(record, block) for key, block in blocks.items()})
+        solve(problem, xla.BLOCK)
+    finally:
+        programs.update(blocks)
+    block, inputs = called[0]
+    return block.lower(*inputs).compile().as_text()
 
 
 def _computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
@@ -413,8 +423,8 @@ def _has_loop(computations: dict[str, list[Instruction]], loop: Instruction) -> 
 
 # --- the report --------------------------------------------------------------------------------------
 
-HEAD = ("solver", "setting", "error", "pos.", "vel.", "steps", "ms", "ratio", "us/step")
-_OWN = "genalpha, first s, compile s, us/step, call ms, iter., Jac., ops: step, correction, Jac., mean"
+HEAD = ("solver", "setting", "error", "pos.", "vel.", "steps", "ms", "best", "ratio")
+_OWN = "genalpha, first s, compile, us/step (best), call ms, iter., Jac., ops: step, corr., Jac., mean"
 HEAD_OWN = tuple(_OWN.split(", "))
 
 
@@ -433,8 +443,8 @@ def cells(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
             f"{row.velocity:.0e}",
             str(row.steps),
             f"{row.median_ms:.2f}",
+            f"{row.best_ms:.2f}",
             f"{row.ratio:.2f}",
-            f"{row.us_per_step:.1f}",
         )
 
 
@@ -442,10 +452,13 @@ def own_cells(costs: Sequence[Own]) -> Iterator[tuple[str, ...]]:
     """genalpha's own numbers."""
     for own in costs:
         counts = own.operations
-        numbers = (own.first_s, own.compile_s, own.us_per_step, own.call_ms, own.iterations, own.jacobians)
+        numbers = (own.call_ms, own.iterations, own.jacobians)
         parts = (counts["step"], counts["correction"], counts["jacobian"])
         yield (
             own.problem,
+            f"{own.first_s:.2f}",
+            f"{own.compile_s:.2f}",
+            f"{own.us_per_step:.1f} ({own.best_us_per_step:.1f})",
             *(f"{number:.2f}" for number in numbers),
             *(str(part) for part in parts),
             f"{own.operations_per_step:.0f}",
@@ -473,7 +486,7 @@ NOTES = """\
 error: of q at the end, 2-norm, relative; ! where the target was not met. Setting: step size or tolerance,
 the coarsest of a ladder that meets the target together with the next {CONFIRM} finer ones. pos., vel.:
 largest violation of the constraints of position and of velocity at the solver's own steps. ms: median of
-{REPEATS} runs, solvers in turns; ratio: to genalpha.
+{REPEATS} runs, solvers in turns; best: of the same runs; ratio: of the medians, to genalpha.
 
 genalpha: {METHOD}, rho_inf = {RHO_INF:g}, one step size; its time holds consistent initial values,
 residuals and reactions. Peers: rtol = atol, residual in Python without JAX, consistent initial values given
@@ -485,12 +498,12 @@ reference the peers' residuals are at most {residual:.0e}, their Jacobians diffe
 
 first: seconds to the first result of a problem in this process, after JAX itself has started
 ({start:.2f} s). compile: less the same call later (median of {REPEATS}). us/step: slope between a quarter
-and the whole of a run of {steps} steps (medians of {REPEATS}); call ms: what is left. iter., Jac.: Newton
-corrections and new matrices per step of that run. ops: XLA operations executed once a step, once a
-correction, at a new matrix, and in a mean step.
+and the whole of a run of {steps} steps (medians of {REPEATS}, and best); call ms: what is left. iter.,
+Jac.: Newton corrections and new matrices per step of that run. ops: XLA operations executed once a step,
+once a correction, at a new matrix, and in a mean step.
 
-Mean number of busy processes in the minute before: {load:.1f} on {cores} cores. Times mean little where
-others are at work."""
+Cores to run on: {cores}; mean number of busy processes in the minute before: {load:.1f}. Times mean little
+where others are at work."""
 
 
 def notes(checks: dict[str, peers.Check], **values: float) -> list[str]:
@@ -534,7 +547,7 @@ def main() -> None:
     costs = [own_costs(first) for first in firsts]
     rows = [row for first in firsts for row in compare(first.problem)]
     tables = [(HEAD, list(cells(rows))), (HEAD_OWN, list(own_cells(costs)))]
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     explained = notes(checks, start=start, steps=costs[0].steps, load=load, cores=cores)
     print(*(plain(*table) for table in tables), *(textwrap.fill(note, 98) for note in explained), sep="\n\n")
     text = "\n\n".join([*(markdown(*table) for table in tables), *explained]) + "\n"

@@ -8,7 +8,7 @@ import pytest
 import genalpha as ga
 from conftest import problem, run
 from genalpha import check, diagnose, initial, newton
-from genalpha.advance import Setup, no_memory
+from genalpha.advance import Setup
 from genalpha.drive import xla
 
 POLICIES = ("full", "modified", "frozen")
@@ -23,7 +23,7 @@ def newton_matrices(name, sizes, method=None):
 
     def matrix(h):
         begin = initial.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
-        carry, memory = xla.start(setup, begin, h, args)
+        carry, memory, _ = xla.start(setup, begin, h, args)
         step = setup.method.prepare(p.system, carry, jnp.array(0.0), h, args)
         residual = lambda x: setup.method.residual(p.system, step, dims, begin.scale, x, args)
         return jax.jacfwd(residual)(memory.x)
@@ -192,8 +192,8 @@ def test_first_guess_is_the_start():
     dims, _ = check.trace(p.system, 0.0, p.q0, p.v0, args)
     setup = Setup(p.system, ga.SOI2(start="a0"), ga.Newton(), dims)
     begin = initial.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
-    carry, _ = xla.start(setup, begin, jnp.array(1e-3), args)
-    u = setup.method.split(dims, begin.scale, no_memory(setup, begin.scale, carry).x)
+    _, memory, _ = xla.start(setup, begin, jnp.array(1e-3), args)
+    u = setup.method.split(dims, begin.scale, memory.x)
     np.testing.assert_allclose(u["a"], begin.state.a)
     np.testing.assert_allclose(u["lam"], begin.state.lam)
     assert not u["delta"].any()

@@ -9,7 +9,7 @@ from jax import Array
 
 from genalpha import newton
 from genalpha.methods import Method
-from genalpha.state import Carry, NewtonMemory, NewtonReport, Scale
+from genalpha.state import Carry, NewtonMemory, NewtonReport, Output, Scale, State
 from genalpha.system import Args, Dims, System
 
 
@@ -30,9 +30,9 @@ class Memory(NamedTuple):
     newton: NewtonMemory
 
 
-def no_memory(setup: Setup, scale: Scale, carry: Carry) -> Memory:
+def no_memory(setup: Setup, scale: Scale, carry: Carry, state: State) -> Memory:
     """The memory before the first step: unknowns as at the start, differences zero, no matrix."""
-    start = {"a": carry.a / scale.a, "lam": carry.lam / scale.lam, "psi": carry.psi / scale.psi}
+    start = {"a": carry.a / scale.a, "lam": state.lam / scale.lam, "psi": state.psi / scale.psi}
     sizes = setup.method.sizes(setup.dims)
     x = jnp.concatenate([start.get(name, jnp.zeros(size)) for name, size in sizes.items()])
     return Memory(x, x, newton.no_memory(x.size))
@@ -40,7 +40,7 @@ def no_memory(setup: Setup, scale: Scale, carry: Carry) -> Memory:
 
 def advance(
     setup: Setup, carry: Carry, memory: Memory, t: Array, h: Array, scale: Scale, args: Args
-) -> tuple[Carry, Memory, NewtonReport]:
+) -> tuple[Carry, Memory, Output, NewtonReport]:
     """One step from t to t + h."""
     system, method, options, dims = setup
     step = method.prepare(system, carry, t, h, args)
@@ -50,13 +50,13 @@ def advance(
         lambda x: method.residual(system, step, dims, scale, x, args),
         guess,
         memory.newton,
-        rounding_level(setup, scale, carry, guess, h),
+        rounding_level(setup, scale, carry, h),
     )
-    carry = method.finish(system, step, dims, scale, x, args)
-    return carry, Memory(x, memory.x, kept), report
+    carry, output = method.finish(system, step, dims, scale, x, args)
+    return carry, Memory(x, memory.x, kept), output, report
 
 
-def rounding_level(setup: Setup, scale: Scale, carry: Carry, guess: Array, h: Array) -> Array:
+def rounding_level(setup: Setup, scale: Scale, carry: Carry, h: Array) -> Array:
     """Corrections (N,) that rounding alone causes in each scaled unknown.
 
     Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). They determine δ, μ, ν, which only correct the
@@ -65,12 +65,10 @@ def rounding_level(setup: Setup, scale: Scale, carry: Carry, guess: Array, h: Ar
     eps = jnp.finfo(float).eps
     position = jnp.max(setup.system.space.magnitude(carry.q) / scale.a)
     velocity = jnp.max(jnp.abs(carry.v) / scale.a)
-    common = 2 * velocity / h + jnp.max(jnp.abs(guess))
-    levels = [
-        jnp.full(size, eps * (common + (4 * position / h**2 if name in POSITION_LEVEL else 0.0)))
-        for name, size in setup.method.sizes(setup.dims).items()
-    ]
-    return jnp.concatenate(levels)
+    low = 2 * eps / h * velocity
+    high = low + 4 * eps / h**2 * position
+    sizes = setup.method.sizes(setup.dims).items()
+    return jnp.concatenate([jnp.full(size, high if name in POSITION_LEVEL else low) for name, size in sizes])
 
 
 POSITION_LEVEL = {"delta", "mu", "nu"}

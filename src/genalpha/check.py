@@ -38,17 +38,14 @@ def span(t_span: Any) -> tuple[float, float]:
 
 def vector(name: str, value: ArrayLike) -> Array | np.ndarray:
     """A one-dimensional, finite array of doubles."""
-    if isinstance(value, jax.core.Tracer):
+    result: Any
+    if is_traced(value):
         result = jnp.asarray(value, float)
     else:
-        leaves = jax.tree.leaves(value)
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            result = jnp.asarray(value, float)
-        else:
-            try:
-                result = np.asarray(value, dtype=float)
-            except (TypeError, ValueError) as error:
-                raise TypeError(f"{name} must be an array of numbers: {error}") from error
+        try:
+            result = np.asarray(value, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must be an array of numbers: {error}") from error
     if result.ndim != 1 or result.size == 0:
         raise ValueError(f"{name} must have shape (n,) with n > 0, got shape {result.shape}")
     if isinstance(result, np.ndarray) and not np.isfinite(result).all():
@@ -75,17 +72,21 @@ def arguments(args: Any) -> Args:
 
 
 def is_traced(*trees: Any) -> bool:
-    """Whether JAX is tracing any of these values, or everything (inside ``jit``)."""
-    leaves = jax.tree.leaves((trees, jnp.zeros(())))
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    """Whether JAX is tracing any of these values."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def inside_jit() -> bool:
+    """Whether JAX is tracing everything, as it does inside ``jit``."""
+    return is_traced(jnp.zeros(()))
 
 
 def trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Dims, bool]:
     """Sizes of a system, from tracing its functions once, and whether they close over traced values."""
     if not isinstance(system, System):
         raise TypeError(f"the first argument must be a ga.System, got {type(system).__name__}")
-    shapes = jax.tree.map(lambda x: (np.shape(x), str(jnp.result_type(x))), (q, v, args))
-    key = ("trace", str(shapes))
+    leaves, structure = jax.tree.flatten((q, v, args))
+    key = ("trace", structure, *((np.shape(x), x.dtype) for x in leaves))
     if key not in system._programs:
         system._programs[key] = _trace(system, t, q, v, args)
     return system._programs[key]
@@ -139,13 +140,11 @@ def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Di
 # --- the start ---------------------------------------------------------------------------------------
 
 
-def violation(begin: Beginning) -> tuple[Any, Any]:
-    """Constraint residuals (2m + p,) at the start and their tolerances."""
-    size_q = 1 + jnp.max(jnp.abs(begin.state.q))
-    size_v = jnp.maximum(size_q, 1 + jnp.max(jnp.abs(begin.state.v)))
-    residuals = jnp.concatenate([begin.g, begin.g_dot, begin.k])
-    sizes = jnp.concatenate([jnp.full(begin.g.size, size_q), jnp.full(begin.g.size + begin.k.size, size_v)])
-    return residuals, TOLERANCE * sizes
+def consistent(begin: Beginning) -> Any:
+    """Whether q0, v0 fulfil the constraints at the start, traced or not."""
+    position, velocity = TOLERANCE * begin.sizes
+    low, high = jnp.abs(begin.g) <= position, jnp.abs(jnp.concatenate([begin.g_dot, begin.k])) <= velocity
+    return jnp.all(low) & jnp.all(high)
 
 
 def beginning(begin: Beginning, initial: str) -> None:
@@ -175,8 +174,9 @@ def _row_names(m: int, p: int) -> list[str]:
 
 
 def _consistency(begin: Beginning) -> None:
-    residuals, tolerances = (np.asarray(x) for x in violation(begin))
     m, p = begin.g.size, begin.k.size
+    residuals = np.concatenate([begin.g, begin.g_dot, begin.k])
+    tolerances = TOLERANCE * np.repeat(begin.sizes, [m, m + p])
     names = [f"holonomic[{i}] = {{:.3g}}" for i in range(m)]
     names += [f"d/dt holonomic[{i}] = {{:.3g}}" for i in range(m)]
     names += [f"nonholonomic[{i}] = {{:.3g}}" for i in range(p)]

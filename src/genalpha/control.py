@@ -51,8 +51,8 @@ def _listed(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
     if np.ndim(h) != 1 or np.size(h) == 0:
         raise ValueError(f"h must be a number or a one-dimensional array of steps, got shape {np.shape(h)}")
     if isinstance(h, jax.core.Tracer):
-        sizes = jnp.asarray(h, float)
-        return t0 + jnp.concatenate([jnp.zeros(1), jnp.cumsum(sizes)]), sizes
+        traced = jnp.asarray(h, float)
+        return t0 + jnp.concatenate([jnp.zeros(1), jnp.cumsum(traced)]), traced
     sizes = np.asarray(h, dtype=float)
     wrong = np.flatnonzero(~(np.isfinite(sizes) & (sizes > 0)))
     if wrong.size:

@@ -33,6 +33,11 @@ class Study:
         """Least-squares slopes of log(error) over log(h): the measured orders."""
         return {name: slope(self.h, error) for name, error in self.errors.items()}
 
+    def finest(self, count: int) -> Study:
+        """The same study without its larger step sizes, where higher terms of the error still count."""
+        errors = {name: error[-count:] for name, error in self.errors.items()}
+        return Study(self.problem, self.method, self.h[-count:], errors)
+
     def table(self) -> str:
         """Errors and slopes as a Markdown table."""
         head = ["h", *self.errors]

@@ -19,8 +19,9 @@ _NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
 class Beginning(NamedTuple):
     """Consistent values at t_0 and what is needed to judge them.
 
-    ``rows`` (m + p, n) is the scaled constraint matrix, ``g``, ``g_dot``, ``k`` are the constraints,
-    ``M`` and ``applied`` the mass matrix and the applied forces, all at (t_0, q_0, v_0).
+    ``rows`` (m + p, n) is the scaled constraint matrix, ``g``, ``g_dot``, ``k`` are the constraints and
+    ``sizes`` what they are measured with (for g, and for the other two), ``M`` and ``applied`` the mass
+    matrix and the applied forces, all at (t_0, q_0, v_0).
     """
 
     state: State
@@ -31,6 +32,7 @@ class Beginning(NamedTuple):
     g: Array
     g_dot: Array
     k: Array
+    sizes: Array
     M: Array
     applied: Array
 
@@ -99,6 +101,7 @@ def begin(
         values, report = consistent(t, q, v)
         a_dot = jnp.zeros_like(v)
     g, g_dot = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0), jnp.zeros(0))
+    size = 1 + jnp.max(jnp.abs(q))
     rows = []
     if dims.m:
         rows += [scale.lam[:, None] * system.G(t, q, args) * scale.a]
@@ -113,6 +116,7 @@ def begin(
         g=g,
         g_dot=g_dot,
         k=system.k(t, q, v, args),
+        sizes=jnp.stack([size, jnp.maximum(size, 1 + jnp.max(jnp.abs(v)))]),
         M=system.M(t, q, args),
         applied=system.applied(t, q, v, args),
     )

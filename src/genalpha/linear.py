@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from threadpoolctl import ThreadpoolController
 
 
 class Factors(NamedTuple):
@@ -25,6 +28,27 @@ def factor(matrix: Array) -> Factors:
     """
     inverse = jnp.linalg.inv(matrix)
     return Factors(inverse, _norm(matrix) * _norm(inverse))
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401 - the library must be loaded to be found
+
+    return ThreadpoolController()
+
+
+def single_threaded(size: int) -> AbstractContextManager[object]:
+    """A context in which LAPACK factorizes matrices of that size on one thread.
+
+    Threads that wait for each other cost more than a small factorization: for 34 unknowns twice its time
+    on idle cores, and fifty times on busy ones.
+    """
+    if size > SMALL:
+        return nullcontext()
+    return _blas().limit(limits=1, user_api="blas")
+
+
+SMALL = 256
 
 
 def solve(factors: Factors, rhs: Array) -> Array:

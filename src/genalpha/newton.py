@@ -61,11 +61,30 @@ class Newton:
 
 
 class _Iterate(NamedTuple):
+    """The unknowns, and four numbers about them in one array: a loop pays for every array it carries.
+
+    They are the norm of the last correction, in units of what may be left over (inf before the first), the
+    ratio of the last two norms (NaN before the second), _RUNNING, _SLOW or a status, and a count.
+    """
+
     x: Array
-    norm: Array  # of the last correction, in units of what may be left over; inf before the first
-    rate: Array  # ratio of the last two norms, NaN before the second
-    status: Array  # _RUNNING, _SLOW, or a status of `diagnose`
-    iterations: Array
+    numbers: Array
+
+    @property
+    def norm(self) -> Array:
+        return self.numbers[0]
+
+    @property
+    def rate(self) -> Array:
+        return self.numbers[1]
+
+    @property
+    def status(self) -> Array:
+        return self.numbers[2]
+
+    @property
+    def iterations(self) -> Array:
+        return self.numbers[3]
 
 
 class _Attempt(NamedTuple):
@@ -96,13 +115,13 @@ def solve(
 
     def iterate(residual: Residual, guess: Array) -> tuple[Array, tuple[Any, ...]]:
         end, factors, jacobians = _iterate(newton, residual, guess, memory, floor)
-        stale = {"full": True, "modified": end.rate > STALE, "frozen": False}[newton.policy]
+        stale = _renewing(newton, end.rate > STALE)
         kept = NewtonMemory(factors.inverse, jnp.where(stale, 0.0, 1.0))
         status = jnp.where(end.status < 0, diagnose.NOT_CONVERGED, end.status)
         limited = jnp.max(floor) > _allowed(newton, end.x)
         # custom_root wants auxiliary outputs of one kind: counts travel as floats.
         counts = jnp.stack([status, end.iterations, jacobians, limited]).astype(float)
-        return end.x, (kept, counts, newton.tol * _remaining(end), factors.condition)
+        return end.x, (kept, counts, newton.tol * _remaining(end.norm, end.rate), factors.condition)
 
     def tangent_solve(linear_map: Callable[[Array], Array], rhs: Array) -> Array:
         return jnp.linalg.solve(jax.jacfwd(linear_map)(rhs), rhs)
@@ -135,7 +154,8 @@ def _iterate(
         status = jnp.where(diverged, diagnose.NOT_CONVERGED, status)
         # The rate belongs to a matrix, except where every correction has its own.
         norm = s.iterate.norm if newton.policy == "full" else jnp.array(jnp.inf)
-        return _Attempt(s.iterate._replace(norm=norm, status=status), factors, s.jacobians + 1)
+        numbers = jnp.stack([norm, s.iterate.rate, status.astype(float), s.iterate.iterations])
+        return _Attempt(_Iterate(s.iterate.x, numbers), factors, s.jacobians + 1)
 
     def attempt(s: _Attempt) -> _Attempt:
         s = lax.cond(s.iterate.status == _SLOW, renew, lambda s: s, s)
@@ -143,16 +163,12 @@ def _iterate(
         if newton.policy == "modified":
             # A stale matrix may have led astray: start again from the guess, with a new one.
             astray = (s.jacobians == 0) & ((end.rate > 1) | (end.status == diagnose.NOT_FINITE))
-            end = end._replace(x=jnp.where(astray, guess, end.x), status=jnp.where(astray, _SLOW, end.status))
+            again = jnp.stack([jnp.inf, jnp.nan, float(_SLOW), end.iterations])
+            end = _Iterate(jnp.where(astray, guess, end.x), jnp.where(astray, again, end.numbers))
         return s._replace(iterate=end)
 
-    start = _Iterate(
-        x=guess,
-        norm=jnp.array(jnp.inf),
-        rate=jnp.array(jnp.nan),
-        status=jnp.where(memory.fit > 0, _RUNNING, _SLOW),
-        iterations=jnp.array(0),
-    )
+    status = jnp.where(memory.fit > 0, float(_RUNNING), float(_SLOW))
+    start = _Iterate(guess, jnp.stack([jnp.inf, jnp.nan, status, 0.0]))
     factors = linear.Factors(memory.inverse, jnp.array(0.0))
     return lax.while_loop(unfinished, attempt, _Attempt(start, factors, jnp.array(0)))
 
@@ -166,15 +182,19 @@ def _correct(
     allowed = _allowed(newton, x)
     norm = jnp.max(jnp.abs(step) / (allowed + floor))
     rate = jnp.where(jnp.isinf(s.norm), jnp.nan, norm / s.norm)  # NaN compares false
-    new = _Iterate(x, norm, rate, s.status, s.iterations + 1)
     stagnated = (rate > SLOW) & (norm <= STAGNATION_BAND) & (jnp.max(floor) > allowed)
-    converged = (norm <= 1) | (_remaining(new) <= 1) | stagnated
-    slow = {"full": True, "modified": rate > SLOW, "frozen": False}[newton.policy]
-    status = jnp.where(slow, _SLOW, _RUNNING)
+    converged = (norm <= 1) | (_remaining(norm, rate) <= 1) | stagnated
+    status = jnp.where(_renewing(newton, rate > SLOW), _SLOW, _RUNNING)
     status = jnp.where(converged, diagnose.SUCCESS, status)
     # Overflow at the end of a growing iteration is divergence; out of the blue it is a bad function value.
     failed = jnp.where(s.rate > 1, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
-    return new._replace(status=jnp.where(jnp.isfinite(norm), status, failed))
+    status = jnp.where(jnp.isfinite(norm), status, failed)
+    return _Iterate(x, jnp.stack([norm, rate, status.astype(float), s.iterations + 1]))
+
+
+def _renewing(newton: Newton, poor: Array) -> Array:
+    """Whether the policy wants a new matrix after a correction, given whether it was poor."""
+    return {"full": jnp.array(True), "modified": poor, "frozen": jnp.array(False)}[newton.policy]
 
 
 def _allowed(newton: Newton, x: Array) -> Array:
@@ -182,6 +202,6 @@ def _allowed(newton: Newton, x: Array) -> Array:
     return newton.tol * jnp.max(jnp.abs(x)) + jnp.finfo(float).tiny
 
 
-def _remaining(s: _Iterate) -> Array:
-    """Error left after the last correction, if the iteration goes on to contract at its rate."""
-    return jnp.where(s.rate < 1, s.norm * s.rate / (1 - s.rate), jnp.inf)
+def _remaining(norm: Array, rate: Array) -> Array:
+    """Error left after a correction of that size, if the iteration goes on to contract at that rate."""
+    return jnp.where(rate < 1, norm * rate / (1 - rate), jnp.inf)

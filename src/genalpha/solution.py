@@ -117,7 +117,7 @@ class Solution:
 
     def _parts(self) -> dict[str, Any]:
         """All arrays, by names such as ``q`` and ``residuals.position``."""
-        parts = {}
+        parts: dict[str, Any] = {}
         for spec in fields(self):
             value = getattr(self, spec.name)
             if spec.name == "method":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -83,7 +84,7 @@ def solve(
         method = methods.by_name(method, rho_inf)
     method.check(system, dims)
     setup = Setup(system, method, newton, dims)
-    if closes_over_traced or check.is_traced(q0, v0, args, sizes):
+    if closes_over_traced or check.is_traced(q0, v0, args, sizes) or check.inside_jit():
         run = xla.program(setup, f"traced {initial}", _traced(initial), outermost=False)
         return run(times, sizes, q0, v0, args)
     sol = _concrete(setup, initial, np.asarray(times), np.asarray(sizes), q0, v0, args)
@@ -112,11 +113,12 @@ def consistent(
     q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
     setup = Setup(system, methods.SOI2(), Newton(), dims)
-    if closes_over_traced or check.is_traced(t0, q0, v0, args):
-        return _begin(setup, jnp.asarray(t0, float), jnp.asarray(q0), jnp.asarray(v0), args).state
+    if closes_over_traced or check.is_traced(t0, q0, v0, args) or check.inside_jit():
+        run = xla.program(setup, "begin, traced", _begin, outermost=False)
+        return run(jnp.asarray(t0, float), q0, v0, args).state
     begin = xla.program(setup, "begin", _begin)(float(t0), q0, v0, args)  # type: ignore[arg-type]
     check.beginning(begin, "assume")
-    return State(*(np.asarray(value) for value in begin.state))
+    return jax.tree.map(np.asarray, begin.state)
 
 
 def _check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:
@@ -157,9 +159,7 @@ def _traced(mode: str) -> Callable[..., Solution]:
         begin = _begin(setup, times[0], q, v, args)
         status = jnp.maximum(status, begin.report.status)
         if mode == "check":
-            residuals, tolerances = check.violation(begin)
-            consistent = jnp.all(jnp.abs(residuals) <= tolerances)
-            status = jnp.where(consistent, status, diagnose.INCONSISTENT)
+            status = jnp.where(check.consistent(begin), status, diagnose.INCONSISTENT)
         begin = begin._replace(report=begin.report._replace(status=status))
         rows, status = xla.scan(setup, begin, times, sizes, args)
         return _solution(setup, rows, xla.derive(setup, rows, times, args), times, sizes, status)

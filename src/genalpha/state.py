@@ -54,6 +54,13 @@ class NewtonMemory(NamedTuple):
     fit: Array
 
 
+class Output(NamedTuple):
+    """What a step determines beyond its carry: multipliers λ (m,) and ψ (p,) at its end."""
+
+    lam: Array
+    psi: Array
+
+
 class Carry(NamedTuple):
     """What a step of an α-method hands to the next. ``None`` marks what a method does not need.
 
@@ -63,8 +70,6 @@ class Carry(NamedTuple):
 
     q: Array
     v: Array
-    lam: Array
-    psi: Array
     f: Array | None
     a: Array
     a_old: Array | None

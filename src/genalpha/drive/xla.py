@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from genalpha import diagnose
+from genalpha import diagnose, linear
 from genalpha.advance import Memory, Setup, advance, no_memory
 from genalpha.initial import Beginning
-from genalpha.state import Carry, NewtonReport, Scale
+from genalpha.state import Carry, NewtonReport, Output, Scale
 from genalpha.system import Args
 
 # Steps that one call of the compiled loop takes at most. One program then serves every number of steps.
@@ -47,27 +47,29 @@ class Derived(NamedTuple):
     reaction: Any
 
 
-def start(setup: Setup, begin: Beginning, h: Array, args: Args) -> tuple[Carry, Memory]:
-    """Carry and memory before the first step of size h."""
-    method = setup.method
+def start(setup: Setup, begin: Beginning, h: Array, args: Args) -> tuple[Carry, Memory, Array]:
+    """Carry, memory and recorded row before the first step of size h."""
+    method, state = setup.method, begin.state
     a_dot = begin.a_dot if method.start == "second-order" else None
-    carry = method.begin(setup.system, begin.state, a_dot, h, args)
-    return carry, no_memory(setup, begin.scale, carry)
+    carry = method.begin(setup.system, state, a_dot, h, args)
+    row = _record(carry, Output(state.lam, state.psi), jnp.zeros(3))
+    return carry, no_memory(setup, begin.scale, carry, state), row
 
 
-def _record(carry: Carry, report: NewtonReport | None) -> Array:
+def _record(carry: Carry, output: Output, counts: Array) -> Array:
     """One row of numbers: a single write in the loop."""
-    counts = jnp.zeros(3)
-    if report is not None:
-        counts = jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
-    return jnp.concatenate([carry.q, carry.v, carry.a, carry.lam, carry.psi, counts])
+    return jnp.concatenate([carry.q, carry.v, carry.a, output.lam, output.psi, counts])
+
+
+def _counts(report: NewtonReport) -> Array:
+    return jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
 
 
 def _columns(setup: Setup, table: Any) -> Rows:
     size, n, m, p = setup.dims
     ends = np.cumsum([size, n, n, m, p])
-    first = [table[:, a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
-    return Rows(*first, table[1:, ends[-1] :])
+    q, v, a, lam, psi = (table[:, first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True))
+    return Rows(q, v, a, lam, psi, table[1:, ends[-1] :])
 
 
 # --- under transforms -------------------------------------------------------------------------------
@@ -78,16 +80,15 @@ def scan(setup: Setup, begin: Beginning, times: Array, sizes: Array, args: Args)
 
     Returns the rows and the status.
     """
-    carry, memory = start(setup, begin, sizes[0], args)
+    carry, memory, first = start(setup, begin, sizes[0], args)
 
     def step(state: tuple[Carry, Memory, Array], at: tuple[Array, Array]) -> tuple[Any, Array]:
         carry, memory, status = state
-        carry, memory, report = advance(setup, carry, memory, *at, begin.scale, args)
+        carry, memory, output, report = advance(setup, carry, memory, *at, begin.scale, args)
         status = jnp.where(status == diagnose.SUCCESS, report.status, status)
-        row = jnp.where(status == diagnose.SUCCESS, _record(carry, report), jnp.nan)
+        row = jnp.where(status == diagnose.SUCCESS, _record(carry, output, _counts(report)), jnp.nan)
         return (carry, memory, status), row
 
-    first = _record(carry, None)
     (_, _, status), rows = lax.scan(step, (carry, memory, begin.report.status), (times[:-1], sizes))
     return _columns(setup, jnp.concatenate([first[None], rows])), status
 
@@ -112,11 +113,12 @@ def _block(
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
         i, carry, memory, _, rows = state
-        carry, memory, report = advance(setup, carry, memory, times[i], sizes[i], scale, args)
-        rows = lax.dynamic_update_index_in_dim(rows, _record(carry, report), i, 0)
-        return i + 1, carry, memory, report.status, rows
+        carry, memory, output, report = advance(setup, carry, memory, times[i], sizes[i], scale, args)
+        row = _record(carry, output, _counts(report))
+        return i + 1, carry, memory, report.status, lax.dynamic_update_index_in_dim(rows, row, i, 0)
 
-    rows = jnp.zeros((BLOCK, _record(carry, None).size))
+    size, n, m, p = setup.dims
+    rows = jnp.zeros((BLOCK, size + 2 * n + m + p + 3))
     status = jnp.array(diagnose.SUCCESS)
     taken, carry, memory, status, rows = lax.while_loop(
         going, step, (jnp.array(0), carry, memory, status, rows)
@@ -131,18 +133,19 @@ def march(
     """All steps, a block at a time. Rows end at the last good one. Returns the rows and the status."""
     start_program = program(setup, "start", start)
     block_program = program(setup, "block", _block)
-    carry, memory = start_program(begin, sizes[0], args)
-    tables = [np.asarray(_record(carry, None))[None]]
+    carry, memory, row = start_program(begin, sizes[0], args)
+    tables = [np.asarray(row)[None]]
     status = int(begin.report.status)
-    for at in range(0, len(sizes), BLOCK):
-        if status != diagnose.SUCCESS:
-            break
-        count = min(BLOCK, len(sizes) - at)
-        padded = np.zeros((2, BLOCK))
-        padded[0, :count], padded[1, :count] = times[at : at + count], sizes[at : at + count]
-        carry, memory, rows, good, code = block_program(carry, memory, *padded, count, begin.scale, args)
-        tables.append(np.asarray(rows)[: int(good)])
-        status = int(code)
+    with linear.single_threaded(memory.x.size):
+        for at in range(0, len(sizes), BLOCK):
+            if status != diagnose.SUCCESS:
+                break
+            count = min(BLOCK, len(sizes) - at)
+            padded = np.zeros((2, BLOCK))
+            padded[0, :count], padded[1, :count] = times[at : at + count], sizes[at : at + count]
+            carry, memory, rows, good, code = block_program(carry, memory, *padded, count, begin.scale, args)
+            tables.append(np.asarray(rows)[: int(good)])
+            status = int(code)
     return _columns(setup, np.concatenate(tables)), status
 
 
@@ -209,6 +212,6 @@ def derive_blocks(setup: Setup, rows: Rows, times: np.ndarray, args: Args) -> De
     for at in range(0, count, BLOCK):
         # The last row fills the block: a state where everything can be evaluated.
         pick = np.minimum(np.arange(at, at + BLOCK), count - 1)
-        block = Rows(*(column[pick] for column in rows[:5]), report=None)
+        block = jax.tree.map(lambda column: column[pick], rows._replace(report=None))  # noqa: B023
         parts.append(jax.tree.map(np.asarray, run(block, times[pick], args)))
     return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:count], *parts)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from genalpha.coefficients import Coefficients, chung_hulbert
-from genalpha.state import Carry, Scale, State, Step
+from genalpha.state import Carry, Output, Scale, State, Step
 from genalpha.system import Args, Dims, System
 
 Start = Literal["a0", "second-order"]
@@ -69,8 +69,6 @@ class AlphaMethod:
         return Carry(
             q=state.q,
             v=state.v,
-            lam=state.lam,
-            psi=state.psi,
             f=system.f(*state[:3], state.lam, state.psi, args) if c.alpha_f != 0 else None,
             a=a,
             a_old=a if adjusts else None,
@@ -86,8 +84,8 @@ class AlphaMethod:
         if carry.a_old is not None:
             shift = alpha * (h / carry.h - 1)
             a = a + shift * (a - carry.a_old)  # (14a)
-            if Ma is not None:
-                Ma = Ma + shift * (Ma - carry.Ma_old)  # (14b)
+            if carry.Ma is not None and carry.Ma_old is not None:
+                Ma = carry.Ma + shift * (carry.Ma - carry.Ma_old)  # (14b)
         ahead = (1 + alpha) * h
         M1 = system.M(t + ahead, system.space.retract(carry.q, ahead * carry.v), args)
         known = jnp.zeros_like(a)
@@ -110,15 +108,13 @@ class AlphaMethod:
 
     def hand_over(
         self, system: System, s: Step, q1: Array, v1: Array, a1: Array, lam: Array, psi: Array, args: Args
-    ) -> Carry:
-        """The carry after a step with the solution (q1, v1, a_{1+α}, λ_1, ψ_1)."""
+    ) -> tuple[Carry, Output]:
+        """Carry and output after a step with the solution (q1, v1, a_{1+α}, λ_1, ψ_1)."""
         c = self.coefficients
         adjusts = self.adjust and self.alpha != 0
-        return Carry(
+        carry = Carry(
             q=q1,
             v=v1,
-            lam=lam,
-            psi=psi,
             f=system.f(s.t0 + s.h, q1, v1, lam, psi, args) if c.alpha_f != 0 else None,
             a=a1,
             a_old=s.a if adjusts else None,
@@ -126,6 +122,7 @@ class AlphaMethod:
             Ma_old=s.Ma if adjusts else None,
             h=s.h,
         )
+        return carry, Output(lam, psi)
 
     def split(self, dims: Dims, scale: Scale, x: Array) -> dict[str, Array]:
         """The scaled unknowns x as named, physical blocks."""

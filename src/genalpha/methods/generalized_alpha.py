@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from genalpha.methods._alpha import AlphaMethod
-from genalpha.state import Carry, Scale, Step
+from genalpha.state import Carry, Output, Scale, Step
 from genalpha.system import Args, Dims, System
 
 
@@ -45,7 +45,9 @@ class GeneralizedAlpha(AlphaMethod):
         f1 = system.applied(s.t0 + s.h, self.q1(system, s, a1), self.v1(s, a1), args)
         return scale.a * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)
 
-    def finish(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Carry:
+    def finish(
+        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, Output]:
         a1 = self.split(dims, scale, x)["a"]
         none = jnp.zeros(0)
         return self.hand_over(system, s, self.q1(system, s, a1), self.v1(s, a1), a1, none, none, args)

@@ -9,7 +9,7 @@ from jax import Array
 
 from genalpha.coefficients import Coefficients, hht
 from genalpha.methods._alpha import AlphaMethod, Start
-from genalpha.state import Carry, Scale, Step
+from genalpha.state import Carry, Output, Scale, Step
 from genalpha.system import Args, Dims, System
 
 
@@ -79,7 +79,9 @@ class SOI2(AlphaMethod):
             rows += [scale.psi / (c.gamma * h) * system.k(t1, q1, v1_tilde, args)]  # (13h)
         return jnp.concatenate(rows)
 
-    def finish(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Carry:
+    def finish(
+        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, Output]:
         none = jnp.zeros(0)
         u = self.split(dims, scale, x)
         a1 = u["a"]

@@ -17,7 +17,8 @@ Vector = np.ndarray
 class Reference(Protocol):
     """The true motion: ``reference(t)`` is a State, with time first where t is an array."""
 
-    kind: str
+    @property
+    def kind(self) -> str: ...
 
     def __call__(self, t: Any) -> State: ...
 
