@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from reproduce import J11, JN08
+from reproduce import J11, JN08, orders
 from reproduce.common import Experiment, Result
 
-EXPERIMENTS = {e.name: e for e in [*JN08.EXPERIMENTS, *J11.EXPERIMENTS]}
+EXPERIMENTS = {e.name: e for e in [*JN08.EXPERIMENTS, *J11.EXPERIMENTS, *orders.EXPERIMENTS]}
 
 
 def main(arguments: list[str] | None = None) -> int:

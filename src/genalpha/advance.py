@@ -23,10 +23,14 @@ class Setup(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What makes the next Newton iteration short: the last two solutions (N,), and a matrix."""
+    """What makes the next Newton iteration short: a parabola through the last solutions, and a matrix.
+
+    ``x`` (N,) is the last solution, ``slope`` and ``bend`` are its first and second divided differences.
+    """
 
     x: Array
-    x_old: Array
+    slope: Array
+    bend: Array
     newton: NewtonMemory
 
 
@@ -35,7 +39,7 @@ def no_memory(setup: Setup, scale: Scale, carry: Carry, state: State) -> Memory:
     start = {"a": carry.a / scale.a, "lam": state.lam / scale.lam, "psi": state.psi / scale.psi}
     sizes = setup.method.sizes(setup.dims)
     x = jnp.concatenate([start.get(name, jnp.zeros(size)) for name, size in sizes.items()])
-    return Memory(x, x, newton.no_memory(x.size))
+    return Memory(x, jnp.zeros_like(x), jnp.zeros_like(x), newton.no_memory(x.size))
 
 
 def advance(
@@ -44,7 +48,7 @@ def advance(
     """One step from t to t + h."""
     system, method, options, dims = setup
     step = method.prepare(system, carry, t, h, args)
-    guess = memory.x + (h / carry.h) * (memory.x - memory.x_old)
+    guess = memory.x + h * (memory.slope + (h + carry.h) * memory.bend)
     x, kept, report = newton.solve(
         options,
         lambda x: method.residual(system, step, dims, scale, x, args),
@@ -52,8 +56,10 @@ def advance(
         memory.newton,
         rounding_level(setup, scale, carry, h),
     )
+    slope = (x - memory.x) / h
+    memory = Memory(x, slope, (slope - memory.slope) / (h + carry.h), kept)
     carry, output = method.finish(system, step, dims, scale, x, args)
-    return carry, Memory(x, memory.x, kept), output, report
+    return carry, memory, output, report
 
 
 def rounding_level(setup: Setup, scale: Scale, carry: Carry, h: Array) -> Array:

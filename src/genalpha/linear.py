@@ -40,8 +40,8 @@ def _blas() -> ThreadpoolController:
 def single_threaded(size: int) -> AbstractContextManager[object]:
     """A context in which LAPACK factorizes matrices of that size on one thread.
 
-    Threads that wait for each other cost more than a small factorization: for 34 unknowns twice its time
-    on idle cores, and fifty times on busy ones.
+    Threads that wait for each other cost more than a small factorization: with 34 unknowns they double the
+    time of a step on idle cores, and make it six to forty times as long on busy ones.
     """
     if size > SMALL:
         return nullcontext()
