@@ -24,7 +24,7 @@ def newton_matrices(name, sizes, method=None):
     def matrix(h):
         begin = initial.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
         carry, memory, _ = xla.start(setup, begin, h, args)
-        step = setup.method.prepare(p.system, carry, jnp.array(0.0), h, args)
+        step = setup.method.prepare(p.system, carry, jnp.array(0.0), h, dims, begin.scale, args)
         residual = lambda x: setup.method.residual(p.system, step, dims, begin.scale, x, args)
         return jax.jacfwd(residual)(memory.x)
 

@@ -47,7 +47,7 @@ def advance(
 ) -> tuple[Carry, Memory, Output, NewtonReport]:
     """One step from t to t + h."""
     system, method, options, dims = setup
-    step = method.prepare(system, carry, t, h, args)
+    step = method.prepare(system, carry, t, h, dims, scale, args)
     guess = memory.x + h * (memory.slope + (h + carry.h) * memory.bend)
     x, kept, report = newton.solve(
         options,

@@ -12,9 +12,9 @@ from threadpoolctl import ThreadpoolController
 
 
 class Factors(NamedTuple):
-    """A factorized matrix: its inverse (N, N), and its condition number in the maximum norm."""
+    """A factorized matrix: its inverse (N, N) in blocks of rows, and its condition number (maximum norm)."""
 
-    inverse: Array
+    inverse: tuple[Array, ...]
     condition: Array
 
 
@@ -27,7 +27,7 @@ def factor(matrix: Array) -> Factors:
     iteration that corrects itself.
     """
     inverse = jnp.linalg.inv(matrix)
-    return Factors(inverse, _norm(matrix) * _norm(inverse))
+    return Factors(_split(inverse), _norm(matrix) * _norm(inverse))
 
 
 @functools.cache
@@ -52,7 +52,25 @@ SMALL = 256
 
 
 def solve(factors: Factors, rhs: Array) -> Array:
-    return factors.inverse @ rhs
+    return jnp.concatenate([rows @ rhs for rows in factors.inverse])
+
+
+def no_inverse(size: int) -> tuple[Array, ...]:
+    """Zeros in the place of an inverse."""
+    return _split(jnp.zeros((size, size)))
+
+
+def _split(inverse: Array) -> tuple[Array, ...]:
+    """The inverse in blocks of rows of at most 512 bytes, where few are needed.
+
+    XLA's CPU runtime hands operations to other threads when they touch larger arrays, at several times the
+    cost of the operation itself.
+    """
+    size = len(inverse)
+    height = 512 // (inverse.itemsize * size)
+    if not 4 <= height < size:
+        return (inverse,)
+    return tuple(inverse[first : first + height] for first in range(0, size, height))
 
 
 def _norm(matrix: Array) -> Array:

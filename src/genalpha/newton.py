@@ -98,7 +98,7 @@ _RUNNING, _SLOW = -1, -2
 
 def no_memory(size: int) -> NewtonMemory:
     """The memory before the first step: no matrix."""
-    return NewtonMemory(inverse=jnp.zeros((size, size)), fit=jnp.array(0.0))
+    return NewtonMemory(inverse=linear.no_inverse(size), fit=jnp.array(0.0))
 
 
 def solve(

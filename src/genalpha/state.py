@@ -48,9 +48,9 @@ class NewtonReport(NamedTuple):
 
 
 class NewtonMemory(NamedTuple):
-    """What the next step inherits: the inverse of a past matrix (N, N), and whether it is fit (1, 0)."""
+    """What the next step inherits: the inverse of a past matrix (`linear`), and whether it is fit (1, 0)."""
 
-    inverse: Array
+    inverse: tuple[Array, ...]
     fit: Array
 
 
@@ -81,7 +81,8 @@ class Carry(NamedTuple):
 class Step(NamedTuple):
     """What is known when the equations of a step are set up: its constants.
 
-    ``known`` (n,) collects the parts of the equations of motion that come from the past.
+    ``known`` (n,) collects the parts of the equations of motion that come from the past, ``weights`` (N,)
+    are the factors that scale the rows of the residual.
     """
 
     t0: Array
@@ -92,3 +93,4 @@ class Step(NamedTuple):
     Ma: Array | None
     M1: Array
     known: Array
+    weights: Array

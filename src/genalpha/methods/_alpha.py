@@ -77,7 +77,13 @@ class AlphaMethod:
             h=h,
         )
 
-    def prepare(self, system: System, carry: Carry, t: Array, h: Array, args: Args) -> Step:
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        """The factors (N,) that scale the rows of the residual."""
+        raise NotImplementedError
+
+    def prepare(
+        self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
+    ) -> Step:
         """The constants of a step from t with size h: adjusted a_α, M_{1+α}, and forces of the past."""
         c, alpha = self.coefficients, self.alpha
         a, Ma = carry.a, carry.Ma
@@ -93,7 +99,7 @@ class AlphaMethod:
             known = known + c.alpha_m * ((M1 @ a) if Ma is None else Ma)
         if carry.f is not None:
             known = known - c.alpha_f * carry.f
-        return Step(t, h, carry.q, carry.v, a, Ma, M1, known)
+        return Step(t, h, carry.q, carry.v, a, Ma, M1, known, self.weights(dims, scale, h))
 
     def q1(self, system: System, s: Step, a1: Array) -> Array:
         """(13a): y_1 = y_0 + h z_0 + h²/2 ((1 − 2β) a_α + 2β a_{1+α})."""

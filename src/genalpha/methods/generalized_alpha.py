@@ -38,12 +38,15 @@ class GeneralizedAlpha(AlphaMethod):
     def sizes(self, dims: Dims) -> dict[str, int]:
         return {"a": dims.n}
 
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        return scale.a
+
     def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
         """(2c) with (2a) and (2b) put in, one scaled row an acceleration."""
         c = self.coefficients
         a1 = self.split(dims, scale, x)["a"]
         f1 = system.applied(s.t0 + s.h, self.q1(system, s, a1), self.v1(s, a1), args)
-        return scale.a * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)
+        return s.weights * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)
 
     def finish(
         self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args

@@ -55,8 +55,16 @@ class SOI2(AlphaMethod):
                 sizes |= {"nu": dims.p}
         return {name: size for name, size in sizes.items() if size}
 
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        beta, gamma = self.coefficients.beta, self.coefficients.gamma
+        parts = [scale.a]
+        if dims.m:
+            parts += [scale.a, scale.lam / (beta * h**2), scale.lam / (gamma * h)]
+        parts += [scale.psi / (gamma * h)] * (2 if "nu" in self.sizes(dims) else 1)
+        return jnp.concatenate(parts)
+
     def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
-        c, h, t1 = self.coefficients, s.h, s.t0 + s.h
+        c, t1 = self.coefficients, s.t0 + s.h
         none = jnp.zeros(0)
         u = self.split(dims, scale, x)
         a1, lam1, psi1 = u["a"], u.get("lam", none), u.get("psi", none)
@@ -65,19 +73,17 @@ class SOI2(AlphaMethod):
         v1 = self.v1(s, a1)  # (13c)
 
         f1 = system.f(t1, q1, v1, lam1, psi1, args)
-        rows = [scale.a * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)]  # (13e)
+        rows = [(1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1]  # (13e)
         if dims.m:
             change = system.reaction_change(t1, q1, v1, lam1, psi1, mu, nu, args)
-            rows += [scale.a * ((1 - c.alpha_m) * (s.M1 @ delta) - (1 - c.alpha_f) * change)]  # (13d)
-            position, velocity = system.g_and_dot(t1, q1, v1, args)
-            rows += [scale.lam / (c.beta * h**2) * position]  # (13f)
-            rows += [scale.lam / (c.gamma * h) * velocity]  # (13g)
+            rows += [(1 - c.alpha_m) * (s.M1 @ delta) - (1 - c.alpha_f) * change]  # (13d) less (13e)
+            rows += system.g_and_dot(t1, q1, v1, args)  # (13f), (13g)
         if dims.p:
-            rows += [scale.psi / (c.gamma * h) * system.k(t1, q1, v1, args)]  # (13i)
+            rows += [system.k(t1, q1, v1, args)]  # (13i)
         if "nu" in u:
-            v1_tilde = v1 + c.gamma * h * delta  # (13b)
-            rows += [scale.psi / (c.gamma * h) * system.k(t1, q1, v1_tilde, args)]  # (13h)
-        return jnp.concatenate(rows)
+            v1_tilde = v1 + c.gamma * s.h * delta  # (13b)
+            rows += [system.k(t1, q1, v1_tilde, args)]  # (13h)
+        return s.weights * jnp.concatenate(rows)
 
     def finish(
         self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
