@@ -44,10 +44,13 @@ def summary(problem: ga.problems.Problem, sol: ga.Solution, first: float, later:
         "largest residuals        " + ", ".join(f"{k} {r.max():.1e}" for k, r in residuals._asdict().items()),
     ]
     if problem.energy is not None:
-        at = [0, -1] if problem.conservative else [np.searchsorted(sol.t, 0.3), -1]
-        before, after = (float(problem.energy(sol.t[i], sol.q[i], sol.v[i], *problem.args)) for i in at)
-        kind = "energy change" if problem.conservative else f"energy change from {sol.t[at[0]]:g} s"
-        lines.append(f"{kind:24} {after - before:+.2e} J of {before:.4g} J")
+        first = int(np.searchsorted(sol.t, problem.conserved_from or 0.0))
+        before, after = (
+            float(problem.energy(sol.t[i], sol.q[i], sol.v[i], *problem.args)) for i in (first, -1)
+        )
+        kept = "conserved" if problem.conserved_from is not None else "not conserved"
+        since = f"since {sol.t[first]:g} s, {kept} in truth"
+        lines.append(f"energy change            {after - before:+.2e} J of {before:.4g} J {since}")
     if problem.reference is not None:
         true = problem.reference(sol.t[-1])
         error = np.linalg.norm(sol.q[-1] - true.q) / np.linalg.norm(true.q)

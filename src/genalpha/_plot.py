@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from genalpha.solution import Solution
 
-_MOST_LABELS = 8
+_MOST_LABELS = 12
 
 
 def plot(sol: Solution, names: list[str] | None = None) -> Any:
@@ -48,7 +48,7 @@ def plot(sol: Solution, names: list[str] | None = None) -> Any:
         ax.set_ylabel(title)
         ax.grid(alpha=0.3)
         if 0 < len(curves) <= _MOST_LABELS:
-            ax.legend(loc="upper right", fontsize="small", ncols=2)
+            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small", frameon=False)
     axes[-1].set_xlabel("t")
     axes[0].set_title(f"{sol.method}, {len(sol.t) - 1} steps")
     return figure

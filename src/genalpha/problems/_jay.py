@@ -201,7 +201,7 @@ def rolling_disk(
         source="J11 (7.2), parameters and initial values below it",
         h=0.01,
         energy=energy,
-        conservative=True,
+        conserved_from=0.0,
         reference=_rolling_disk_reference(m, r, I1, I2, g, y0, z0),
     )
 

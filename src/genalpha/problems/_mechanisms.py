@@ -104,6 +104,7 @@ def slider_crank(g: float = 9.81) -> Problem:
         source="data of Simeon's flexible slider crank, rigid bodies; values by DOP853 at 1e-13",
         h=1e-3,
         energy=energy,
+        conserved_from=0.3,
         reference=ReducedODE(rhs, lift, 0.0, np.zeros(2)),
         published=PUBLISHED if g == 9.81 else {},
     )
@@ -166,7 +167,7 @@ def double_pendulum(
         source="textbook mechanics",
         h=2e-3,
         energy=energy,
-        conservative=True,
+        conserved_from=0.0,
         reference=ReducedODE(rhs, lift, 0.0, start),
     )
 
@@ -264,7 +265,7 @@ def wheel_on_rod(
         source="made for this package: both kinds of constraint on a conservative mechanism",
         h=5e-3,
         energy=energy,
-        conservative=True,
+        conserved_from=0.0,
         reference=ReducedODE(rhs, lift, 0.0, start),
     )
 
@@ -301,6 +302,6 @@ def spring_chain(n: int = 5, m: float = 1.0, k: float = 100.0) -> Problem:
         source="textbook mechanics; exact by its normal modes",
         h=1e-2,
         energy=lambda t, q, v, k: 0.5 * m * v @ v + 0.5 * k * jnp.sum(stretch(q) ** 2),
-        conservative=True,
+        conserved_from=0.0,
         reference=Exact(exact),
     )

@@ -27,9 +27,9 @@ class Reference(Protocol):
 class Problem:
     """A named problem with everything needed to run it and to judge the result.
 
-    ``energy(t, q, v, *args)`` is the mechanical energy where there is one; ``conservative`` says whether the
-    motion keeps it. ``reference(t)`` gives the true State at t. ``published`` maps times to values that were
-    computed elsewhere. ``h`` is a step size that gives a good picture.
+    ``energy(t, q, v, *args)`` is the mechanical energy where there is one, and ``conserved_from`` the time
+    from which on the motion keeps it. ``reference(t)`` gives the true State at t. ``published`` maps times to
+    values that were computed elsewhere. ``h`` is a step size that gives a good picture.
     """
 
     name: str
@@ -43,9 +43,14 @@ class Problem:
     h: float
     args: tuple[Any, ...] = ()
     energy: Callable[..., Any] | None = None
-    conservative: bool = False
+    conserved_from: float | None = None
     reference: Reference | None = None
     published: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+
+    @property
+    def conservative(self) -> bool:
+        """Whether the motion keeps its energy from the start."""
+        return self.conserved_from is not None and self.conserved_from <= self.t_span[0]
 
 
 @dataclass(frozen=True)
