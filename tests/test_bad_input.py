@@ -1,5 +1,7 @@
 """Bad input: an exception or a status that names what is wrong, where, and what to do."""
 
+import pickle
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,6 +31,15 @@ def solve(system=CIRCLE, **changes):
         ({"t_span": (0.0, np.inf)}, ValueError, "finite"),
         ({"t_span": 1.0}, TypeError, "pair"),
         ({"t_span": (0.0, 1.0, 2.0)}, TypeError, "pair"),
+        ({"h": None}, TypeError, "no error control yet"),
+        ({"h": "0.1"}, TypeError, "step size"),
+        ({"t_span": "01"}, TypeError, "pair"),
+        ({"q0": [1.0 + 0j, 0.0]}, TypeError, "q0 must be real"),
+        ({"rho_inf": None}, TypeError, "rho_inf must be a number"),
+        ({"rho_inf": "0.8"}, TypeError, "rho_inf must be a number"),
+        ({"args": (object(),)}, TypeError, "real numbers and arrays"),
+        ({"multipliers": 1.0}, TypeError, r"pair \(lam, psi\)"),
+        ({"multipliers": ([1.0, 2.0], [])}, ValueError, r"shapes \(1,\) and \(0,\), got \(2,\)"),
         ({"h": 0.0}, ValueError, "positive"),
         ({"h": -0.1}, ValueError, "positive"),
         ({"h": np.nan}, ValueError, "positive"),
@@ -56,7 +67,7 @@ def solve(system=CIRCLE, **changes):
         ({"newton": "full"}, TypeError, "ga.Newton"),
         ({"initial": "guess"}, ValueError, "check, project, assume"),
         ({"args": 3.0}, TypeError, r"args=\(x,\)"),
-        ({"args": ("fast",)}, TypeError, "numbers and arrays"),
+        ({"args": ("fast",)}, TypeError, "real numbers and arrays"),
     ],
 )
 def test_arguments_of_solve(changes, error, message):
@@ -318,3 +329,18 @@ def test_hht_soi2_takes_hht_coefficients_only():
         ga.SOI2(start="cold")
     with pytest.raises(TypeError, match="coefficients must come from a family"):
         ga.SOI2(0.8)
+
+
+def test_an_integration_error_can_be_pickled():
+    system = half_way(force=lambda t, q, v: jnp.where(t > 0.55, jnp.nan, jnp.array([0.0, -9.81])))
+    with pytest.raises(ga.IntegrationError) as caught:
+        solve(system)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    np.testing.assert_array_equal(again.solution.q, caught.value.solution.q)
+
+
+def test_the_first_order_warning_points_at_the_caller():
+    with pytest.warns(UserWarning, match="first order") as caught:
+        ga.newmark(0.4, 0.7)
+    assert caught[0].filename == __file__

@@ -93,3 +93,35 @@ def test_row_zero_holds_the_start():
     start = run("wheel-on-rod", t_end=0.1, method=ga.SOI2(start="a0"))
     np.testing.assert_array_equal(start.a_alpha[0], state.a)
     assert start.t_alpha[0] == 0.0
+
+
+def test_a_kink_at_the_start_falls_back_to_a0():
+    """Quadratic drag from rest has no derivative at v = 0: the start takes a_0."""
+    drag = ga.System(np.eye(2), lambda t, q, v: jnp.array([1.0, 0.0]) - 0.1 * jnp.linalg.norm(v) * v)
+    sol = ga.solve(drag, (0, 1), [0.0, 0.0], [0.0, 0.0], h=0.01)
+    root = np.sqrt(0.1)
+    assert sol.v[-1, 0] == pytest.approx(np.tanh(root) / root, abs=1e-5)
+    assert sol.t_alpha[0] == 0.0
+    np.testing.assert_array_equal(sol.a_alpha[0], sol.a[0])
+
+
+def test_a_mass_matrix_that_does_not_exist_before_the_start():
+    system = ga.System(lambda t, q: (1 + jnp.sqrt(t)) * jnp.eye(1), lambda t, q, v: jnp.ones(1))
+    sol = ga.solve(system, (0, 1), [0.0], [0.0], h=1e-3)
+    assert sol.v[-1, 0] == pytest.approx(2 * (1 - np.log(2)), abs=1e-3)
+    assert sol.t_alpha[0] == 0.0
+
+
+def test_the_user_may_choose_among_several_multipliers():
+    """A force λ² = 4 holds the mass with λ = 2 or λ = −2."""
+    system = ga.System(
+        np.eye(1),
+        lambda t, q, v: jnp.array([-4.0]),
+        lambda t, q: q,
+        reaction=lambda t, q, v, lam, psi: lam**2,
+    )
+    for guess in (1.5, -1.5):
+        start = ga.consistent(system, 0.0, [0.0], [0.0], multipliers=([guess], []))
+        assert start.lam[0] == pytest.approx(np.sign(guess) * 2)
+        sol = ga.solve(system, (0, 1), [0.0], [0.0], h=0.1, multipliers=([guess], []))
+        np.testing.assert_allclose(sol.lam, np.sign(guess) * 2)

@@ -141,3 +141,25 @@ def test_energy_error_is_of_second_order(name):
 def test_the_trapezoidal_rule_conserves_quadratic_energies():
     values = energies("spring-chain", t_end=2.0, h=0.02, method=ga.GeneralizedAlpha(ga.trapezoidal()))
     assert np.ptp(values) < 1e-12 * values[0]
+
+
+def test_a_reaction_without_constraints_is_a_force_like_any_other():
+    system = ga.System(np.eye(1), lambda t, q, v: -q, reaction=lambda t, q, v, lam, psi: -3 * q)
+    for method in ("soi2", "generalized-alpha"):
+        sol = ga.solve(system, (0, 1), [1.0], [0.0], h=1e-3, method=method)
+        assert sol.q[-1, 0] == pytest.approx(np.cos(2.0), abs=1e-5)
+        assert sol.a[-1, 0] == pytest.approx(-4 * np.cos(2.0), abs=1e-4)
+
+
+def test_a_massless_coordinate_that_a_constraint_determines():
+    """M is singular but (12) is not: z = x y follows the pendulum without mass, and v' exists."""
+    system = ga.System(
+        np.diag([1.0, 1.0, 0.0]),
+        lambda t, q, v: jnp.array([0, -9.81, 0.0]),
+        lambda t, q: jnp.array([q[0] ** 2 + q[1] ** 2 - 1, q[2] - q[0] * q[1]]),
+    )
+    sol = ga.solve(system, (0, 1), [1.0, 0.0, 0.0], [0.0, 0.0, 0.0], h=1e-3)
+    (x, y, z), (u, w, _) = sol.q.T, sol.v.T
+    np.testing.assert_allclose(z, x * y, atol=1e-14)
+    np.testing.assert_allclose(sol.a[:, 2], sol.a[:, 0] * y + 2 * u * w + x * sol.a[:, 1], atol=1e-9)
+    np.testing.assert_allclose(sol.a[0], [0, -9.81, -9.81], atol=1e-12)

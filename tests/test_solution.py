@@ -1,5 +1,6 @@
 """What a solution holds, and that it can be written and read back."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -122,8 +123,11 @@ def test_save_and_load_of_a_partial_solution(tmp_path):
 
 def test_load_refuses_other_files(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    with pytest.raises(ValueError, match="was not written by genalpha"):
-        ga.load(tmp_path / "other.npz")
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    (tmp_path / "text.txt").write_text("hello")
+    for name in ("other.npz", "array.npy", "text.txt"):
+        with pytest.raises(ValueError, match="was not written by genalpha"):
+            ga.load(tmp_path / name)
 
 
 def test_plot_shows_what_there_is(tmp_path):
@@ -138,3 +142,30 @@ def test_plot_shows_what_there_is(tmp_path):
     assert len(run("spring-chain", t_end=0.1).plot().axes) == 2
     with pytest.raises(ValueError, match="names has 1 entries for 4"):
         sol.plot(names=["x"])
+
+
+def test_batches_have_members(tmp_path):
+    system = ga.System(np.eye(1), lambda t, q, v, tc: jnp.where(t > tc, jnp.nan, -q))
+    batch = jax.vmap(lambda tc: ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, args=(tc,)))(
+        jnp.array([0.45, 2.0])
+    )
+    assert batch.message == "1 of 2 runs reached the end of the time span"
+    assert "1 of 2" in repr(batch)
+    assert "stopped after t = 0.4 (step 4)" in batch[0].message
+    assert batch[1].success
+    assert batch[1].plot().axes
+    with pytest.raises(TypeError, match=r"sol\[0\].plot"):
+        batch.plot()
+    with pytest.raises(TypeError, match="single run"):
+        batch[1][0]
+    batch.save(tmp_path / "batch.npz")
+    again = ga.load(tmp_path / "batch.npz")
+    np.testing.assert_array_equal(again.q, batch.q)
+    assert again[0].message == batch[0].message
+
+
+def test_t_alpha_of_a_run_that_fails_in_its_first_step():
+    system = ga.System(np.eye(1), lambda t, q, v: jnp.where(t > 0.01, jnp.nan, 1 + t)[None])
+    sol = ga.solve(system, (0, 1), [0.0], [0.0], h=0.1, throw=False)
+    assert sol.a_alpha[0, 0] == pytest.approx(1 + sol.t_alpha[0])
+    assert sol.t_alpha[0] < 0

@@ -54,7 +54,7 @@ def advance(
         lambda x: method.residual(system, step, dims, scale, x, args),
         guess,
         memory.newton,
-        rounding_level(setup, scale, carry, h),
+        rounding_levels(setup, scale, carry, h),
     )
     slope = (x - memory.x) / h
     memory = Memory(x, slope, (slope - memory.slope) / (h + carry.h), kept)
@@ -62,19 +62,23 @@ def advance(
     return carry, memory, output, report
 
 
-def rounding_level(setup: Setup, scale: Scale, carry: Carry, h: Array) -> Array:
-    """Corrections (N,) that rounding alone causes in each scaled unknown.
+def rounding_levels(setup: Setup, scale: Scale, carry: Carry, h: Array) -> newton.Levels:
+    """Corrections that rounding is expected to cause in each scaled unknown, and that may pass for it.
 
     Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). They determine δ, μ, ν, which only correct the
-    positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v.
+    positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v. How large the
+    terms are that cancel in a constraint is not known, so larger corrections pass for rounding too where
+    Newton stagnates: those that move q or v by less than 1e-10 of itself, or q by less than 1e-6 of a step.
     """
     eps = jnp.finfo(float).eps
-    position = jnp.max(setup.system.space.magnitude(carry.q) / scale.a)
-    velocity = jnp.max(jnp.abs(carry.v) / scale.a)
-    low = 2 * eps / h * velocity
-    high = low + 4 * eps / h**2 * position
+    position = jnp.max(setup.system.space.magnitude(carry.q) / scale.a) / h**2
+    velocity = jnp.max(jnp.abs(carry.v) / scale.a) / h
+    low, high = 2 * eps * velocity, eps * (2 * velocity + 4 * position)
+    loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
     sizes = setup.method.sizes(setup.dims).items()
-    return jnp.concatenate([jnp.full(size, high if name in POSITION_LEVEL else low) for name, size in sizes])
+    floor = [jnp.full(size, high if name in POSITION_LEVEL else low) for name, size in sizes]
+    loose = [jnp.full(size, loose_high if name in POSITION_LEVEL else loose_low) for name, size in sizes]
+    return newton.Levels(jnp.concatenate(floor), jnp.concatenate(loose))
 
 
 POSITION_LEVEL = {"delta", "mu", "nu"}

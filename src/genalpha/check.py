@@ -26,6 +26,8 @@ def span(t_span: Any) -> tuple[float, float]:
     if any(isinstance(t, jax.core.Tracer) for t in jax.tree.leaves(t_span)):
         raise TypeError("t_span must not be traced: it decides the number of steps")
     try:
+        if isinstance(t_span, str):
+            raise TypeError
         t0, t1 = (float(t) for t in t_span)
     except (TypeError, ValueError) as error:
         raise TypeError(f"t_span must be a pair (t0, t1) of numbers, got {t_span!r}") from error
@@ -42,6 +44,8 @@ def vector(name: str, value: ArrayLike) -> Array | np.ndarray:
     if is_traced(value):
         result = jnp.asarray(value, float)
     else:
+        if np.iscomplexobj(value):
+            raise TypeError(f"{name} must be real")
         try:
             result = np.asarray(value, dtype=float)
         except (TypeError, ValueError) as error:
@@ -62,11 +66,12 @@ def arguments(args: Any) -> Args:
     def leaf(value: Any) -> Any:
         if isinstance(value, jax.core.Tracer | jax.Array | np.ndarray):
             return value
-        if isinstance(value, str) or callable(value):
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
             raise TypeError(
-                f"args must hold numbers and arrays, got {value!r}; let the system's functions close over it"
+                f"args must hold real numbers and arrays, got {value!r}; functions may close over the rest"
             )
-        return np.asarray(value)
+        return array
 
     return tuple(jax.tree.map(leaf, tuple(args)))
 
@@ -142,9 +147,8 @@ def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Di
 
 def consistent(begin: Beginning) -> Any:
     """Whether q0, v0 fulfil the constraints at the start, traced or not."""
-    position, velocity = TOLERANCE * begin.sizes
-    low, high = jnp.abs(begin.g) <= position, jnp.abs(jnp.concatenate([begin.g_dot, begin.k])) <= velocity
-    return jnp.all(low) & jnp.all(high)
+    residuals = jnp.concatenate([begin.g, begin.g_dot, begin.k])
+    return jnp.all(jnp.abs(residuals) <= TOLERANCE * (1 + jnp.max(jnp.abs(begin.state.q))))
 
 
 def beginning(begin: Beginning, initial: str) -> None:
@@ -176,13 +180,13 @@ def _row_names(m: int, p: int) -> list[str]:
 def _consistency(begin: Beginning) -> None:
     m, p = begin.g.size, begin.k.size
     residuals = np.concatenate([begin.g, begin.g_dot, begin.k])
-    tolerances = TOLERANCE * np.repeat(begin.sizes, [m, m + p])
+    tolerance = TOLERANCE * (1 + np.abs(begin.state.q).max())
     names = [f"holonomic[{i}] = {{:.3g}}" for i in range(m)]
     names += [f"d/dt holonomic[{i}] = {{:.3g}}" for i in range(m)]
     names += [f"nonholonomic[{i}] = {{:.3g}}" for i in range(p)]
     broken = [
         name.format(value)
-        for name, value, tolerance in zip(names, residuals, tolerances, strict=True)
+        for name, value in zip(names, residuals, strict=True)
         if not abs(value) <= tolerance
     ]
     if broken:
@@ -226,8 +230,9 @@ def _unsolvable(begin: Beginning) -> None:
         raise SingularSystem(
             "the matrix (12) of JN08, of mass matrix and constraints, is singular at the start (condition "
             f"number {float(begin.report.condition):.1e}): the mass matrix is singular on motions that the "
-            "constraints allow, or a custom reaction does not act against a constraint. Check for massless "
-            "coordinates."
+            "constraints allow (check for massless coordinates), or a reaction of your own does not act "
+            "against a constraint, or not at the multipliers from which Newton starts (see the argument "
+            "multipliers)."
         )
     raise ValueError(
         "no consistent accelerations and multipliers at the start: "
@@ -239,3 +244,17 @@ def _unsolvable(begin: Beginning) -> None:
 def _some(items: Sequence[str], most: int = 6) -> str:
     rest = f"; and {len(items) - most} more" if len(items) > most else ""
     return "; ".join(items[:most]) + rest
+
+
+def multipliers(dims: Dims, guess: Any) -> Any:
+    """A first guess (λ, ψ) of the multipliers, with the right shapes; None stays None."""
+    if guess is None:
+        return None
+    try:
+        lam, psi = guess
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"multipliers must be a pair (lam, psi), got {guess!r}") from error
+    if np.shape(lam) != (dims.m,) or np.shape(psi) != (dims.p,):
+        shapes = f"{np.shape(lam)} and {np.shape(psi)}"
+        raise ValueError(f"multipliers must have shapes ({dims.m},) and ({dims.p},), got {shapes}")
+    return jnp.asarray(lam, float), jnp.asarray(psi, float)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # A ratio on the unit circle is computed with rounding; the boundary itself is accepted.
 _BOUNDARY = 1e-12
@@ -32,7 +32,7 @@ class Coefficients:
     alpha_f: float
     beta: float
     gamma: float
-    name: str = "generalized-α"
+    name: str = field(default="generalized-α", compare=False)
 
     def __post_init__(self) -> None:
         for symbol in ("alpha_m", "alpha_f", "beta", "gamma"):
@@ -63,7 +63,7 @@ class Coefficients:
             warnings.warn(
                 f"gamma = {self.gamma:g} differs from 1/2 - alpha = {0.5 - self.alpha:g}: "
                 "the method is of first order only (J11 theorem 4.1)",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     @property

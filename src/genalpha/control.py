@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 _SPREAD = 1e-9  # a remainder below this fraction of h is spread over all steps
+SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
 
 
 def steps(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
@@ -21,6 +22,10 @@ def steps(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
     >>> [round(float(x), 12) for x in sizes]
     [0.4, 0.4, 0.2]
     """
+    if h is None or isinstance(h, str):
+        raise TypeError(
+            f"h must be a step size or an array of step sizes, got {h!r}; there is no error control yet"
+        )
     if np.ndim(h) == 0:
         if isinstance(h, jax.core.Tracer):
             raise TypeError(
@@ -57,7 +62,7 @@ def _listed(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
     wrong = np.flatnonzero(~(np.isfinite(sizes) & (sizes > 0)))
     if wrong.size:
         raise ValueError(f"step sizes must be positive and finite; h[{wrong[0]}] = {sizes[wrong[0]]}")
-    if abs(math.fsum(sizes) - (t1 - t0)) > 1e-9 * (t1 - t0):
+    if abs(math.fsum(sizes) - (t1 - t0)) > SPAN_TOLERANCE * (t1 - t0):
         raise ValueError(
             f"the step sizes sum to {math.fsum(sizes):.12g}, but the time span is {t1 - t0:.12g} long"
         )

@@ -73,9 +73,9 @@ def study(
     in JN08 section 8. ``options`` go to :func:`genalpha.solve`.
 
     >>> import genalpha as ga
-    >>> result = study(ga.problems.get("spring-chain", n=2), "soi2", h=[0.04, 0.02, 0.01, 0.005])
+    >>> result = study(ga.problems.get("double-pendulum"), "soi2", h=[4e-3, 2e-3, 1e-3, 5e-4], t_end=0.5)
     >>> {name: round(value, 1) for name, value in result.slopes.items()}
-    {'q': 2.0, 'v': 2.0, 'a_alpha': 2.0, 'a': 2.0}
+    {'q': 2.0, 'v': 2.0, 'a_alpha': 2.0, 'lam': 2.0, 'a': 2.0}
     """
     if problem.reference is None:
         raise ValueError(f"problem {problem.name!r} has no reference to measure errors against")

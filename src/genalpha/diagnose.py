@@ -7,6 +7,7 @@ NOT_CONVERGED = 1
 SINGULAR = 2
 NOT_FINITE = 3
 INCONSISTENT = 4
+BAD_STEPS = 5
 
 MESSAGES = {
     SUCCESS: "reached the end of the time span",
@@ -22,6 +23,7 @@ MESSAGES = {
         "a force, mass matrix or constraint became NaN or infinite. Evaluate the system's functions at the "
         "last good row, or try a smaller h"
     ),
+    BAD_STEPS: "the traced step sizes are not all positive, or do not sum to the time span",
     INCONSISTENT: (
         "q0 or v0 break the constraints. Correct them, or pass initial='project' to move them there"
     ),

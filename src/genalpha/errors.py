@@ -26,3 +26,6 @@ class IntegrationError(RuntimeError):
     def __init__(self, message: str, solution: Solution) -> None:
         super().__init__(message)
         self.solution = solution
+
+    def __reduce__(self) -> tuple[type[IntegrationError], tuple[str, Solution]]:
+        return IntegrationError, (str(self), self.solution)

@@ -13,15 +13,16 @@ from genalpha import diagnose, linear, newton
 from genalpha.state import NewtonReport, Scale, State
 from genalpha.system import Args, Dims, System
 
+Multipliers = tuple[Array, Array]
 _NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
 
 
 class Beginning(NamedTuple):
     """Consistent values at t_0 and what is needed to judge them.
 
-    ``rows`` (m + p, n) is the scaled constraint matrix, ``g``, ``g_dot``, ``k`` are the constraints and
-    ``sizes`` what they are measured with (for g, and for the other two), ``M`` and ``applied`` the mass
-    matrix and the applied forces, all at (t_0, q_0, v_0).
+    ``rows`` (m + p, n) is the scaled constraint matrix, ``g``, ``g_dot``, ``k`` are the constraints, ``M``
+    and ``applied`` the mass matrix and the applied forces, all at (t_0, q_0, v_0); ``massless`` says that M
+    is singular.
     """
 
     state: State
@@ -32,9 +33,9 @@ class Beginning(NamedTuple):
     g: Array
     g_dot: Array
     k: Array
-    sizes: Array
     M: Array
     applied: Array
+    massless: Array
 
 
 def scales(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> Scale:
@@ -55,13 +56,20 @@ def scales(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args)
 
 
 def accelerations(
-    system: System, dims: Dims, scale: Scale, t: Array, q: Array, v: Array, args: Args
+    system: System,
+    dims: Dims,
+    scale: Scale,
+    t: Array,
+    q: Array,
+    v: Array,
+    args: Args,
+    multipliers: Multipliers | None = None,
 ) -> tuple[tuple[Array, Array, Array], NewtonReport]:
     """Consistent (a, λ, ψ): the equations of motion and the hidden acceleration constraints.
 
     JN08, the conditions below (12). They are linear in a, and for the default reaction in λ and ψ too:
-    Newton then needs its first correction only. Otherwise it starts from multipliers of size one, because
-    forces such as λ² have no derivative at zero.
+    Newton then needs its first correction only. Otherwise it starts from ``multipliers`` (λ, ψ), ones by
+    default, because forces such as λ² have no derivative at zero.
     """
 
     def unpack(x: Array) -> tuple[Array, Array, Array]:
@@ -80,19 +88,27 @@ def accelerations(
     if system.reaction is None:
         x, report = _linear_root(residual, dims.n + dims.m + dims.p)
     else:
-        ones = jnp.concatenate([jnp.zeros(dims.n), 1 / scale.lam, 1 / scale.psi])
-        x, report = _root(residual, ones, jnp.max(jnp.abs(residual(ones))))
+        lam, psi = (jnp.ones(dims.m), jnp.ones(dims.p)) if multipliers is None else multipliers
+        guess = jnp.concatenate([jnp.zeros(dims.n), lam / scale.lam, psi / scale.psi])
+        x, report = _root(residual, guess, jnp.max(jnp.abs(residual(guess))))
     return unpack(x), report
 
 
 def begin(
-    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args, want_rate: bool = True
+    system: System,
+    dims: Dims,
+    t: Array,
+    q: Array,
+    v: Array,
+    args: Args,
+    multipliers: Multipliers | None = None,
+    want_rate: bool = True,
 ) -> Beginning:
     """Everything about the start in one traced function; a_0' by differentiating the consistent values."""
     scale = scales(system, dims, t, q, v, args)
 
     def consistent(t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array, Array], NewtonReport]:
-        return accelerations(system, dims, scale, t, q, v, args)
+        return accelerations(system, dims, scale, t, q, v, args, multipliers)
 
     if want_rate:
         values, tangent, report = jax.linearize(consistent, t, q, v, has_aux=True)
@@ -101,7 +117,7 @@ def begin(
         values, report = consistent(t, q, v)
         a_dot = jnp.zeros_like(v)
     g, g_dot = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0), jnp.zeros(0))
-    size = 1 + jnp.max(jnp.abs(q))
+    M = system.M(t, q, args)
     rows = []
     if dims.m:
         rows += [scale.lam[:, None] * system.G(t, q, args) * scale.a]
@@ -116,9 +132,9 @@ def begin(
         g=g,
         g_dot=g_dot,
         k=system.k(t, q, v, args),
-        sizes=jnp.stack([size, jnp.maximum(size, 1 + jnp.max(jnp.abs(v)))]),
-        M=system.M(t, q, args),
+        M=M,
         applied=system.applied(t, q, v, args),
+        massless=~(linear.factor(scale.a[:, None] * M * scale.a).condition <= newton.MAX_CONDITION),
     )
 
 
@@ -150,10 +166,10 @@ def project(
             rows += [scale.psi * system.k(t, q, v, args)]
         return jnp.concatenate(rows)
 
-    size = jnp.max(system.space.magnitude(q0) / scale.a)
+    size = (1 + jnp.max(system.space.magnitude(q0))) / jnp.min(scale.a)
     x, position_report = _root(position, jnp.zeros(dims.n + dims.m), size)
     q = system.space.retract(q0, x[: dims.n] * scale.a)
-    size = jnp.max(jnp.abs(v0) / scale.a)
+    size = (1 + jnp.max(jnp.abs(v0))) / jnp.min(scale.a)
     x, velocity_report = _root(velocity, jnp.zeros(dims.n + dims.m + dims.p), size)
     v = v0 + x[: dims.n] * scale.a
     return q, v, jnp.maximum(position_report.status, velocity_report.status)
@@ -161,8 +177,9 @@ def project(
 
 def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
     """A root by full Newton; ``size`` is that of the terms which cancel in the residual."""
-    floor = jnp.full(guess.size, 10 * jnp.finfo(float).eps * size)
-    x, _, report = newton.solve(_NEWTON, residual, guess, newton.no_memory(guess.size), floor)
+    ones = jnp.ones(guess.size)
+    levels = newton.Levels(10 * jnp.finfo(float).eps * size * ones, 1e-9 * size * ones)
+    x, _, report = newton.solve(_NEWTON, residual, guess, newton.no_memory(guess.size), levels)
     return x, report
 
 
@@ -179,4 +196,4 @@ def _linear_root(residual: Callable[[Array], Array], size: int) -> tuple[Array, 
     status = jnp.where(jnp.isfinite(jnp.sum(x)), diagnose.SUCCESS, diagnose.NOT_FINITE)
     status = jnp.where(singular, diagnose.SINGULAR, status)
     one = jnp.array(1)
-    return x, NewtonReport(status, one, one, jnp.array(False), jnp.array(0.0), condition)
+    return x, NewtonReport(status, one, one, jnp.array(False), condition)

@@ -20,10 +20,16 @@ Residual = Callable[[Array], Array]
 MAX_CONDITION = 1e15
 # A matrix is replaced at once when a correction with it shrinks less than by this factor,
 SLOW = 0.3
-# and before the next step when it shrinks less than by this one.
-STALE = 0.03
-# Corrections that stop shrinking within this factor of the rounding level have stagnated there.
-STAGNATION_BAND = 30.0
+# and before the next step when it shrinks less than by this one, seen well above the tolerance.
+STALE, WELL_ABOVE = 0.03, 100.0
+# Corrections that shrink less than by this factor may lead anywhere.
+DIVERGING = 0.9
+# Corrections that stop shrinking below this fraction of the unknowns have come down to rounding.
+NOISE = 1e-6
+# Residuals up to this multiple of those seen at rounding level are at rounding level too,
+AT_NOISE = 4.0
+# and what was seen counts a little less with every step.
+FADING = 0.9
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,11 @@ class Newton:
         unknowns, both scaled to accelerations times the root of mass.
     max_iterations : corrections allowed in one step.
 
-    The remaining error is estimated from the contraction rate, rate/(1 − rate) times the last correction.
-    A row g/(βh²) carries rounding of size ε|q|/(βh²); corrections that small, or that stop shrinking near
-    it, end the iteration too, and are counted in ``sol.stats.rounding_limited``.
+    The remaining error is estimated from the contraction rate, rate/(1 − rate) times the last correction;
+    with a matrix of an earlier step one correction is never enough. Rounding sets a limit: a row g/(βh²)
+    carries rounding of size ε|q|/(βh²), a stiff force ε times its stiffness. Corrections that stop shrinking
+    although the matrix is new have reached it, if they are small; the size of the residual there is
+    remembered. Steps that end in this way are counted in ``sol.stats.rounding_limited``.
 
     >>> Newton(policy="full", tol=1e-8)
     Newton(policy='full', tol=1e-08, max_iterations=20)
@@ -60,31 +68,47 @@ class Newton:
             raise ValueError(f"max_iterations = {self.max_iterations} must be at least 1")
 
 
-class _Iterate(NamedTuple):
-    """The unknowns, and four numbers about them in one array: a loop pays for every array it carries.
+class Levels(NamedTuple):
+    """Sizes of corrections (N,) that rounding is expected to cause, and that may be taken for rounding."""
 
-    They are the norm of the last correction, in units of what may be left over (inf before the first), the
-    ratio of the last two norms (NaN before the second), _RUNNING, _SLOW or a status, and a count.
-    """
+    floor: Array
+    loose: Array
+
+
+class _Iterate(NamedTuple):
+    """The unknowns, and some numbers about them in one array: a loop pays for every array it carries."""
 
     x: Array
     numbers: Array
 
     @property
     def norm(self) -> Array:
+        """Size of the last correction in units of what may be left over; inf before the first."""
         return self.numbers[0]
 
     @property
     def rate(self) -> Array:
+        """Ratio of the last two norms; NaN before the second."""
         return self.numbers[1]
 
     @property
     def status(self) -> Array:
+        """_RUNNING, _SLOW, or a status of `diagnose`."""
         return self.numbers[2]
 
     @property
     def iterations(self) -> Array:
         return self.numbers[3]
+
+    @property
+    def noise(self) -> Array:
+        """Size of residuals at rounding level, as far as known; 0 if it is not."""
+        return self.numbers[4]
+
+    @property
+    def rounding(self) -> Array:
+        """Whether the iteration ended at rounding level."""
+        return self.numbers[5]
 
 
 class _Attempt(NamedTuple):
@@ -93,48 +117,46 @@ class _Attempt(NamedTuple):
     jacobians: Array
 
 
-_RUNNING, _SLOW = -1, -2
+_RUNNING, _SLOW = -1.0, -2.0
 
 
 def no_memory(size: int) -> NewtonMemory:
-    """The memory before the first step: no matrix."""
-    return NewtonMemory(inverse=linear.no_inverse(size), fit=jnp.array(0.0))
+    """The memory before the first step: no matrix, no known noise."""
+    return NewtonMemory(inverse=linear.no_inverse(size), fit_and_noise=jnp.zeros(2))
 
 
 def solve(
-    newton: Newton, residual: Residual, guess: Array, memory: NewtonMemory, floor: Array
+    newton: Newton, residual: Residual, guess: Array, memory: NewtonMemory, levels: Levels
 ) -> tuple[Array, NewtonMemory, NewtonReport]:
     """Solve residual(x) = 0, with derivatives by the implicit function theorem.
 
-    ``guess`` (N,) starts the iteration, ``floor`` is the size of corrections that rounding alone causes,
-    ``memory`` comes from the step before. Returns x (N,), the memory for the next step, and the report.
-    Derivatives with respect to everything ``residual`` closes over come from one linear solve at the
-    solution; the iteration itself is not differentiated.
+    ``guess`` (N,) starts the iteration, ``levels`` are those of rounding, ``memory`` comes from the step
+    before. Returns x (N,), the memory for the next step, and the report. Derivatives with respect to
+    everything ``residual`` closes over come from one linear solve at the solution; the iteration itself is
+    not differentiated.
     """
-    memory, floor = lax.stop_gradient((memory, floor))
+    memory, levels = lax.stop_gradient((memory, levels))
 
     def iterate(residual: Residual, guess: Array) -> tuple[Array, tuple[Any, ...]]:
-        end, factors, jacobians = _iterate(newton, residual, guess, memory, floor)
-        stale = _renewing(newton, end.rate > STALE)
-        kept = NewtonMemory(factors.inverse, jnp.where(stale, 0.0, 1.0))
+        end, factors, jacobians = _iterate(newton, residual, guess, memory, levels)
+        stale = _renewing(newton, (end.rate > STALE) & (end.norm > WELL_ABOVE * end.rate))
+        fit = jnp.where(stale, 0.0, 1.0)
+        kept = NewtonMemory(factors.inverse, jnp.stack([fit, FADING * end.noise]))
         status = jnp.where(end.status < 0, diagnose.NOT_CONVERGED, end.status)
-        limited = jnp.max(floor) > _allowed(newton, end.x)
         # custom_root wants auxiliary outputs of one kind: counts travel as floats.
-        counts = jnp.stack([status, end.iterations, jacobians, limited]).astype(float)
-        return end.x, (kept, counts, newton.tol * _remaining(end.norm, end.rate), factors.condition)
+        counts = jnp.stack([status, end.iterations, jacobians.astype(float), end.rounding])
+        return end.x, (kept, counts, factors.condition)
 
     def tangent_solve(linear_map: Callable[[Array], Array], rhs: Array) -> Array:
         return jnp.linalg.solve(jax.jacfwd(linear_map)(rhs), rhs)
 
-    x, (kept, counts, error, condition) = lax.custom_root(
-        residual, guess, iterate, tangent_solve, has_aux=True
-    )
+    x, (kept, counts, condition) = lax.custom_root(residual, guess, iterate, tangent_solve, has_aux=True)
     status, iterations, jacobians, rounding = counts.astype(int)
-    return x, kept, NewtonReport(status, iterations, jacobians, rounding != 0, error, condition)
+    return x, kept, NewtonReport(status, iterations, jacobians, rounding != 0, condition)
 
 
 def _iterate(
-    newton: Newton, residual: Residual, guess: Array, memory: NewtonMemory, floor: Array
+    newton: Newton, residual: Residual, guess: Array, memory: NewtonMemory, levels: Levels
 ) -> _Attempt:
     """Corrections with a kept matrix; where they are slow, a new matrix and more corrections."""
 
@@ -145,61 +167,74 @@ def _iterate(
         return (s.iterate.status < 0) & (s.iterate.iterations < newton.max_iterations)
 
     def renew(s: _Attempt) -> _Attempt:
-        matrix = jax.jacfwd(residual)(s.iterate.x)
+        old = s.iterate
+        matrix = jax.jacfwd(residual)(old.x)
         factors = linear.factor(matrix)
         status = jnp.where(factors.condition <= MAX_CONDITION, _RUNNING, diagnose.SINGULAR)
         status = jnp.where(jnp.isfinite(jnp.sum(matrix)), status, diagnose.NOT_FINITE)
-        # Where a growing iteration has led to such a matrix, the iteration is to blame.
-        diverged = (status != _RUNNING) & (s.iterate.rate > 1)
+        # Where an iteration that does not contract has led to such a matrix, the iteration is to blame.
+        diverged = (status != _RUNNING) & (old.rate > DIVERGING)
         status = jnp.where(diverged, diagnose.NOT_CONVERGED, status)
-        # The rate belongs to a matrix, except where every correction has its own.
-        norm = s.iterate.norm if newton.policy == "full" else jnp.array(jnp.inf)
-        numbers = jnp.stack([norm, s.iterate.rate, status.astype(float), s.iterate.iterations])
-        return _Attempt(_Iterate(s.iterate.x, numbers), factors, s.jacobians + 1)
+        # What was measured with the matrix of an earlier step says nothing about this one.
+        comparable = (s.jacobians > 0) | (newton.policy == "full")
+        norm, rate = jnp.where(comparable, old.norm, jnp.inf), jnp.where(comparable, old.rate, jnp.nan)
+        numbers = jnp.stack([norm, rate, status, old.iterations, old.noise, old.rounding])
+        return _Attempt(_Iterate(old.x, numbers), factors, s.jacobians + 1)
 
     def attempt(s: _Attempt) -> _Attempt:
         s = lax.cond(s.iterate.status == _SLOW, renew, lambda s: s, s)
-        end = lax.while_loop(running, lambda i: _correct(newton, residual, floor, s.factors, i), s.iterate)
+        end = lax.while_loop(running, lambda i: _correct(newton, residual, levels, s, i), s.iterate)
         if newton.policy == "modified":
             # A stale matrix may have led astray: start again from the guess, with a new one.
             astray = (s.jacobians == 0) & ((end.rate > 1) | (end.status == diagnose.NOT_FINITE))
-            again = jnp.stack([jnp.inf, jnp.nan, float(_SLOW), end.iterations])
+            astray &= end.status != diagnose.SUCCESS
+            again = jnp.stack([jnp.inf, jnp.nan, _SLOW, end.iterations, end.noise, 0.0])
             end = _Iterate(jnp.where(astray, guess, end.x), jnp.where(astray, again, end.numbers))
         return s._replace(iterate=end)
 
-    status = jnp.where(memory.fit > 0, float(_RUNNING), float(_SLOW))
-    start = _Iterate(guess, jnp.stack([jnp.inf, jnp.nan, status, 0.0]))
+    fit, noise = memory.fit_and_noise
+    start = _Iterate(
+        guess, jnp.stack([jnp.inf, jnp.nan, jnp.where(fit > 0, _RUNNING, _SLOW), 0.0, noise, 0.0])
+    )
     factors = linear.Factors(memory.inverse, jnp.array(0.0))
     return lax.while_loop(unfinished, attempt, _Attempt(start, factors, jnp.array(0)))
 
 
-def _correct(
-    newton: Newton, residual: Residual, floor: Array, factors: linear.Factors, s: _Iterate
-) -> _Iterate:
+def _correct(newton: Newton, residual: Residual, levels: Levels, matrix: _Attempt, s: _Iterate) -> _Iterate:
     """One correction, and the verdict on it."""
-    step = linear.solve(factors, residual(s.x))
+    value = residual(s.x)
+    step = linear.solve(matrix.factors, value)
     x = s.x - step
-    allowed = _allowed(newton, x)
-    norm = jnp.max(jnp.abs(step) / (allowed + floor))
+    size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
+    allowed = newton.tol * size + jnp.finfo(float).tiny
+    units = jnp.stack(
+        [allowed + levels.floor, NOISE * size + levels.loose, jnp.broadcast_to(allowed, x.shape)]
+    )
+    norm, above_noise, strict = jnp.max(jnp.abs(step) / units, axis=1)
     rate = jnp.where(jnp.isinf(s.norm), jnp.nan, norm / s.norm)  # NaN compares false
-    stagnated = (rate > SLOW) & (norm <= STAGNATION_BAND) & (jnp.max(floor) > allowed)
-    converged = (norm <= 1) | (_remaining(norm, rate) <= 1) | stagnated
+
+    # A small correction means little with the matrix of an earlier step: it may be far too stiff.
+    trusted = (matrix.jacobians > 0) | (newton.policy == "frozen") & (s.iterations > 0)
+    contracting = (_remaining(norm, rate) <= 1) | (error == 0)
+    small = trusted & (norm <= 1)
+    stagnated = trusted & (rate > SLOW) & (s.rate > SLOW) & (above_noise <= 1)
+    at_noise = error <= AT_NOISE * s.noise
+    found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
+    converged = contracting | small | stagnated | at_noise
+
     status = jnp.where(_renewing(newton, rate > SLOW), _SLOW, _RUNNING)
     status = jnp.where(converged, diagnose.SUCCESS, status)
-    # Overflow at the end of a growing iteration is divergence; out of the blue it is a bad function value.
-    failed = jnp.where(s.rate > 1, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
+    # Overflow at the end of such an iteration is divergence; out of the blue it is a bad function value.
+    failed = jnp.where(s.rate > DIVERGING, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
     status = jnp.where(jnp.isfinite(norm), status, failed)
-    return _Iterate(x, jnp.stack([norm, rate, status.astype(float), s.iterations + 1]))
+    within_tolerance = (_remaining(strict, rate) <= 1) | (trusted & (strict <= 1)) | (error == 0)
+    noise, rounding = jnp.where(found, error, s.noise), converged & ~within_tolerance
+    return _Iterate(x, jnp.stack([norm, rate, status, s.iterations + 1, noise, rounding.astype(float)]))
 
 
 def _renewing(newton: Newton, poor: Array) -> Array:
     """Whether the policy wants a new matrix after a correction, given whether it was poor."""
     return {"full": jnp.array(True), "modified": poor, "frozen": jnp.array(False)}[newton.policy]
-
-
-def _allowed(newton: Newton, x: Array) -> Array:
-    """The error that may be left over, rounding aside."""
-    return newton.tol * jnp.max(jnp.abs(x)) + jnp.finfo(float).tiny
 
 
 def _remaining(norm: Array, rate: Array) -> Array:

@@ -98,22 +98,33 @@ class Solution:
     @property
     def message(self) -> str:
         """What the status means, with time and step of a failure."""
-        return diagnose.message(int(self.status), float(self.t[-1]), len(self.t) - 1)
+        if np.ndim(self.status):
+            return (
+                f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
+            )
+        steps = int(self.stats.steps)
+        return diagnose.message(int(self.status), float(self.t[steps]), steps)
+
+    def __getitem__(self, index: Any) -> Solution:
+        """A member of a batch that ``vmap`` made."""
+        if not np.ndim(self.status):
+            raise TypeError("this solution is a single run, not a batch")
+        return jax.tree.map(lambda leaf: leaf[index], self)
 
     def __repr__(self) -> str:
-        if isinstance(self.status, jax.core.Tracer) or np.ndim(self.status):
-            return f"<Solution by {self.method}, q {np.shape(self.q)}>"
+        if isinstance(self.status, jax.core.Tracer):
+            return f"<Solution by {self.method}, traced, q {np.shape(self.q)}>"
+        if np.ndim(self.status):
+            return f"<Solutions by {self.method}: {self.message}>"
         span = f"t = {self.t[0]:g} to {self.t[-1]:g}"
         return f"<Solution by {self.method}: {self.stats.steps} steps, {span}, {self.message}>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file (NumPy's .npz), without loss; ``ga.load`` reads it back."""
-        arrays = {}
-        for name, value in self._parts().items():
-            arrays[name] = np.asarray(value)
-        header = json.dumps({"genalpha": _FORMAT, "method": self.method})
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._parts().items()}
+        arrays["header"] = np.array(json.dumps({"genalpha": _FORMAT, "method": self.method}))
         with open(path, "wb") as file:
-            np.savez(file, allow_pickle=False, header=np.array(header), **arrays)
+            np.savez(file, **arrays)
 
     def _parts(self) -> dict[str, Any]:
         """All arrays, by names such as ``q`` and ``residuals.position``."""
@@ -137,6 +148,8 @@ class Solution:
         """
         from genalpha._plot import plot
 
+        if np.ndim(self.status):
+            raise TypeError("this is a batch of solutions: plot its members, sol[0].plot()")
         return plot(self, names)
 
 
@@ -159,9 +172,16 @@ def load(path: str | os.PathLike[str]) -> Solution:
     >>> bool((again.q == sol.q).all()), again.stats == sol.stats
     (True, True)
     """
-    with np.load(path, allow_pickle=False) as file:
+    foreign = ValueError(f"{os.fspath(path)} was not written by genalpha's Solution.save")
+    try:
+        opened = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise foreign from error
+    if not isinstance(opened, np.lib.npyio.NpzFile):
+        raise foreign
+    with opened as file:
         if "header" not in file:
-            raise ValueError(f"{os.fspath(path)} was not written by genalpha's Solution.save")
+            raise foreign
         header = json.loads(str(file["header"]))
         if header.get("genalpha") != _FORMAT:
             raise ValueError(f"{os.fspath(path)} has format {header.get('genalpha')}, expected {_FORMAT}")
@@ -171,9 +191,10 @@ def load(path: str | os.PathLike[str]) -> Solution:
         return kind(**{key: convert(parts.pop(f"{prefix}.{key}")) for key in kind._fields})
 
     residuals, reactions = group(Residuals, "residuals"), group(Reactions, "reactions")
-    stats, newton = group(Stats, "stats", lambda x: x[()].item()), group(NewtonHistory, "newton")
+    number = lambda x: x if x.ndim else x.item()  # a batch has an array of each
+    stats, newton = group(Stats, "stats", number), group(NewtonHistory, "newton")
     extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
-    status = int(parts.pop("status"))
+    status = number(parts.pop("status"))
     return Solution(
         **parts,
         residuals=residuals,

@@ -35,6 +35,7 @@ def solve(
     newton: Newton = Newton(),  # noqa: B008 - immutable
     args: tuple[Any, ...] = (),
     initial: Initial = "check",
+    multipliers: tuple[ArrayLike, ArrayLike] | None = None,
     throw: bool = True,
 ) -> Solution:
     """Integrate a constrained mechanical system over a time span.
@@ -53,6 +54,8 @@ def solve(
     args : tuple of pytrees, appended to the arguments of every function of the system.
     initial : "check" raises where q0, v0 break the constraints by more than 1e-8 (1 + |q|), "project" moves
         them onto the constraints first, "assume" trusts them.
+    multipliers : (λ, ψ) near which to look for those at t0, where ``reaction`` is nonlinear in them; ones by
+        default.
     throw : raise :class:`IntegrationError`, which carries the partial solution, where a run stops half-way.
         With ``False`` the partial solution is returned; look at ``sol.success``.
 
@@ -71,7 +74,7 @@ def solve(
     ... )
     >>> sol = ga.solve(pendulum, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], h=1e-3)
     >>> sol.q[-1].round(4).tolist()
-    [-0.6634, -0.7482]
+    [-0.9863, -0.165]
     >>> bool(sol.residuals.velocity.max() < 1e-12)
     True
     """
@@ -84,21 +87,28 @@ def solve(
         method = methods.by_name(method, rho_inf)
     method.check(system, dims)
     setup = Setup(system, method, newton, dims)
-    if closes_over_traced or check.is_traced(q0, v0, args, sizes) or check.inside_jit():
-        run = xla.program(setup, f"traced {initial}", _traced(initial), outermost=False)
-        return run(times, sizes, q0, v0, args)
-    sol = _concrete(setup, initial, np.asarray(times), np.asarray(sizes), q0, v0, args)
+    guess = check.multipliers(dims, multipliers)
+    if closes_over_traced or check.is_traced(q0, v0, args, sizes, guess) or check.inside_jit():
+        run = xla.program(setup, f"traced {initial} {t1}", _traced(initial, t1), outermost=False)
+        return run(times, sizes, q0, v0, args, guess)
+    sol = _concrete(setup, initial, np.asarray(times), np.asarray(sizes), q0, v0, args, guess)
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
 
 
 def consistent(
-    system: System, t0: ArrayLike, q0: ArrayLike, v0: ArrayLike, args: tuple[Any, ...] = ()
+    system: System,
+    t0: ArrayLike,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    args: tuple[Any, ...] = (),
+    multipliers: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> State:
     """Accelerations and multipliers that belong to (t0, q0, v0), from the hidden acceleration constraints.
 
-    Returns a :class:`State` with t, q (size,), v (n,), a (n,), lam (m,), psi (p,); JN08 below (12).
+    Returns a :class:`State` with t, q (size,), v (n,), a (n,), lam (m,), psi (p,); JN08 below (12). q0 and v0
+    are taken as they are, on the constraints or not. ``multipliers`` is as in :func:`solve`.
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> pendulum = ga.System(
@@ -112,11 +122,12 @@ def consistent(
     """
     q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
-    setup = Setup(system, methods.SOI2(), Newton(), dims)
-    if closes_over_traced or check.is_traced(t0, q0, v0, args) or check.inside_jit():
+    setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
+    guess = check.multipliers(dims, multipliers)
+    if closes_over_traced or check.is_traced(t0, q0, v0, args, guess) or check.inside_jit():
         run = xla.program(setup, "begin, traced", _begin, outermost=False)
-        return run(jnp.asarray(t0, float), q0, v0, args).state
-    begin = xla.program(setup, "begin", _begin)(float(t0), q0, v0, args)  # type: ignore[arg-type]
+        return run(jnp.asarray(t0, float), q0, v0, args, guess).state
+    begin = xla.program(setup, "begin", _begin)(float(t0), q0, v0, args, guess)  # type: ignore[arg-type]
     check.beginning(begin, "assume")
     return jax.tree.map(np.asarray, begin.state)
 
@@ -126,6 +137,8 @@ def _check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None
         raise ValueError(f"initial must be one of {', '.join(get_args(Initial))}, got {initial!r}")
     if not isinstance(newton, Newton):
         raise TypeError(f"newton must be a ga.Newton, got {newton!r}")
+    if isinstance(rho_inf, jax.core.Tracer) or not isinstance(rho_inf, float | int | np.number):
+        raise TypeError(f"rho_inf must be a number in [0, 1] that is not traced, got {rho_inf!r}")
     if isinstance(method, str):
         return
     if not isinstance(method, methods.AlphaMethod):
@@ -140,35 +153,37 @@ def _check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None
         )
 
 
-def _begin(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> initial.Beginning:
-    want_rate = setup.method.start == "second-order" and setup.method.alpha != 0
-    return initial.begin(setup.system, setup.dims, t, q, v, args, want_rate)
+def _begin(setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any) -> initial.Beginning:
+    return initial.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
 
 
 def _project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any, Any]:
     return initial.project(setup.system, setup.dims, t, q, v, args)
 
 
-def _traced(mode: str) -> Callable[..., Solution]:
+def _traced(mode: str, t1: float) -> Callable[..., Solution]:
     """The whole run as one traced computation."""
 
-    def run(setup: Setup, times: Any, sizes: Any, q: Any, v: Any, args: Args) -> Solution:
+    def run(setup: Setup, times: Any, sizes: Any, q: Any, v: Any, args: Args, guess: Any) -> Solution:
         status = jnp.array(diagnose.SUCCESS)
         if mode == "project":
             q, v, status = _project(setup, times[0], q, v, args)
-        begin = _begin(setup, times[0], q, v, args)
+        begin = _begin(setup, times[0], q, v, args, guess)
         status = jnp.maximum(status, begin.report.status)
         if mode == "check":
             status = jnp.where(check.consistent(begin), status, diagnose.INCONSISTENT)
+        fitting = jnp.all(sizes > 0) & (jnp.abs(times[-1] - t1) <= control.SPAN_TOLERANCE * (t1 - times[0]))
+        status = jnp.where(fitting, status, diagnose.BAD_STEPS)
         begin = begin._replace(report=begin.report._replace(status=status))
         rows, status = xla.scan(setup, begin, times, sizes, args)
-        return _solution(setup, rows, xla.derive(setup, rows, times, args), times, sizes, status)
+        derived = xla.derive(setup, rows, times, begin.scale, begin.massless, args)
+        return _solution(setup, rows, derived, times, sizes, status)
 
     return run
 
 
 def _concrete(
-    setup: Setup, mode: str, times: np.ndarray, sizes: np.ndarray, q: Any, v: Any, args: Args
+    setup: Setup, mode: str, times: np.ndarray, sizes: np.ndarray, q: Any, v: Any, args: Args, guess: Any
 ) -> Solution:
     """The whole run as a few calls of compiled programs."""
     if mode == "project":
@@ -178,11 +193,12 @@ def _concrete(
                 "initial='project' found no q and v on the constraints near q0 and v0: "
                 + diagnose.MESSAGES[int(status)].split(". ")[0]
             )
-    begin = xla.program(setup, "begin", _begin)(times[0], q, v, args)
+    begin = xla.program(setup, "begin", _begin)(times[0], q, v, args, guess)
     check.beginning(begin, mode)
     rows, status = xla.march(setup, begin, times, sizes, args)
     times, sizes = times[: len(rows.q)], sizes[: len(rows.q) - 1]
-    return _solution(setup, rows, xla.derive_blocks(setup, rows, times, args), times, sizes, status)
+    derived = xla.derive_blocks(setup, begin, rows, times, args)
+    return _solution(setup, rows, derived, times, sizes, status)
 
 
 def _solution(
@@ -190,9 +206,7 @@ def _solution(
 ) -> Solution:
     np_ = np if isinstance(rows.q, np.ndarray) else jnp
     method = setup.method
-    shifts = np_.concatenate([method.start_shift * sizes[:1], method.alpha * sizes])
-    if not len(sizes):
-        shifts = np_.zeros(1)
+    t_alpha = np_.concatenate([rows.t_alpha[None], times[1:] + method.alpha * sizes])
     counts = np_.where(np_.isnan(rows.report), 0, rows.report).astype(int)
     iterations, jacobians, rounding = counts[:, 0], counts[:, 1], counts[:, 2]
 
@@ -206,7 +220,7 @@ def _solution(
         v=rows.v,
         a=derived.a,
         a_alpha=rows.a_alpha,
-        t_alpha=times + shifts,
+        t_alpha=t_alpha,
         lam=rows.lam,
         psi=rows.psi,
         residuals=Residuals(derived.position, derived.velocity, derived.nonholonomic),

@@ -34,24 +34,26 @@ class Scale(NamedTuple):
 class NewtonReport(NamedTuple):
     """How one nonlinear solve went.
 
-    ``status`` is a code of ``genalpha.diagnose``; ``rounding`` says that the iteration ended because it
-    stagnated at rounding level; ``error`` estimates what is left, relative to the unknowns; ``condition``
-    is that of the scaled matrix last factorized (0 if none was).
+    ``status`` is a code of ``genalpha.diagnose``; ``rounding`` says that the iteration ended at rounding
+    level, above its tolerance; ``condition`` is that of the scaled matrix last factorized (0 if none was).
     """
 
     status: Array
     iterations: Array
     jacobians: Array
     rounding: Array
-    error: Array
     condition: Array
 
 
 class NewtonMemory(NamedTuple):
-    """What the next step inherits: the inverse of a past matrix (`linear`), and whether it is fit (1, 0)."""
+    """What the next step inherits: the inverse of a past matrix (`linear`), and two numbers.
+
+    They are 1 where that matrix is fit for further use (0 where not), and the size of residuals at rounding
+    level as far as it is known (0 where not).
+    """
 
     inverse: tuple[Array, ...]
-    fit: Array
+    fit_and_noise: Array
 
 
 class Output(NamedTuple):

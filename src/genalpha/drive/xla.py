@@ -13,7 +13,7 @@ from jax import Array, lax
 
 from genalpha import diagnose, linear
 from genalpha.advance import Memory, Setup, advance, no_memory
-from genalpha.initial import Beginning
+from genalpha.initial import Beginning, accelerations
 from genalpha.state import Carry, NewtonReport, Output, Scale
 from genalpha.system import Args
 
@@ -24,7 +24,7 @@ BLOCK = 512
 class Rows(NamedTuple):
     """The recorded run, time first: start included in q to psi (N+1 rows), one report a step (N rows).
 
-    ``report`` has the columns iterations, jacobians and rounding.
+    ``report`` has the columns iterations, jacobians and rounding; ``t_alpha`` is the time of ``a_alpha[0]``.
     """
 
     q: Any
@@ -33,6 +33,7 @@ class Rows(NamedTuple):
     lam: Any
     psi: Any
     report: Any
+    t_alpha: Any
 
 
 class Derived(NamedTuple):
@@ -47,13 +48,12 @@ class Derived(NamedTuple):
     reaction: Any
 
 
-def start(setup: Setup, begin: Beginning, h: Array, args: Args) -> tuple[Carry, Memory, Array]:
-    """Carry, memory and recorded row before the first step of size h."""
-    method, state = setup.method, begin.state
-    a_dot = begin.a_dot if method.start == "second-order" else None
-    carry = method.begin(setup.system, state, a_dot, h, args)
+def start(setup: Setup, begin: Beginning, h: Array, args: Args) -> tuple[Carry, Memory, Array, Array]:
+    """Carry, memory, recorded row and the time of a_α before the first step of size h."""
+    state = begin.state
+    carry, t_alpha = setup.method.begin(setup.system, state, begin.a_dot, jnp.asarray(h, float), args)
     row = _record(carry, Output(state.lam, state.psi), jnp.zeros(3))
-    return carry, no_memory(setup, begin.scale, carry, state), row
+    return carry, no_memory(setup, begin.scale, carry, state), row, t_alpha
 
 
 def _record(carry: Carry, output: Output, counts: Array) -> Array:
@@ -65,11 +65,11 @@ def _counts(report: NewtonReport) -> Array:
     return jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
 
 
-def _columns(setup: Setup, table: Any) -> Rows:
+def _columns(setup: Setup, table: Any, t_alpha: Any) -> Rows:
     size, n, m, p = setup.dims
     ends = np.cumsum([size, n, n, m, p])
     q, v, a, lam, psi = (table[:, first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True))
-    return Rows(q, v, a, lam, psi, table[1:, ends[-1] :])
+    return Rows(q, v, a, lam, psi, table[1:, ends[-1] :], t_alpha)
 
 
 # --- under transforms -------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def scan(setup: Setup, begin: Beginning, times: Array, sizes: Array, args: Args)
 
     Returns the rows and the status.
     """
-    carry, memory, first = start(setup, begin, sizes[0], args)
+    carry, memory, first, t_alpha = start(setup, begin, sizes[0], args)
 
     def step(state: tuple[Carry, Memory, Array], at: tuple[Array, Array]) -> tuple[Any, Array]:
         carry, memory, status = state
@@ -90,7 +90,7 @@ def scan(setup: Setup, begin: Beginning, times: Array, sizes: Array, args: Args)
         return (carry, memory, status), row
 
     (_, _, status), rows = lax.scan(step, (carry, memory, begin.report.status), (times[:-1], sizes))
-    return _columns(setup, jnp.concatenate([first[None], rows])), status
+    return _columns(setup, jnp.concatenate([first[None], rows]), t_alpha), status
 
 
 # --- outside of transforms --------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def march(
     """All steps, a block at a time. Rows end at the last good one. Returns the rows and the status."""
     start_program = program(setup, "start", start)
     block_program = program(setup, "block", _block)
-    carry, memory, row = start_program(begin, sizes[0], args)
+    carry, memory, row, t_alpha = start_program(begin, sizes[0], args)
     tables = [np.asarray(row)[None]]
     status = int(begin.report.status)
     with linear.single_threaded(memory.x.size):
@@ -146,7 +146,7 @@ def march(
             carry, memory, rows, good, code = block_program(carry, memory, *padded, count, begin.scale, args)
             tables.append(np.asarray(rows)[: int(good)])
             status = int(code)
-    return _columns(setup, np.concatenate(tables)), status
+    return _columns(setup, np.concatenate(tables), np.asarray(t_alpha)), status
 
 
 def program(
@@ -180,9 +180,19 @@ def compiler_options() -> dict[str, Any]:
 # --- what follows from the rows ---------------------------------------------------------------------
 
 
-def derive(setup: Setup, rows: Rows, times: Array, args: Args) -> Derived:
-    """Accelerations, residuals and reactions for rows of any number."""
+def derive(setup: Setup, rows: Rows, times: Array, scale: Scale, massless: Array, args: Args) -> Derived:
+    """Accelerations, residuals and reactions for rows of any number.
+
+    v' solves M v' = f; where the mass matrix is singular (``massless``), the hidden acceleration constraints
+    determine it too.
+    """
     system, dims = setup.system, setup.dims
+
+    def acceleration(t: Array, q: Array, v: Array, force: Array) -> Array:
+        return jnp.linalg.solve(system.M(t, q, args), force)
+
+    def constrained(t: Array, q: Array, v: Array, force: Array) -> Array:
+        return accelerations(system, dims, scale, t, q, v, args)[0][0]
 
     def one(t: Array, q: Array, v: Array, lam: Array, psi: Array) -> Derived:
         holonomic = system.holonomic_force(t, q, lam, args)
@@ -192,7 +202,7 @@ def derive(setup: Setup, rows: Rows, times: Array, args: Args) -> Derived:
         force = system.applied(t, q, v, args) + reaction
         position, velocity = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0),) * 2
         return Derived(
-            a=jnp.linalg.solve(system.M(t, q, args), force),
+            a=force,
             position=jnp.max(jnp.abs(position), initial=0.0),
             velocity=jnp.max(jnp.abs(velocity), initial=0.0),
             nonholonomic=jnp.max(jnp.abs(system.k(t, q, v, args)), initial=0.0),
@@ -201,10 +211,14 @@ def derive(setup: Setup, rows: Rows, times: Array, args: Args) -> Derived:
             reaction=reaction,
         )
 
-    return jax.vmap(one)(times, rows.q, rows.v, rows.lam, rows.psi)
+    derived = jax.vmap(one)(times, rows.q, rows.v, rows.lam, rows.psi)
+    inputs = times, rows.q, rows.v, derived.a
+    if not dims.m + dims.p:
+        return derived._replace(a=jax.vmap(acceleration)(*inputs))
+    return derived._replace(a=lax.cond(massless, jax.vmap(constrained), jax.vmap(acceleration), *inputs))
 
 
-def derive_blocks(setup: Setup, rows: Rows, times: np.ndarray, args: Args) -> Derived:
+def derive_blocks(setup: Setup, begin: Beginning, rows: Rows, times: np.ndarray, args: Args) -> Derived:
     """As ``derive``, compiled once for every number of rows."""
     run = program(setup, "derive", derive)
     count = len(times)
@@ -212,6 +226,6 @@ def derive_blocks(setup: Setup, rows: Rows, times: np.ndarray, args: Args) -> De
     for at in range(0, count, BLOCK):
         # The last row fills the block: a state where everything can be evaluated.
         pick = np.minimum(np.arange(at, at + BLOCK), count - 1)
-        block = jax.tree.map(lambda column: column[pick], rows._replace(report=None))  # noqa: B023
-        parts.append(jax.tree.map(np.asarray, run(block, times[pick], args)))
+        block = jax.tree.map(lambda column: column[pick], rows._replace(report=None, t_alpha=None))  # noqa: B023
+        parts.append(jax.tree.map(np.asarray, run(block, times[pick], begin.scale, begin.massless, args)))
     return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:count], *parts)

@@ -23,8 +23,9 @@ class AlphaMethod:
     ----------
     coefficients : (α_m, α_f, β, γ), default ``chung_hulbert(0.8)``.
     adjust : apply the adjusting formulas (14a), (14b) of JN08 at every change of the step size.
-    start : ``"second-order"`` starts from a_α = a_0 + αh a_0', ``"a0"`` from a_α = a_0. Both give second
-        order in q and v; with ``"a0"`` the first values of a, λ, ψ carry an O(h) error that decays.
+    start : ``"second-order"`` starts from a_α = a_0 + αh a_0' (from a_0 where that is not finite), ``"a0"``
+        from a_α = a_0. Both give second order in q and v; with ``"a0"`` the first values of a, λ, ψ carry an
+        O(h) error that decays.
     """
 
     coefficients: Coefficients = field(default_factory=lambda: chung_hulbert(0.8))
@@ -44,29 +45,40 @@ class AlphaMethod:
     def alpha(self) -> float:
         return self.coefficients.alpha
 
-    @property
-    def start_shift(self) -> float:
-        """The starting acceleration approximates a(t_0 + start_shift·h)."""
-        return self.alpha if self.start == "second-order" else 0.0
-
     def sizes(self, dims: Dims) -> dict[str, int]:
         """The blocks of unknowns of a step and their sizes, in order."""
         raise NotImplementedError
 
-    def begin(self, system: System, state: State, a_dot: Array | None, h: Array, args: Args) -> Carry:
-        """The carry before the first step, from consistent values and a_0' (None where not needed).
+    @property
+    def needs_rate(self) -> bool:
+        """Whether the start needs a_0'."""
+        return self.start == "second-order" and self.alpha != 0
+
+    def begin(self, system: System, state: State, a_dot: Array, h: Array, args: Args) -> tuple[Carry, Array]:
+        """The carry before the first step, from consistent values and a_0', and the time of its a_α.
 
         The second-order start differentiates the consistent accelerations, a_0 + αh a_0', instead of
         solving JN08 (8): that couples a_α with the unknowns of the first step, which would need equations
         of its own, while a_0' follows from the consistent values by one linear solve, for every method.
+        Where a_0' or M(t_α, ...) is not finite (a force with a kink at the start, a mass matrix that does
+        not exist before t_0), it starts from a_0.
         """
-        c, shift = self.coefficients, self.start_shift * h
-        a = state.a if a_dot is None else state.a + shift * a_dot
-        Ma = None
-        if not system.constant_mass and c.alpha_m != 0:
-            Ma = system.M(state.t + shift, system.space.retract(state.q, shift * state.v), args) @ a
+        c, shift, a = self.coefficients, jnp.zeros_like(h), state.a
+        moved = not system.constant_mass and c.alpha_m != 0
+        M0 = system.M(state.t, state.q, args)
+        Ma = M0 @ a if moved else None
+        if self.needs_rate:
+            ahead = self.alpha * h
+            a_ahead = state.a + ahead * a_dot
+            usable = jnp.all(jnp.isfinite(a_ahead))
+            if moved:
+                q_ahead = system.space.retract(state.q, ahead * state.v)
+                Ma_ahead = system.M(state.t + ahead, q_ahead, args) @ a_ahead
+                usable &= jnp.all(jnp.isfinite(Ma_ahead))
+                Ma = jnp.where(usable, Ma_ahead, M0 @ state.a)
+            a, shift = jnp.where(usable, a_ahead, a), jnp.where(usable, ahead, 0.0)
         adjusts = self.adjust and self.alpha != 0
-        return Carry(
+        carry = Carry(
             q=state.q,
             v=state.v,
             f=system.f(*state[:3], state.lam, state.psi, args) if c.alpha_f != 0 else None,
@@ -76,6 +88,7 @@ class AlphaMethod:
             Ma_old=Ma if adjusts else None,
             h=h,
         )
+        return carry, state.t + shift
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         """The factors (N,) that scale the rows of the residual."""

@@ -30,7 +30,7 @@ class GeneralizedAlpha(AlphaMethod):
     name = "generalized-alpha"
 
     def check(self, system: System, dims: Dims) -> None:
-        if system.holonomic is not None or system.nonholonomic is not None:
+        if dims.m or dims.p:
             raise ValueError(
                 'the method "generalized-alpha" is for unconstrained systems; use method="soi2" for this one'
             )
@@ -45,7 +45,8 @@ class GeneralizedAlpha(AlphaMethod):
         """(2c) with (2a) and (2b) put in, one scaled row an acceleration."""
         c = self.coefficients
         a1 = self.split(dims, scale, x)["a"]
-        f1 = system.applied(s.t0 + s.h, self.q1(system, s, a1), self.v1(s, a1), args)
+        none = jnp.zeros(0)
+        f1 = system.f(s.t0 + s.h, self.q1(system, s, a1), self.v1(s, a1), none, none, args)
         return s.weights * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)
 
     def finish(
