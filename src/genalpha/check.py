@@ -145,6 +145,11 @@ def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Di
 # --- the start ---------------------------------------------------------------------------------------
 
 
+def is_singular(matrix: Any) -> bool:
+    """Whether a matrix is known to be singular; a traced one is not."""
+    return not is_traced(matrix) and bool(np.linalg.cond(matrix) > 1 / np.finfo(float).eps)
+
+
 def consistent(begin: Beginning) -> Any:
     """Whether q0, v0 fulfil the constraints at the start, traced or not."""
     residuals = jnp.concatenate([begin.g, begin.g_dot, begin.k])

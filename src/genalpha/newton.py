@@ -21,7 +21,7 @@ MAX_CONDITION = 1e15
 # A matrix is replaced at once when a correction with it shrinks less than by this factor,
 SLOW = 0.3
 # and before the next step when it shrinks less than by this one, seen well above the tolerance.
-STALE, WELL_ABOVE = 0.03, 100.0
+STALE, WELL_ABOVE = 0.03, 10.0
 # Corrections that shrink less than by this factor may lead anywhere.
 DIVERGING = 0.9
 # Corrections that stop shrinking below this fraction of the unknowns have come down to rounding.

@@ -176,7 +176,9 @@ def _traced(mode: str, t1: float) -> Callable[..., Solution]:
         status = jnp.where(fitting, status, diagnose.BAD_STEPS)
         begin = begin._replace(report=begin.report._replace(status=status))
         rows, status = xla.scan(setup, begin, times, sizes, args)
-        derived = xla.derive(setup, rows, times, begin.scale, begin.massless, args)
+        # Under a transform only a constant mass matrix can be known to be singular.
+        massless = setup.system.constant_mass and check.is_singular(setup.system.mass)
+        derived = xla.derive(setup, rows, times, begin.scale, args, massless)
         return _solution(setup, rows, derived, times, sizes, status)
 
     return run

@@ -180,29 +180,26 @@ def compiler_options() -> dict[str, Any]:
 # --- what follows from the rows ---------------------------------------------------------------------
 
 
-def derive(setup: Setup, rows: Rows, times: Array, scale: Scale, massless: Array, args: Args) -> Derived:
+def derive(setup: Setup, rows: Rows, times: Array, scale: Scale, args: Args, massless: bool) -> Derived:
     """Accelerations, residuals and reactions for rows of any number.
 
-    v' solves M v' = f; where the mass matrix is singular (``massless``), the hidden acceleration constraints
-    determine it too.
+    v' solves M v' = f; where the mass matrix is singular (``massless``), it follows from the hidden
+    acceleration constraints too.
     """
     system, dims = setup.system, setup.dims
-
-    def acceleration(t: Array, q: Array, v: Array, force: Array) -> Array:
-        return jnp.linalg.solve(system.M(t, q, args), force)
-
-    def constrained(t: Array, q: Array, v: Array, force: Array) -> Array:
-        return accelerations(system, dims, scale, t, q, v, args)[0][0]
 
     def one(t: Array, q: Array, v: Array, lam: Array, psi: Array) -> Derived:
         holonomic = system.holonomic_force(t, q, lam, args)
         nonholonomic = system.nonholonomic_force(t, q, v, psi, args)
         custom = system.reaction is not None
         reaction = system.reactions(t, q, v, lam, psi, args) if custom else holonomic + nonholonomic
-        force = system.applied(t, q, v, args) + reaction
+        if massless:
+            acceleration = accelerations(system, dims, scale, t, q, v, args)[0][0]
+        else:
+            acceleration = jnp.linalg.solve(system.M(t, q, args), system.applied(t, q, v, args) + reaction)
         position, velocity = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0),) * 2
         return Derived(
-            a=force,
+            a=acceleration,
             position=jnp.max(jnp.abs(position), initial=0.0),
             velocity=jnp.max(jnp.abs(velocity), initial=0.0),
             nonholonomic=jnp.max(jnp.abs(system.k(t, q, v, args)), initial=0.0),
@@ -211,21 +208,18 @@ def derive(setup: Setup, rows: Rows, times: Array, scale: Scale, massless: Array
             reaction=reaction,
         )
 
-    derived = jax.vmap(one)(times, rows.q, rows.v, rows.lam, rows.psi)
-    inputs = times, rows.q, rows.v, derived.a
-    if not dims.m + dims.p:
-        return derived._replace(a=jax.vmap(acceleration)(*inputs))
-    return derived._replace(a=lax.cond(massless, jax.vmap(constrained), jax.vmap(acceleration), *inputs))
+    return jax.vmap(one)(times, rows.q, rows.v, rows.lam, rows.psi)
 
 
 def derive_blocks(setup: Setup, begin: Beginning, rows: Rows, times: np.ndarray, args: Args) -> Derived:
     """As ``derive``, compiled once for every number of rows."""
-    run = program(setup, "derive", derive)
+    massless = bool(begin.massless)
+    run = program(setup, f"derive {massless}", functools.partial(derive, massless=massless))
     count = len(times)
     parts = []
     for at in range(0, count, BLOCK):
         # The last row fills the block: a state where everything can be evaluated.
         pick = np.minimum(np.arange(at, at + BLOCK), count - 1)
         block = jax.tree.map(lambda column: column[pick], rows._replace(report=None, t_alpha=None))  # noqa: B023
-        parts.append(jax.tree.map(np.asarray, run(block, times[pick], begin.scale, begin.massless, args)))
+        parts.append(jax.tree.map(np.asarray, run(block, times[pick], begin.scale, args)))
     return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:count], *parts)

@@ -22,7 +22,8 @@ class AlphaMethod:
     Parameters
     ----------
     coefficients : (α_m, α_f, β, γ), default ``chung_hulbert(0.8)``.
-    adjust : apply the adjusting formulas (14a), (14b) of JN08 at every change of the step size.
+    adjust : apply the adjusting formulas (14a), (14b) of JN08 at every change of the step size. Without
+        them all components are of first order where steps change (docs/theory.md).
     start : ``"second-order"`` starts from a_α = a_0 + αh a_0' (from a_0 where that is not finite), ``"a0"``
         from a_α = a_0. Both give second order in q and v; with ``"a0"`` the first values of a, λ, ψ carry an
         O(h) error that decays.
