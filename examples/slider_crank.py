@@ -44,12 +44,12 @@ def summary(problem: ga.problems.Problem, sol: ga.Solution, first: float, later:
         "largest residuals        " + ", ".join(f"{k} {r.max():.1e}" for k, r in residuals._asdict().items()),
     ]
     if problem.energy is not None:
-        first = int(np.searchsorted(sol.t, problem.conserved_from or 0.0))
+        row = int(np.searchsorted(sol.t, problem.conserved_from or 0.0))
         before, after = (
-            float(problem.energy(sol.t[i], sol.q[i], sol.v[i], *problem.args)) for i in (first, -1)
+            float(problem.energy(sol.t[i], sol.q[i], sol.v[i], *problem.args)) for i in (row, -1)
         )
         kept = "conserved" if problem.conserved_from is not None else "not conserved"
-        since = f"since {sol.t[first]:g} s, {kept} in truth"
+        since = f"since {sol.t[row]:g} s, {kept} in truth"
         lines.append(f"energy change            {after - before:+.2e} J of {before:.4g} J {since}")
     if problem.reference is not None:
         true = problem.reference(sol.t[-1])
