@@ -14,7 +14,7 @@ def test_the_summary_tells_what_happened(tmp_path, capsys):
     assert abs(number(r"energy change +([+-][\d.e+-]+) J")) < 1e-3
     assert number(r"position ([\d.e+-]+)") < 1e-13
     assert number(r"velocity ([\d.e+-]+)") < 1e-11
-    assert 0 < number(r"compile time +([\d.]+) s") < 120
+    assert number(r"compile time +([\d.]+) s") > 0
     assert number(r"run time +([\d.]+) ms") > 0
     assert number(r"error of q at the end +([\d.e+-]+)") < 1e-4
     assert (tmp_path / "wheel-on-rod.png").stat().st_size > 10_000
