@@ -85,6 +85,8 @@ def convergence_plot(study: Study, components: list[str], title: str) -> Figure:
         line = errors.max() * 1.5 * (study.h / study.h[0]) ** order
         ax.loglog(study.h, line, "k" + style, lw=0.7, label=f"order {order}")
     ax.set_ylim(errors.min() / 3, errors.max() * 3)
+    ax.set_xticks(study.h, [f"{h:.1e}" for h in study.h], fontsize="x-small", rotation=30)
+    ax.xaxis.set_minor_formatter("")
     ax.set_xlabel("h")
     ax.set_ylabel("global error")
     ax.set_title(title, fontsize="small")

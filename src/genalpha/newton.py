@@ -228,7 +228,9 @@ def _correct(newton: Newton, residual: Residual, levels: Levels, matrix: _Attemp
     failed = jnp.where(s.rate > DIVERGING, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
     status = jnp.where(jnp.isfinite(norm), status, failed)
     within_tolerance = (_remaining(strict, rate) <= 1) | (trusted & (strict <= 1)) | (error == 0)
-    noise, rounding = jnp.where(found, error, s.noise), converged & ~within_tolerance
+    # Only residuals that would be harmless with any matrix are remembered as noise.
+    noise = jnp.where(found & (error <= NOISE * size), error, s.noise)
+    rounding = converged & ~within_tolerance
     return _Iterate(x, jnp.stack([norm, rate, status, s.iterations + 1, noise, rounding.astype(float)]))
 
 
