@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,6 @@ class Experiment:
     run: Callable[[], Result]
     plot: Callable[[Any], Figure]
     notes: str = ""
-    bands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def convergence_result(study: Study, bands: Mapping[str, tuple[float, float]]) -> Result:
