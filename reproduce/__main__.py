@@ -47,7 +47,7 @@ def summary(results: list[tuple[Experiment, Result]]) -> str:
     lines = [
         "# Reproduced experiments",
         "",
-        "Made by `make reproduce`. Slopes are least squares over all step sizes shown, unless said otherwise.",
+        "Made by `make reproduce`. Slopes are least squares over all steps shown, unless said otherwise.",
         "",
         "| experiment | paper | measured | |",
         "|---|---|---|---|",

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from genalpha.solution import Solution
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+    """The refusal of a name that does not exist: the known ones, and the nearest.
+
+    >>> unknown("method", "soi3", ["soi2", "hht-soi2"])
+    ValueError("unknown method 'soi3'. Known: soi2, hht-soi2. Did you mean 'soi2'?")
+    """
+    known = list(known)
+    nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    return ValueError(f"unknown {kind} {name!r}. Known: {', '.join(known)}.{hint}")
 
 
 class InconsistentInitialValues(ValueError):

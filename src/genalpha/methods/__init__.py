@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from genalpha.coefficients import chung_hulbert, hht
+from genalpha.errors import unknown
 from genalpha.methods._alpha import AlphaMethod
 from genalpha.methods.generalized_alpha import GeneralizedAlpha
 from genalpha.methods.soi2 import HHTSOI2, SOI2
@@ -44,7 +44,5 @@ def by_name(name: str, rho_inf: float) -> Method:
     if not 0 <= rho_inf <= 1:
         raise ValueError(f"rho_inf = {rho_inf} must lie in [0, 1]: 0 damps most, 1 not at all")
     if name not in _TABLE:
-        nearest = difflib.get_close_matches(name, _TABLE, n=1, cutoff=0.4)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"unknown method {name!r}. Known: {', '.join(_TABLE)}.{hint}")
+        raise unknown("method", name, _TABLE)
     return _TABLE[name](float(rho_inf))

@@ -66,8 +66,8 @@ class AlphaMethod:
         """
         c, shift, a = self.coefficients, jnp.zeros_like(h), state.a
         moved = not system.constant_mass and c.alpha_m != 0
-        M0 = system.M(state.t, state.q, args)
-        Ma = M0 @ a if moved else None
+        Ma0 = system.M(state.t, state.q, args) @ a if moved else jnp.zeros_like(a)
+        Ma = Ma0 if moved else None
         if self.needs_rate:
             ahead = self.alpha * h
             a_ahead = state.a + ahead * a_dot
@@ -76,7 +76,7 @@ class AlphaMethod:
                 q_ahead = system.space.retract(state.q, ahead * state.v)
                 Ma_ahead = system.M(state.t + ahead, q_ahead, args) @ a_ahead
                 usable &= jnp.all(jnp.isfinite(Ma_ahead))
-                Ma = jnp.where(usable, Ma_ahead, M0 @ state.a)
+                Ma = jnp.where(usable, Ma_ahead, Ma0)
             a, shift = jnp.where(usable, a_ahead, a), jnp.where(usable, ahead, 0.0)
         adjusts = self.adjust and self.alpha != 0
         carry = Carry(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
+from genalpha.errors import unknown
 from genalpha.problems import _jay, _mechanisms
 from genalpha.problems._problem import Problem
 
@@ -42,7 +42,5 @@ def get(name: str, **parameters: Any) -> Problem:
     3
     """
     if name not in _TABLE:
-        nearest = difflib.get_close_matches(name, _TABLE, n=1, cutoff=0.4)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(f"unknown problem {name!r}. Known: {', '.join(_TABLE)}.{hint}")
+        raise unknown("problem", name, _TABLE)
     return _TABLE[name](**parameters)
