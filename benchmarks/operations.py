@@ -66,9 +66,7 @@ def _compiled(problem: ga.problems.Problem) -> str:
 
 def _run(problem: ga.problems.Problem) -> None:
     """One block of steps with the default method."""
-    t0, h = problem.t_span[0], problem.h
-    t_span = (t0, t0 + xla.BLOCK * h)
-    ga.solve(problem.system, t_span, problem.q0, problem.v0, h=h, args=problem.args)
+    problem.solve(t_end=problem.t_span[0] + xla.BLOCK * problem.h)
 
 
 def _computations(text: str) -> tuple[dict[str, list[Instruction]], str]:

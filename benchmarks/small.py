@@ -113,17 +113,7 @@ def solve(problem: Problem, steps: float, quarters: int = 4) -> ga.Solution:
     t0, t1 = problem.t_span
     h = (t1 - t0) / round(steps)
     end = t0 + (t1 - t0) * quarters / 4
-    return ga.solve(
-        problem.system,
-        (t0, end),
-        problem.q0,
-        problem.v0,
-        h=h,
-        method=METHOD,
-        rho_inf=RHO_INF,
-        args=problem.args,
-        throw=False,
-    )
+    return problem.solve(t_end=end, h=h, method=METHOD, rho_inf=RHO_INF, throw=False)
 
 
 def variants(problem: Problem) -> list[Variant]:

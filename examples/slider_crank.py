@@ -19,7 +19,7 @@ def main(name: str = "slider-crank", folder: str = "out") -> None:
 
     def run() -> tuple[ga.Solution, float]:
         start = time.perf_counter()
-        sol = ga.solve(problem.system, problem.t_span, problem.q0, problem.v0, h=problem.h, args=problem.args)
+        sol = problem.solve()
         return sol, time.perf_counter() - start
 
     _, first = run()  # traces and compiles, then runs

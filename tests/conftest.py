@@ -17,9 +17,7 @@ def problem(name: str, **parameters: float) -> ga.problems.Problem:
 
 def run(name: str, *, t_end: float | None = None, **options: object) -> ga.Solution:
     """Solve a named problem, up to t_end."""
-    p = problem(name)
-    t_span = p.t_span if t_end is None else (p.t_span[0], t_end)
-    return ga.solve(p.system, t_span, p.q0, p.v0, args=p.args, **{"h": p.h, **options})
+    return problem(name).solve(t_end=t_end, **options)
 
 
 @pytest.fixture

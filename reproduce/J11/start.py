@@ -24,18 +24,8 @@ Data = dict[tuple[str, float], dict[str, np.ndarray]]
 def starting_error(name: str, rho: float) -> dict[str, np.ndarray]:
     """Difference between runs from a_0 and from a_0 + αh a_0', after each step."""
     p = ga.problems.get(name)
-    runs = [
-        ga.solve(
-            p.system,
-            (0.0, STEPS * H),
-            p.q0,
-            p.v0,
-            h=H,
-            args=p.args,
-            method=ga.SOI2(ga.chung_hulbert(rho), start=start),
-        )
-        for start in ("a0", "second-order")
-    ]
+    methods = [ga.SOI2(ga.chung_hulbert(rho), start=start) for start in ("a0", "second-order")]
+    runs = [p.solve(t_end=STEPS * H, h=H, method=method) for method in methods]
     fields = ("a_alpha", "lam", "psi")
     return {f: np.linalg.norm(getattr(runs[0], f) - getattr(runs[1], f), axis=1) for f in fields}
 

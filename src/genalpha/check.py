@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from genalpha import diagnose
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
 from genalpha.initial import Beginning
+from genalpha.newton import MAX_CONDITION
 from genalpha.system import SIGNATURES, Args, Dims, System
 
 TOLERANCE = 1e-8  # of initial values on the constraints, relative to 1 + |q|
@@ -146,8 +147,12 @@ def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Di
 
 
 def is_singular(matrix: Any) -> bool:
-    """Whether a matrix is known to be singular; a traced one is not."""
-    return not is_traced(matrix) and bool(np.linalg.cond(matrix) > 1 / np.finfo(float).eps)
+    """Whether a mass matrix is known to be singular, whatever its units; a traced one is not."""
+    if is_traced(matrix):
+        return False
+    largest = np.abs(np.asarray(matrix)).max(axis=1)
+    scale = 1 / np.sqrt(np.where(largest > 0, largest, 1.0))
+    return bool(np.linalg.cond(scale[:, None] * matrix * scale) > MAX_CONDITION)
 
 
 def consistent(begin: Beginning) -> Any:
@@ -241,7 +246,7 @@ def _unsolvable(begin: Beginning) -> None:
         )
     raise ValueError(
         "no consistent accelerations and multipliers at the start: "
-        + diagnose.MESSAGES[int(begin.report.status)].split(". ")[0]
+        + diagnose.reason(int(begin.report.status))
         + f" ({int(begin.report.iterations)} iterations on the equations of motion and hidden constraints)"
     )
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.newton import Newton
 from genalpha.problems import Problem
-from genalpha.solve import solve
 
 _COMPONENTS = ("q", "v", "a_alpha", "lam", "psi", "a")
 
@@ -64,7 +62,6 @@ def study(
     h: Sequence[float],
     pattern: Sequence[float] = (1.0,),
     t_end: float | None = None,
-    newton: Newton = Newton(),  # noqa: B008 - immutable
     **options: Any,
 ) -> Study:
     """Run ``problem`` with every step size in ``h`` and measure the errors at the end.
@@ -85,19 +82,7 @@ def study(
     for size in h:
         count = round((t1 - t0) / size)
         sizes = np.tile((t1 - t0) / count * np.asarray(pattern), count)
-        runs += [
-            solve(
-                problem.system,
-                (t0, t1),
-                problem.q0,
-                problem.v0,
-                h=sizes,
-                method=method,
-                newton=newton,
-                args=problem.args,
-                **options,
-            )
-        ]
+        runs += [problem.solve(t_end=t1, h=sizes, method=method, **options)]
     end = problem.reference(t1)
     own = problem.reference([sol.t_alpha[-1] for sol in runs])
     errors = {}

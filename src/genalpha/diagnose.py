@@ -30,6 +30,15 @@ MESSAGES = {
 }
 
 
+def reason(status: int) -> str:
+    """What went wrong, without the advice.
+
+    >>> reason(NOT_CONVERGED)
+    "Newton's iteration did not converge"
+    """
+    return MESSAGES[status].split(". ")[0]
+
+
 def message(status: int, t: float | None = None, step: int | None = None) -> str:
     """The sentence behind a status code, with the time and step of a failure.
 

@@ -21,8 +21,7 @@ class Beginning(NamedTuple):
     """Consistent values at t_0 and what is needed to judge them.
 
     ``rows`` (m + p, n) is the scaled constraint matrix, ``g``, ``g_dot``, ``k`` are the constraints, ``M``
-    and ``applied`` the mass matrix and the applied forces, all at (t_0, q_0, v_0); ``massless`` says that M
-    is singular.
+    and ``applied`` the mass matrix and the applied forces, all at (t_0, q_0, v_0).
     """
 
     state: State
@@ -35,7 +34,6 @@ class Beginning(NamedTuple):
     k: Array
     M: Array
     applied: Array
-    massless: Array
 
 
 def scales(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> Scale:
@@ -117,7 +115,6 @@ def begin(
         values, report = consistent(t, q, v)
         a_dot = jnp.zeros_like(v)
     g, g_dot = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0), jnp.zeros(0))
-    M = system.M(t, q, args)
     rows = []
     if dims.m:
         rows += [scale.lam[:, None] * system.G(t, q, args) * scale.a]
@@ -132,9 +129,8 @@ def begin(
         g=g,
         g_dot=g_dot,
         k=system.k(t, q, v, args),
-        M=M,
+        M=system.M(t, q, args),
         applied=system.applied(t, q, v, args),
-        massless=~(linear.factor(scale.a[:, None] * M * scale.a).condition <= newton.MAX_CONDITION),
     )
 
 

@@ -193,13 +193,13 @@ def _concrete(
         if int(status) != diagnose.SUCCESS:
             raise ValueError(
                 "initial='project' found no q and v on the constraints near q0 and v0: "
-                + diagnose.MESSAGES[int(status)].split(". ")[0]
+                + diagnose.reason(int(status))
             )
     begin = xla.program(setup, "begin", _begin)(times[0], q, v, args, guess)
     check.beginning(begin, mode)
     rows, status = xla.march(setup, begin, times, sizes, args)
     times, sizes = times[: len(rows.q)], sizes[: len(rows.q) - 1]
-    derived = xla.derive_blocks(setup, begin, rows, times, args)
+    derived = xla.derive_blocks(setup, rows, times, begin.scale, args, check.is_singular(begin.M))
     return _solution(setup, rows, derived, times, sizes, status)
 
 

@@ -211,9 +211,10 @@ def derive(setup: Setup, rows: Rows, times: Array, scale: Scale, args: Args, mas
     return jax.vmap(one)(times, rows.q, rows.v, rows.lam, rows.psi)
 
 
-def derive_blocks(setup: Setup, begin: Beginning, rows: Rows, times: np.ndarray, args: Args) -> Derived:
+def derive_blocks(
+    setup: Setup, rows: Rows, times: np.ndarray, scale: Scale, args: Args, massless: bool
+) -> Derived:
     """As ``derive``, compiled once for every number of rows."""
-    massless = bool(begin.massless)
     run = program(setup, f"derive {massless}", functools.partial(derive, massless=massless))
     count = len(times)
     parts = []
@@ -221,5 +222,5 @@ def derive_blocks(setup: Setup, begin: Beginning, rows: Rows, times: np.ndarray,
         # The last row fills the block: a state where everything can be evaluated.
         pick = np.minimum(np.arange(at, at + BLOCK), count - 1)
         block = jax.tree.map(lambda column: column[pick], rows._replace(report=None, t_alpha=None))  # noqa: B023
-        parts.append(jax.tree.map(np.asarray, run(block, times[pick], begin.scale, args)))
+        parts.append(jax.tree.map(np.asarray, run(block, times[pick], scale, args)))
     return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:count], *parts)

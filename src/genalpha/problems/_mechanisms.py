@@ -225,22 +225,21 @@ def wheel_on_rod(
 
         return N, rate
 
-    def acceleration(y: Vector) -> tuple[Vector, Vector, Vector]:
+    def motion(y: Vector) -> tuple[Vector, Vector, float]:
+        """v, v' and s'', from the equations of motion multiplied by N."""
         s, theta, _, w = y
         N, rate = directions(s, theta)
         bias = rate(w) * w
-        push = m * g * N[0] - N @ (inertia * bias)
-        return N, N * push / (N @ (inertia * N)) + bias, N * w
+        w_dot = (m * g * N[0] - N @ (inertia * bias)) / (N @ (inertia * N))
+        return N * w, N * w_dot + bias, w_dot
 
     def rhs(t: float, y: Vector) -> Vector:
-        N, _, v = acceleration(y)
-        s, theta, _, w = y
-        bias = directions(s, theta)[1](w) * w
-        return np.array([w, v[2], v[3], (m * g * N[0] - N @ (inertia * bias)) / (N @ (inertia * N))])
+        v, _, w_dot = motion(y)
+        return np.array([y[3], v[2], v[3], w_dot])
 
     def lift(t: float, y: Vector) -> tuple[Any, ...]:
         s, theta, phi, _ = y
-        _, a, v = acceleration(y)
+        v, a, _ = motion(y)
         st, ct = math.sin(theta), math.cos(theta)
         q = [s - L / 2 * ct, A * math.sin(s) - L / 2 * st, theta, phi]
         rest = np.array([m * g, 0.0, 0.0, 0.0]) - inertia * a  # = Gᵀλ + Kᵀψ

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from genalpha.solution import Solution
+from genalpha.solve import solve
 from genalpha.state import State
 from genalpha.system import System
 
@@ -46,6 +48,18 @@ class Problem:
     conserved_from: float | None = None
     reference: Reference | None = None
     published: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
+
+    def solve(self, *, t_end: float | None = None, h: Any = None, **options: Any) -> Solution:
+        """Run it with :func:`genalpha.solve`, up to ``t_end`` and with steps ``h`` where given.
+
+        >>> import genalpha as ga
+        >>> ga.problems.get("spring-chain").solve(t_end=0.5).stats.steps
+        50
+        """
+        t0, t1 = self.t_span
+        t_span = (t0, t1 if t_end is None else t_end)
+        size = self.h if h is None else h
+        return solve(self.system, t_span, self.q0, self.v0, h=size, args=self.args, **options)
 
     @property
     def conservative(self) -> bool:
