@@ -8,7 +8,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from genalpha import problems  # noqa: E402
+from genalpha import problems, rotation  # noqa: E402
 from genalpha.coefficients import (  # noqa: E402
     Coefficients,
     chung_hulbert,
@@ -24,28 +24,43 @@ from genalpha.errors import (  # noqa: E402
     RedundantConstraints,
     SingularSystem,
 )
-from genalpha.methods import HHTSOI2, SOI2, GeneralizedAlpha  # noqa: E402
+from genalpha.methods import (  # noqa: E402
+    HHTI3,
+    HHTSOI2,
+    SOI2,
+    GeneralizedAlpha,
+    Index3,
+    StabilizedIndex2,
+)
 from genalpha.newton import Newton  # noqa: E402
 from genalpha.solution import Solution, load  # noqa: E402
-from genalpha.solve import consistent, solve  # noqa: E402
-from genalpha.spaces import Euclidean  # noqa: E402
+from genalpha.solve import consistent, project_position, project_velocity, solve  # noqa: E402
+from genalpha.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
 from genalpha.state import State  # noqa: E402
 from genalpha.system import System  # noqa: E402
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "HHTI3",
     "HHTSOI2",
+    "SE3",
+    "SO3",
     "SOI2",
     "Coefficients",
     "Euclidean",
     "GeneralizedAlpha",
     "InconsistentInitialValues",
+    "Index3",
     "IntegrationError",
     "Newton",
+    "Product",
+    "R3xSO3",
     "RedundantConstraints",
     "SingularSystem",
     "Solution",
+    "Space",
+    "StabilizedIndex2",
     "State",
     "System",
     "chung_hulbert",
@@ -54,6 +69,9 @@ __all__ = [
     "load",
     "newmark",
     "problems",
+    "project_position",
+    "project_velocity",
+    "rotation",
     "solve",
     "stormer",
     "trapezoidal",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
-from genalpha import newton
+from genalpha import diagnose, newton
+from genalpha.initial import project_velocity
 from genalpha.methods import Method
-from genalpha.state import Carry, NewtonMemory, NewtonReport, Output, Scale, State
+from genalpha.state import Carry, NewtonMemory, NewtonReport, Output, Scale, State, Times
 from genalpha.system import Args, Dims, System
 
 
@@ -43,10 +44,11 @@ def no_memory(setup: Setup, scale: Scale, carry: Carry, state: State) -> Memory:
 
 
 def advance(
-    setup: Setup, carry: Carry, memory: Memory, t: Array, h: Array, scale: Scale, args: Args
+    setup: Setup, carry: Carry, memory: Memory, at: Times, scale: Scale, args: Args
 ) -> tuple[Carry, Memory, Output, NewtonReport]:
-    """One step from t to t + h."""
+    """One step."""
     system, method, options, dims = setup
+    t, h = at.t, at.h
     step = method.prepare(system, carry, t, h, dims, scale, args)
     guess = memory.x + h * (memory.slope + (h + carry.h) * memory.bend)
     x, kept, report = newton.solve(
@@ -59,14 +61,29 @@ def advance(
     slope = (x - memory.x) / h
     memory = Memory(x, slope, (slope - memory.slope) / (h + carry.h), kept)
     carry, output = method.finish(system, step, dims, scale, x, args)
-    return carry, memory, output, report
+    status = diagnose.turned(report.status, output.turns)
+    if at.project is not None:
+        carry, status = _project(setup, carry, at, status, args)
+    return carry, memory, output, report._replace(status=status)
+
+
+def _project(setup: Setup, carry: Carry, at: Times, status: Array, args: Args) -> tuple[Carry, Array]:
+    """The velocity at the end of a marked step moved onto the hidden constraints by ACB15 (7)."""
+
+    def move() -> tuple[Array, Array]:
+        v, code = project_velocity(setup.system, setup.dims, at.t + at.h, carry.q, carry.v, args)
+        return v, diagnose.first(status, code)
+
+    v, status = lax.cond(at.project, move, lambda: (carry.v, status))
+    return carry._replace(v=v), status
 
 
 def rounding_levels(setup: Setup, scale: Scale, carry: Carry, h: Array) -> newton.Levels:
     """Corrections that rounding is expected to cause in each scaled unknown, and that may pass for it.
 
-    Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). They determine δ, μ, ν, which only correct the
-    positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v. How large the
+    Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). In SOI2 they determine δ, μ, ν, which only correct
+    the positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v. A method
+    says for which unknowns the rounding of positions counts. How large the
     terms are that cancel in a constraint is not known, so larger corrections pass for rounding too where
     Newton stagnates: those that move q or v by less than 1e-10 of itself, or q by less than 1e-6 of a step.
     """
@@ -76,9 +93,7 @@ def rounding_levels(setup: Setup, scale: Scale, carry: Carry, h: Array) -> newto
     low, high = 2 * eps * velocity, eps * (2 * velocity + 4 * position)
     loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
     sizes = setup.method.sizes(setup.dims).items()
-    floor = [jnp.full(size, high if name in POSITION_LEVEL else low) for name, size in sizes]
-    loose = [jnp.full(size, loose_high if name in POSITION_LEVEL else loose_low) for name, size in sizes]
+    upper = setup.method.position_level(setup.dims)
+    floor = [jnp.full(size, high if name in upper else low) for name, size in sizes]
+    loose = [jnp.full(size, loose_high if name in upper else loose_low) for name, size in sizes]
     return newton.Levels(jnp.concatenate(floor), jnp.concatenate(loose))
-
-
-POSITION_LEVEL = {"delta", "mu", "nu"}

@@ -16,6 +16,7 @@ from genalpha import diagnose
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
 from genalpha.initial import Beginning
 from genalpha.newton import MAX_CONDITION
+from genalpha.spaces import Space
 from genalpha.system import SIGNATURES, Args, Dims, System
 
 TOLERANCE = 1e-8  # of initial values on the constraints, relative to 1 + |q|
@@ -100,6 +101,8 @@ def trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Dim
 
 def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Dims, bool]:
     n = v.shape[0]
+    if system.space.dim not in (None, n):
+        raise ValueError(f"v0 has {n} entries, but {system.space} has velocities of size {system.space.dim}")
     size = system.space.size(n)
     if q.shape[0] != size:
         raise ValueError(f"q0 has {q.shape[0]} entries, but {system.space} with v0 of size {n} needs {size}")
@@ -143,6 +146,36 @@ def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Di
     return Dims(size, n, m, p), traced
 
 
+def point(space: Space, q: Any) -> Any:
+    """q with its quaternions normalised; refused where one is not nearly of length one. A traced q stays."""
+    if not space.rotations or is_traced(q):
+        return q
+    defects = np.asarray(space.defect(q))
+    wrong = np.flatnonzero(~(defects <= diagnose.UNIT_TOLERANCE))
+    if wrong.size:
+        i = wrong[0]
+        raise ValueError(
+            f"the quaternion of {space.rotations[i]} in q0 has a length that differs from one by "
+            f"{defects[i]:.3g} (at most {diagnose.UNIT_TOLERANCE:g} is normalised away). Rotations are unit "
+            "quaternions (w, x, y, z); ga.rotation makes them from other forms"
+        )
+    return space.normalize(jnp.asarray(q))
+
+
+def projections(at: Any, times: Any) -> Any:
+    """Which steps (N,) end at the times ``at``; None where there are none."""
+    if np.size(at) == 0:
+        return None
+    if is_traced(times):
+        raise TypeError("project_velocity_at needs steps that are known: h must not be traced")
+    at, ends = np.atleast_1d(np.asarray(at, dtype=float)), np.asarray(times)[1:]
+    nearest = np.abs(ends - at[:, None]).argmin(axis=1)
+    for t, i in zip(at, nearest, strict=True):
+        if not abs(ends[i] - t) <= 1e-6 * (ends[-1] - times[0]) / len(ends):
+            raise ValueError(f"project_velocity_at: no step ends at t = {t:g}, the nearest at {ends[i]:.9g}")
+    return np.isin(np.arange(len(ends)), nearest)
+
+
 # --- the start ---------------------------------------------------------------------------------------
 
 
@@ -161,7 +194,7 @@ def consistent(begin: Beginning) -> Any:
     return jnp.all(jnp.abs(residuals) <= TOLERANCE * (1 + jnp.max(jnp.abs(begin.state.q))))
 
 
-def beginning(begin: Beginning, initial: str) -> None:
+def beginning(begin: Beginning, initial: str, space: Space) -> None:
     """Raise where the start is not finite, not consistent, redundant or singular."""
     begin = jax.tree.map(np.asarray, begin)
     for name, value in (
@@ -178,7 +211,7 @@ def beginning(begin: Beginning, initial: str) -> None:
         raise ValueError("the derivative of a constraint is NaN or infinite at the start")
     if initial == "check":
         _consistency(begin)
-    _rank(begin)
+    _rank(begin, space)
     if int(begin.report.status) != diagnose.SUCCESS:
         _unsolvable(begin)
 
@@ -207,7 +240,7 @@ def _consistency(begin: Beginning) -> None:
         )
 
 
-def _rank(begin: Beginning) -> None:
+def _rank(begin: Beginning, space: Space) -> None:
     """Name the rows of (G; K) that depend on rows before them."""
     rows = begin.rows
     names = _row_names(begin.g.size, begin.k.size)
@@ -231,8 +264,18 @@ def _rank(begin: Beginning) -> None:
         raise RedundantConstraints(
             f"{len(dependent)} of {len(rows)} constraints are redundant at the start, so their multipliers "
             f"are not unique: {_some(dependent)}. Remove the redundant ones; if they are dependent only at "
-            "this configuration, it is a kinematic singularity: start from another one."
+            "this configuration, it is a kinematic singularity: start from another one." + _ignored(space)
         )
+
+
+def _ignored(space: Space) -> str:
+    """A hint for constraints that were written for another space."""
+    if not space.rotations:
+        return ""
+    return (
+        f" Mind that q lies in {space}: its quaternions (w, x, y, z) are no angles, they need no constraint "
+        "to keep their length, and gradients are taken with respect to the velocities of the space."
+    )
 
 
 def _unsolvable(begin: Beginning) -> None:

@@ -87,6 +87,21 @@ class Coefficients:
         return abs(self.alpha_f / (1 - self.alpha_f))
 
     @property
+    def r_index3(self) -> float:
+        """Spectral radius of T₊⁻¹T₀ in ACB15 (8): decay of errors of v and λ in the index-3 method.
+
+        det(z T₊ − T₀) is the product of (1 − α_f) z + α_f and β z² + (γ + ½ − 2β) z + (½ + β − γ). For Chung
+        & Hulbert's family all three roots are −ρ∞, a Jordan block: computed from the matrix they would carry
+        the cube root of rounding, from the factors at most its square root.
+        """
+        if self.beta == 0:
+            return math.inf
+        linear, constant = (self.gamma + 0.5) / self.beta - 2, (0.5 - self.gamma) / self.beta + 1
+        spread = linear**2 / 4 - constant
+        pair = abs(linear) / 2 + math.sqrt(spread) if spread > 0 else math.sqrt(constant)
+        return max(self.r_alpha_f, pair)
+
+    @property
     def order(self) -> int:
         """2 where γ = ½ − α, otherwise 1."""
         return 2 if abs(self.gamma + self.alpha - 0.5) <= _BOUNDARY else 1

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
+from jax import Array
+
+UNIT_TOLERANCE = 1e-6  # of the length of a quaternion at the start
+
 SUCCESS = 0
 NOT_CONVERGED = 1
 SINGULAR = 2
 NOT_FINITE = 3
 INCONSISTENT = 4
 BAD_STEPS = 5
+TURNED = 6
+NOT_A_ROTATION = 7
+
+# The higher bits of a status say which rotation of the space it is about.
+_WHICH = 16
 
 MESSAGES = {
     SUCCESS: "reached the end of the time span",
@@ -23,6 +33,11 @@ MESSAGES = {
         "a force, mass matrix or constraint became NaN or infinite. Evaluate the system's functions at the "
         "last good row, or try a smaller h"
     ),
+    TURNED: (
+        "{} turned by more than π in one step, so the direction of the turn is lost. Choose a smaller h, "
+        "below π divided by the angular velocity"
+    ),
+    NOT_A_ROTATION: "the quaternion of {} is not of length one. Normalise it",
     BAD_STEPS: "the traced step sizes are not all positive, or do not sum to the time span",
     INCONSISTENT: (
         "q0 or v0 break the constraints. Correct them, or pass initial='project' to move them there"
@@ -30,22 +45,55 @@ MESSAGES = {
 }
 
 
-def reason(status: int) -> str:
+def turned(status: Array, turns: Array) -> Array:
+    """The status of a step that turned the rotations of its space by these angles (k,).
+
+    >>> int(turned(jnp.array(SUCCESS), jnp.array([0.1, 4.0]))) == TURNED + 16
+    True
+    """
+    return status if turns.size == 0 else _about(TURNED, turns > jnp.pi, status)
+
+
+def not_rotations(status: Array, defects: Array) -> Array:
+    """The status of a start with quaternions of lengths that differ from one by these numbers (k,)."""
+    return status if defects.size == 0 else _about(NOT_A_ROTATION, ~(defects <= UNIT_TOLERANCE), status)
+
+
+def _about(code: int, where: Array, status: Array) -> Array:
+    return first(status, jnp.where(jnp.any(where), code + _WHICH * jnp.argmax(where), SUCCESS))
+
+
+def first(status: Array, later: Array | int) -> Array:
+    """The first of two statuses that is not success."""
+    return jnp.where(status == SUCCESS, later, status)
+
+
+def reason(status: int, rotations: tuple[str, ...] = ()) -> str:
     """What went wrong, without the advice.
 
     >>> reason(NOT_CONVERGED)
     "Newton's iteration did not converge"
     """
-    return MESSAGES[status].split(". ")[0]
+    return _text(status, rotations).split(". ")[0]
 
 
-def message(status: int, t: float | None = None, step: int | None = None) -> str:
+def _text(status: int, rotations: tuple[str, ...]) -> str:
+    which, code = divmod(status, _WHICH)
+    name = rotations[which] if which < len(rotations) else f"rotation {which}"
+    return MESSAGES[code].format(name)
+
+
+def message(
+    status: int, t: float | None = None, step: int | None = None, rotations: tuple[str, ...] = ()
+) -> str:
     """The sentence behind a status code, with the time and step of a failure.
+
+    ``rotations`` are the names of the rotations in the space.
 
     >>> message(SUCCESS)
     'reached the end of the time span'
     """
-    text = MESSAGES[status]
+    text = _text(status, rotations)
     if status == SUCCESS or t is None:
         return text
     return f"stopped after t = {t:.9g} (step {step}): {text}"

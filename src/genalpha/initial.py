@@ -48,9 +48,11 @@ def scales(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args)
         return inverse_size(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0))
 
     a = jnp.sqrt(inverse_size(jnp.max(jnp.abs(system.M(t, q, args)), axis=1)))
-    lam = rows_of(system.G(t, q, args)) if dims.m else jnp.zeros(0)
+    G = system.G(t, q, args) if dims.m else jnp.zeros((0, dims.n))
+    lam = rows_of(G)
     psi = rows_of(system.K(t, q, v, args)) if dims.p else jnp.zeros(0)
-    return lax.stop_gradient(Scale(a, lam, psi))
+    eta = inverse_size(lam * jnp.sum(G**2, axis=1))
+    return lax.stop_gradient(Scale(a, lam, psi, eta))
 
 
 def accelerations(
@@ -135,40 +137,60 @@ def begin(
 
 
 def project(
-    system: System, dims: Dims, t: Array, q0: Array, v0: Array, args: Args
+    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args
 ) -> tuple[Array, Array, Array]:
-    """The nearest q, then the nearest v, on the constraints, in the norm of the mass matrix.
+    """The nearest q, then the nearest v, on the constraints: (6) and (7) of ACB15.
 
     Returns q (size,), v (n,) and the larger of the two Newton statuses.
     """
-    scale = scales(system, dims, t, q0, v0, args)
-    M = system.M(t, q0, args)
+    q, position = project_position(system, dims, t, q, args)
+    v, velocity = project_velocity(system, dims, t, q, v, args)
+    return q, v, jnp.maximum(position, velocity)
 
-    def position(x: Array) -> Array:
+
+def project_position(system: System, dims: Dims, t: Array, q: Array, args: Args) -> tuple[Array, Array]:
+    """q ∘ exp(d) on the constraints with the smallest d, in the norm of M(t, q), and Newton's status.
+
+    ACB15 (6), where the left side of (6a) must read q_{n+1}.
+    """
+    scale = scales(system, dims._replace(p=0), t, q, jnp.zeros(dims.n), args)
+    M = system.M(t, q, args)
+
+    def residual(x: Array) -> Array:
         d, mu = x[: dims.n] * scale.a, x[dims.n :] * scale.lam
-        q = system.space.retract(q0, d)
-        rows = [scale.a * (M @ d - system.holonomic_force(t, q, mu, args))]
-        return jnp.concatenate([*rows, scale.lam * system.g(t, q, args)])
+        g, transpose = jax.vjp(lambda d: system.g(t, system.space.retract(q, d), args), d)
+        return jnp.concatenate([scale.a * (M @ d + transpose(mu)[0]), scale.lam * g])
 
-    def velocity(x: Array) -> Array:
+    size = (1 + jnp.max(system.space.magnitude(q))) / jnp.min(scale.a)
+    x, report = _root(residual, jnp.zeros(dims.n + dims.m), size)
+    return system.space.retract(q, x[: dims.n] * scale.a), report.status
+
+
+def project_velocity(
+    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args, offset: Array | float = 0.0
+) -> tuple[Array, Array]:
+    """v + d with g_t + G (v + d) = offset, k = 0 and the smallest d, in the norm of M(t, q), and the status.
+
+    ACB15 (7) for offset = 0.
+    """
+    scale = scales(system, dims, t, q, v, args)
+    M = system.M(t, q, args)
+
+    def residual(x: Array) -> Array:
         d, mu, nu = jnp.split(x, [dims.n, dims.n + dims.m])
-        v = v0 + d * scale.a
+        d = d * scale.a
         push = system.holonomic_force(t, q, mu * scale.lam, args)
-        push += system.nonholonomic_force(t, q, v, nu * scale.psi, args)
-        rows = [scale.a * (M @ (d * scale.a) - push)]
+        push += system.nonholonomic_force(t, q, v + d, nu * scale.psi, args)
+        rows = [scale.a * (M @ d - push)]
         if dims.m:
-            rows += [scale.lam * system.g_dot(t, q, v, args)]
+            rows += [scale.lam * (system.g_dot(t, q, v + d, args) - offset)]
         if dims.p:
-            rows += [scale.psi * system.k(t, q, v, args)]
+            rows += [scale.psi * system.k(t, q, v + d, args)]
         return jnp.concatenate(rows)
 
-    size = (1 + jnp.max(system.space.magnitude(q0))) / jnp.min(scale.a)
-    x, position_report = _root(position, jnp.zeros(dims.n + dims.m), size)
-    q = system.space.retract(q0, x[: dims.n] * scale.a)
-    size = (1 + jnp.max(jnp.abs(v0))) / jnp.min(scale.a)
-    x, velocity_report = _root(velocity, jnp.zeros(dims.n + dims.m + dims.p), size)
-    v = v0 + x[: dims.n] * scale.a
-    return q, v, jnp.maximum(position_report.status, velocity_report.status)
+    size = (1 + jnp.max(jnp.abs(v))) / jnp.min(scale.a)
+    x, report = _root(residual, jnp.zeros(dims.n + dims.m + dims.p), size)
+    return v + x[: dims.n] * scale.a, report.status
 
 
 def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:

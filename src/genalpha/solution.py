@@ -13,7 +13,8 @@ from jax import Array
 
 from genalpha import diagnose
 
-_FORMAT = 1
+_FORMAT = 2
+_META = ("method", "rotations")  # not arrays
 
 
 class Residuals(NamedTuple):
@@ -69,7 +70,8 @@ class Solution:
     reactions : .holonomic, .nonholonomic, .total (N+1, n).
     stats : totals of the run; newton : the same step by step.
     status, success, message : 0, True and a sentence where the end was reached.
-    extra : variables that only some methods have, by name.
+    extra : variables that only some methods have, by name, each (N+1, ...).
+    method, rotations : names of the method and of the rotations in the space.
 
     Outside of JAX transforms the arrays are NumPy's and end at the last good row. Under a transform they
     are traced, and rows after a failure are NaN.
@@ -90,6 +92,7 @@ class Solution:
     status: Any
     extra: dict[str, Any]
     method: str
+    rotations: tuple[str, ...] = ()
 
     @property
     def success(self) -> Any:
@@ -103,7 +106,7 @@ class Solution:
                 f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
             )
         steps = int(self.stats.steps)
-        return diagnose.message(int(self.status), float(self.t[steps]), steps)
+        return diagnose.message(int(self.status), float(self.t[steps]), steps, self.rotations)
 
     def __getitem__(self, index: Any) -> Solution:
         """A member of a batch that ``vmap`` made."""
@@ -122,7 +125,8 @@ class Solution:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file (NumPy's .npz), without loss; ``ga.load`` reads it back."""
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._parts().items()}
-        arrays["header"] = np.array(json.dumps({"genalpha": _FORMAT, "method": self.method}))
+        header = {"genalpha": _FORMAT} | {name: getattr(self, name) for name in _META}
+        arrays["header"] = np.array(json.dumps(header))
         with open(path, "wb") as file:
             np.savez(file, **arrays)
 
@@ -131,7 +135,7 @@ class Solution:
         parts: dict[str, Any] = {}
         for spec in fields(self):
             value = getattr(self, spec.name)
-            if spec.name == "method":
+            if spec.name in _META:
                 continue
             if isinstance(value, tuple):
                 parts |= {f"{spec.name}.{key}": part for key, part in value._asdict().items()}  # type: ignore[attr-defined]
@@ -155,8 +159,8 @@ class Solution:
 
 jax.tree_util.register_dataclass(
     Solution,
-    data_fields=[spec.name for spec in fields(Solution) if spec.name != "method"],
-    meta_fields=["method"],
+    data_fields=[spec.name for spec in fields(Solution) if spec.name not in _META],
+    meta_fields=list(_META),
 )
 
 
@@ -204,4 +208,5 @@ def load(path: str | os.PathLike[str]) -> Solution:
         status=status,
         extra=extra,
         method=header["method"],
+        rotations=tuple(header["rotations"]),
     )

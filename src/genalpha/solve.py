@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.typing import ArrayLike
 
 from genalpha import check, control, diagnose, initial, methods
@@ -16,7 +17,7 @@ from genalpha.drive import xla
 from genalpha.errors import IntegrationError
 from genalpha.newton import Newton
 from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
-from genalpha.state import State
+from genalpha.state import State, Times
 from genalpha.system import Args, System
 
 Initial = Literal["check", "project", "assume"]
@@ -36,6 +37,7 @@ def solve(
     args: tuple[Any, ...] = (),
     initial: Initial = "check",
     multipliers: tuple[ArrayLike, ArrayLike] | None = None,
+    project_velocity_at: Sequence[float] | float = (),
     throw: bool = True,
 ) -> Solution:
     """Integrate a constrained mechanical system over a time span.
@@ -47,8 +49,9 @@ def solve(
     q0 (size,), v0 (n,) : coordinates and velocities at t0.
     h : a step size, or an array of step sizes that sum to t1 − t0. Where a number does not divide the span,
         the last step is shorter.
-    method : "soi2" (JN08 (13)), "hht-soi2" (JN08 (17)), "generalized-alpha" (JN08 (2)), or a method object
-        such as ``ga.SOI2(ga.chung_hulbert(0.2), adjust=False)``.
+    method : "soi2" (JN08 (13)), "hht-soi2" (JN08 (17)), "index3" and "hht-i3" (ACB15 (3)), "stabilized"
+        (ACB15 section 3), "generalized-alpha" (JN08 (2)), or a method object such as
+        ``ga.SOI2(ga.chung_hulbert(0.2), adjust=False)``.
     rho_inf : for methods given by name, the damping of the highest frequencies: 0 most, 1 none.
     newton : policy and tolerance of the nonlinear solver.
     args : tuple of pytrees, appended to the arguments of every function of the system.
@@ -56,6 +59,8 @@ def solve(
         them onto the constraints first, "assume" trusts them.
     multipliers : (λ, ψ) near which to look for those at t0, where ``reaction`` is nonlinear in them; ones by
         default.
+    project_velocity_at : times of steps at whose end the velocity is moved onto the hidden constraints by (7)
+        of ACB15, to see what that does to a method (to "index3" nothing good: docs/theory.md).
     throw : raise :class:`IntegrationError`, which carries the partial solution, where a run stops half-way.
         With ``False`` the partial solution is returned; look at ``sol.success``.
 
@@ -83,6 +88,8 @@ def solve(
     _check_options(initial, newton, method, rho_inf)
     times, sizes = control.steps(t0, t1, h)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
+    q0 = check.point(system.space, q0)
+    steps = Times(times[:-1], sizes, check.projections(project_velocity_at, times))  # type: ignore[index]
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
     method.check(system, dims)
@@ -90,8 +97,8 @@ def solve(
     guess = check.multipliers(dims, multipliers)
     if closes_over_traced or check.is_traced(q0, v0, args, sizes, guess) or check.inside_jit():
         run = xla.program(setup, f"traced {initial} {t1}", _traced(initial, t1), outermost=False)
-        return run(times, sizes, q0, v0, args, guess)
-    sol = _concrete(setup, initial, np.asarray(times), np.asarray(sizes), q0, v0, args, guess)
+        return run(times, steps, q0, v0, args, guess)
+    sol = _concrete(setup, initial, np.asarray(times), steps, q0, v0, args, guess)
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
@@ -122,14 +129,69 @@ def consistent(
     """
     q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
+    q0 = check.point(system.space, q0)
     setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
     guess = check.multipliers(dims, multipliers)
     if closes_over_traced or check.is_traced(t0, q0, v0, args, guess) or check.inside_jit():
         run = xla.program(setup, "begin, traced", _begin, outermost=False)
         return run(jnp.asarray(t0, float), q0, v0, args, guess).state
     begin = xla.program(setup, "begin", _begin)(float(t0), q0, v0, args, guess)  # type: ignore[arg-type]
-    check.beginning(begin, "assume")
+    check.beginning(begin, "assume", system.space)
     return jax.tree.map(np.asarray, begin.state)
+
+
+def project_position(system: System, t: ArrayLike, q: ArrayLike, args: tuple[Any, ...] = ()) -> Array:
+    """The point q ∘ exp(d) (size,) on the holonomic constraints with the smallest dᵀM d: ACB15 (6).
+
+    The left side of (6a), printed q_n, is q_{n+1}.
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
+    >>> ga.project_position(circle, 0.0, [0.6, 0.9]).round(6).tolist()  # straight outwards
+    [0.5547, 0.83205]
+    """
+    q, args = check.vector("q", q), check.arguments(args)
+    n = q.size if system.space.dim is None else system.space.dim
+    return _projected(system, "position", t, q, jnp.zeros(n), args)
+
+
+def project_velocity(
+    system: System, t: ArrayLike, q: ArrayLike, v: ArrayLike, args: tuple[Any, ...] = ()
+) -> Array:
+    """The velocity v + d (n,) with g_t + G (v + d) = 0, k = 0 and the smallest dᵀM d: ACB15 (7).
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
+    >>> (ga.project_velocity(circle, 0.0, [1.0, 0.0], [0.3, 2.0]) + 0.0).round(6).tolist()
+    [0.0, 2.0]
+    """
+    q, v, args = check.vector("q", q), check.vector("v", v), check.arguments(args)
+    return _projected(system, "velocity", t, q, v, args)
+
+
+def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args) -> Array:
+    dims, closes_over_traced = check.trace(system, t, q, v, args)
+    q = check.point(system.space, q)
+    setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
+    traced = closes_over_traced or check.is_traced(t, q, v, args) or check.inside_jit()
+    project = {"position": _project_position, "velocity": _project_velocity}[what]
+    run = xla.program(setup, f"project {what}, {traced}", project, outermost=not traced)
+    result, status = run(jnp.asarray(t, float), q, v, args)
+    if traced:
+        return jnp.where(status == diagnose.SUCCESS, result, jnp.nan)
+    if int(status) != diagnose.SUCCESS:
+        raise ValueError(f"found no {what} on the constraints nearby: {diagnose.reason(int(status))}")
+    return jax.tree.map(np.asarray, result)
+
+
+def _project_position(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+    q = setup.system.space.normalize(q)
+    return initial.project_position(setup.system, setup.dims, t, q, args)
+
+
+def _project_velocity(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+    q = setup.system.space.normalize(q)
+    return initial.project_velocity(setup.system, setup.dims, t, q, v, args)
 
 
 def _check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:
@@ -164,18 +226,21 @@ def _project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any
 def _traced(mode: str, t1: float) -> Callable[..., Solution]:
     """The whole run as one traced computation."""
 
-    def run(setup: Setup, times: Any, sizes: Any, q: Any, v: Any, args: Args, guess: Any) -> Solution:
-        status = jnp.array(diagnose.SUCCESS)
+    def run(setup: Setup, times: Any, steps: Times, q: Any, v: Any, args: Args, guess: Any) -> Solution:
+        status = diagnose.not_rotations(jnp.array(diagnose.SUCCESS), setup.system.space.defect(q))
+        q, sizes = setup.system.space.normalize(q), steps.h
         if mode == "project":
-            q, v, status = _project(setup, times[0], q, v, args)
+            q, v, code = _project(setup, times[0], q, v, args)
+            status = diagnose.first(status, code)
         begin = _begin(setup, times[0], q, v, args, guess)
-        status = jnp.maximum(status, begin.report.status)
-        if mode == "check":
-            status = jnp.where(check.consistent(begin), status, diagnose.INCONSISTENT)
         fitting = jnp.all(sizes > 0) & (jnp.abs(times[-1] - t1) <= control.SPAN_TOLERANCE * (t1 - times[0]))
-        status = jnp.where(fitting, status, diagnose.BAD_STEPS)
+        status = diagnose.first(status, jnp.where(fitting, diagnose.SUCCESS, diagnose.BAD_STEPS))
+        if mode == "check":
+            fitting = check.consistent(begin)
+            status = diagnose.first(status, jnp.where(fitting, diagnose.SUCCESS, diagnose.INCONSISTENT))
+        status = diagnose.first(status, begin.report.status)
         begin = begin._replace(report=begin.report._replace(status=status))
-        rows, status = xla.scan(setup, begin, times, sizes, args)
+        rows, status = xla.scan(setup, begin, steps, args)
         # Under a transform only a constant mass matrix can be known to be singular.
         massless = setup.system.constant_mass and check.is_singular(setup.system.mass)
         derived = xla.derive(setup, rows, times, begin.scale, args, massless)
@@ -185,7 +250,7 @@ def _traced(mode: str, t1: float) -> Callable[..., Solution]:
 
 
 def _concrete(
-    setup: Setup, mode: str, times: np.ndarray, sizes: np.ndarray, q: Any, v: Any, args: Args, guess: Any
+    setup: Setup, mode: str, times: np.ndarray, steps: Times, q: Any, v: Any, args: Args, guess: Any
 ) -> Solution:
     """The whole run as a few calls of compiled programs."""
     if mode == "project":
@@ -196,9 +261,9 @@ def _concrete(
                 + diagnose.reason(int(status))
             )
     begin = xla.program(setup, "begin", _begin)(times[0], q, v, args, guess)
-    check.beginning(begin, mode)
-    rows, status = xla.march(setup, begin, times, sizes, args)
-    times, sizes = times[: len(rows.q)], sizes[: len(rows.q) - 1]
+    check.beginning(begin, mode, setup.system.space)
+    rows, status = xla.march(setup, begin, steps, args)
+    times, sizes = times[: len(rows.q)], steps.h[: len(rows.q) - 1]
     derived = xla.derive_blocks(setup, rows, times, begin.scale, args, check.is_singular(begin.M))
     return _solution(setup, rows, derived, times, sizes, status)
 
@@ -230,6 +295,7 @@ def _solution(
         stats=Stats(steps, 0, total(iterations), total(jacobians), total(jacobians), total(rounding)),
         newton=NewtonHistory(iterations, jacobians, rounding.astype(bool)),
         status=status,
-        extra={},
+        extra=rows.extra,
         method=method.name,
+        rotations=setup.system.space.rotations,
     )

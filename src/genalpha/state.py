@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax import Array
 
@@ -18,17 +18,30 @@ class State(NamedTuple):
     psi: Array
 
 
+class Times(NamedTuple):
+    """The steps of a run, or one of them: where they start, how long they are.
+
+    ``project`` says which of them end with a projection of the velocity; None where none does.
+    """
+
+    t: Any
+    h: Any
+    project: Any = None
+
+
 class Scale(NamedTuple):
     """Typical sizes that make the Newton system dimensionless.
 
     ``a`` (n,) holds 1/√mass: accelerations are measured in it, equations of motion multiplied by it.
     ``lam`` (m,) and ``psi`` (p,) do the same for multipliers and constraint rows, so that the scaled
-    matrix (12) of JN08 has entries of size one whatever the units.
+    matrix (12) of JN08 has entries of size one whatever the units. ``eta`` (m,) does it for multipliers η
+    that push positions along Gᵀ: entries of G Gᵀ η in rows scaled by ``lam`` have size one.
     """
 
     a: Array
     lam: Array
     psi: Array
+    eta: Array
 
 
 class NewtonReport(NamedTuple):
@@ -57,34 +70,43 @@ class NewtonMemory(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a step determines beyond its carry: multipliers λ (m,) and ψ (p,) at its end."""
+    """What a step determines beyond its carry: multipliers λ (m,) and ψ (p,) at its end.
+
+    ``extra`` holds the method's own variables one after the other, ``turns`` the angles by which the step
+    turned each of the rotations in the space.
+    """
 
     lam: Array
     psi: Array
+    extra: Array
+    turns: Array
 
 
 class Carry(NamedTuple):
     """What a step of an α-method hands to the next. ``None`` marks what a method does not need.
 
     ``a`` is the method's own a_{n+α}, ``Ma`` its M_{n+α}a_{n+α}; ``a_old`` and ``Ma_old`` are the values
-    the last step started from, ``h`` its size, all for the adjusting formulas. ``f`` is f(t_n, ...).
+    the last step started from, ``h`` its size, all for the adjusting formulas. ``f`` is f(t_n, ...), and
+    ``v_dot`` the acceleration M⁻¹f at t_n.
     """
 
     q: Array
     v: Array
-    f: Array | None
     a: Array
-    a_old: Array | None
-    Ma: Array | None
-    Ma_old: Array | None
     h: Array
+    f: Array | None = None
+    v_dot: Array | None = None
+    a_old: Array | None = None
+    Ma: Array | None = None
+    Ma_old: Array | None = None
 
 
 class Step(NamedTuple):
     """What is known when the equations of a step are set up: its constants.
 
     ``known`` (n,) collects the parts of the equations of motion that come from the past, ``weights`` (N,)
-    are the factors that scale the rows of the residual.
+    are the factors that scale the rows of the residual. ``M1`` is the mass matrix at t_{n+1+α}, ``G0`` (m, n)
+    the constraint matrix at t_n, for methods that need them.
     """
 
     t0: Array
@@ -92,7 +114,8 @@ class Step(NamedTuple):
     q0: Array
     v0: Array
     a: Array
-    Ma: Array | None
-    M1: Array
     known: Array
     weights: Array
+    Ma: Array | None = None
+    M1: Any = None
+    G0: Array | None = None

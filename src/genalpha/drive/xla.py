@@ -14,7 +14,7 @@ from jax import Array, lax
 from genalpha import diagnose, linear
 from genalpha.advance import Memory, Setup, advance, no_memory
 from genalpha.initial import Beginning, accelerations
-from genalpha.state import Carry, NewtonReport, Output, Scale
+from genalpha.state import Carry, NewtonReport, Output, Scale, Times
 from genalpha.system import Args
 
 # Steps that one call of the compiled loop takes at most. One program then serves every number of steps.
@@ -24,7 +24,8 @@ BLOCK = 512
 class Rows(NamedTuple):
     """The recorded run, time first: start included in q to psi (N+1 rows), one report a step (N rows).
 
-    ``report`` has the columns iterations, jacobians and rounding; ``t_alpha`` is the time of ``a_alpha[0]``.
+    ``report`` has the columns iterations, jacobians and rounding; ``t_alpha`` is the time of ``a_alpha[0]``;
+    ``extra`` holds the method's own variables by name.
     """
 
     q: Any
@@ -32,6 +33,7 @@ class Rows(NamedTuple):
     a_alpha: Any
     lam: Any
     psi: Any
+    extra: Any
     report: Any
     t_alpha: Any
 
@@ -51,14 +53,24 @@ class Derived(NamedTuple):
 def start(setup: Setup, begin: Beginning, h: Array, args: Args) -> tuple[Carry, Memory, Array, Array]:
     """Carry, memory, recorded row and the time of a_α before the first step of size h."""
     state = begin.state
-    carry, t_alpha = setup.method.begin(setup.system, state, begin.a_dot, jnp.asarray(h, float), args)
-    row = _record(carry, Output(state.lam, state.psi), jnp.zeros(3))
+    carry, t_alpha = setup.method.begin(
+        setup.system, setup.dims, state, begin.a_dot, jnp.asarray(h, float), args
+    )
+    extra = jnp.zeros(sum(setup.method.extras(setup.dims).values()))
+    # The method may start beside the given velocities; the record shows those that were given.
+    row = _record(carry._replace(v=state.v), Output(state.lam, state.psi, extra, extra), jnp.zeros(3))
     return carry, no_memory(setup, begin.scale, carry, state), row, t_alpha
 
 
 def _record(carry: Carry, output: Output, counts: Array) -> Array:
     """One row of numbers: a single write in the loop."""
-    return jnp.concatenate([carry.q, carry.v, carry.a, output.lam, output.psi, counts])
+    return jnp.concatenate([carry.q, carry.v, carry.a, output.lam, output.psi, output.extra, counts])
+
+
+def _widths(setup: Setup) -> list[int]:
+    """Widths of the columns of a record before the counts."""
+    size, n, m, p = setup.dims
+    return [size, n, n, m, p, *setup.method.extras(setup.dims).values()]
 
 
 def _counts(report: NewtonReport) -> Array:
@@ -66,30 +78,31 @@ def _counts(report: NewtonReport) -> Array:
 
 
 def _columns(setup: Setup, table: Any, t_alpha: Any) -> Rows:
-    size, n, m, p = setup.dims
-    ends = np.cumsum([size, n, n, m, p])
-    q, v, a, lam, psi = (table[:, first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True))
-    return Rows(q, v, a, lam, psi, table[1:, ends[-1] :], t_alpha)
+    ends = np.cumsum(_widths(setup))
+    columns = [table[:, first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
+    q, v, a, lam, psi = columns[:5]
+    extra = dict(zip(setup.method.extras(setup.dims), columns[5:], strict=True))
+    return Rows(q, v, a, lam, psi, extra, table[1:, ends[-1] :], t_alpha)
 
 
 # --- under transforms -------------------------------------------------------------------------------
 
 
-def scan(setup: Setup, begin: Beginning, times: Array, sizes: Array, args: Args) -> tuple[Rows, Array]:
+def scan(setup: Setup, begin: Beginning, steps: Times, args: Args) -> tuple[Rows, Array]:
     """All steps as one differentiable, batchable loop. Rows after a failure are NaN.
 
     Returns the rows and the status.
     """
-    carry, memory, first, t_alpha = start(setup, begin, sizes[0], args)
+    carry, memory, first, t_alpha = start(setup, begin, steps.h[0], args)
 
-    def step(state: tuple[Carry, Memory, Array], at: tuple[Array, Array]) -> tuple[Any, Array]:
+    def step(state: tuple[Carry, Memory, Array], at: Times) -> tuple[Any, Array]:
         carry, memory, status = state
-        carry, memory, output, report = advance(setup, carry, memory, *at, begin.scale, args)
-        status = jnp.where(status == diagnose.SUCCESS, report.status, status)
+        carry, memory, output, report = advance(setup, carry, memory, at, begin.scale, args)
+        status = diagnose.first(status, report.status)
         row = jnp.where(status == diagnose.SUCCESS, _record(carry, output, _counts(report)), jnp.nan)
         return (carry, memory, status), row
 
-    (_, _, status), rows = lax.scan(step, (carry, memory, begin.report.status), (times[:-1], sizes))
+    (_, _, status), rows = lax.scan(step, (carry, memory, begin.report.status), steps)
     return _columns(setup, jnp.concatenate([first[None], rows]), t_alpha), status
 
 
@@ -100,8 +113,7 @@ def _block(
     setup: Setup,
     carry: Carry,
     memory: Memory,
-    times: Array,
-    sizes: Array,
+    steps: Times,
     count: Array,
     scale: Scale,
     args: Args,
@@ -113,12 +125,12 @@ def _block(
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
         i, carry, memory, _, rows = state
-        carry, memory, output, report = advance(setup, carry, memory, times[i], sizes[i], scale, args)
+        at = jax.tree.map(lambda column: column[i], steps)
+        carry, memory, output, report = advance(setup, carry, memory, at, scale, args)
         row = _record(carry, output, _counts(report))
         return i + 1, carry, memory, report.status, lax.dynamic_update_index_in_dim(rows, row, i, 0)
 
-    size, n, m, p = setup.dims
-    rows = jnp.zeros((BLOCK, size + 2 * n + m + p + 3))
+    rows = jnp.zeros((BLOCK, sum(_widths(setup)) + 3))
     status = jnp.array(diagnose.SUCCESS)
     taken, carry, memory, status, rows = lax.while_loop(
         going, step, (jnp.array(0), carry, memory, status, rows)
@@ -127,26 +139,30 @@ def _block(
     return carry, memory, rows, good, status
 
 
-def march(
-    setup: Setup, begin: Beginning, times: np.ndarray, sizes: np.ndarray, args: Args
-) -> tuple[Rows, int]:
+def march(setup: Setup, begin: Beginning, steps: Times, args: Args) -> tuple[Rows, int]:
     """All steps, a block at a time. Rows end at the last good one. Returns the rows and the status."""
     start_program = program(setup, "start", start)
     block_program = program(setup, "block", _block)
-    carry, memory, row, t_alpha = start_program(begin, sizes[0], args)
+    carry, memory, row, t_alpha = start_program(begin, steps.h[0], args)
     tables = [np.asarray(row)[None]]
     status = int(begin.report.status)
     with linear.single_threaded(memory.x.size):
-        for at in range(0, len(sizes), BLOCK):
+        for first in range(0, len(steps.h), BLOCK):
             if status != diagnose.SUCCESS:
                 break
-            count = min(BLOCK, len(sizes) - at)
-            padded = np.zeros((2, BLOCK))
-            padded[0, :count], padded[1, :count] = times[at : at + count], sizes[at : at + count]
-            carry, memory, rows, good, code = block_program(carry, memory, *padded, count, begin.scale, args)
+            count = min(BLOCK, len(steps.h) - first)
+            block = _pick(steps, first)
+            carry, memory, rows, good, code = block_program(carry, memory, block, count, begin.scale, args)
             tables.append(np.asarray(rows)[: int(good)])
             status = int(code)
     return _columns(setup, np.concatenate(tables), np.asarray(t_alpha)), status
+
+
+def _pick(columns: Any, first: int) -> Any:
+    """A block of rows; the last row fills it up, which can always be evaluated."""
+    return jax.tree.map(
+        lambda column: column[np.minimum(np.arange(first, first + BLOCK), len(column) - 1)], columns
+    )
 
 
 def program(
@@ -219,8 +235,6 @@ def derive_blocks(
     count = len(times)
     parts = []
     for at in range(0, count, BLOCK):
-        # The last row fills the block: a state where everything can be evaluated.
-        pick = np.minimum(np.arange(at, at + BLOCK), count - 1)
-        block = jax.tree.map(lambda column: column[pick], rows._replace(report=None, t_alpha=None))  # noqa: B023
-        parts.append(jax.tree.map(np.asarray, run(block, times[pick], scale, args)))
+        block, at_times = _pick((rows._replace(extra=None, report=None, t_alpha=None), times), at)
+        parts.append(jax.tree.map(np.asarray, run(block, at_times, scale, args)))
     return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:count], *parts)

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from genalpha.coefficients import chung_hulbert, hht
+from genalpha.coefficients import Coefficients, chung_hulbert, hht
 from genalpha.errors import unknown
 from genalpha.methods._alpha import AlphaMethod
 from genalpha.methods.generalized_alpha import GeneralizedAlpha
+from genalpha.methods.index3 import HHTI3, Index3
 from genalpha.methods.soi2 import HHTSOI2, SOI2
+from genalpha.methods.stabilized import StabilizedIndex2
 
-__all__ = ["HHTSOI2", "SOI2", "AlphaMethod", "GeneralizedAlpha", "by_name", "names"]
+__all__ = [
+    "HHTI3",
+    "HHTSOI2",
+    "SOI2",
+    "AlphaMethod",
+    "GeneralizedAlpha",
+    "Index3",
+    "StabilizedIndex2",
+    "by_name",
+    "names",
+]
 
-Method = GeneralizedAlpha | SOI2
+Method = GeneralizedAlpha | SOI2 | Index3 | StabilizedIndex2
 
 
-def _hht(rho_inf: float) -> Method:
+def _hht(rho_inf: float) -> Coefficients:
     if rho_inf < 0.5:
         raise ValueError(
             f"rho_inf = {rho_inf:g}: the HHT family reaches rho_inf in [1/2, 1], alpha = -(1-rho)/(1+rho)"
         )
-    return HHTSOI2(hht(-(1 - rho_inf) / (1 + rho_inf)))
+    return hht(-(1 - rho_inf) / (1 + rho_inf))
 
 
 _TABLE: dict[str, Callable[[float], Method]] = {
     "soi2": lambda rho_inf: SOI2(chung_hulbert(rho_inf)),
-    "hht-soi2": _hht,
+    "hht-soi2": lambda rho_inf: HHTSOI2(_hht(rho_inf)),
+    "index3": lambda rho_inf: Index3(chung_hulbert(rho_inf)),
+    "hht-i3": lambda rho_inf: HHTI3(_hht(rho_inf)),
+    "stabilized": lambda rho_inf: StabilizedIndex2(chung_hulbert(rho_inf)),
     "generalized-alpha": lambda rho_inf: GeneralizedAlpha(chung_hulbert(rho_inf)),
 }
 

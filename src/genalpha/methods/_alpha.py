@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import ClassVar, Literal
 
 import jax.numpy as jnp
 from jax import Array
@@ -12,7 +12,7 @@ from genalpha.coefficients import Coefficients, chung_hulbert
 from genalpha.state import Carry, Output, Scale, State, Step
 from genalpha.system import Args, Dims, System
 
-Start = Literal["a0", "second-order"]
+Start = Literal["a0", "second-order", "perturbed"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,19 @@ class AlphaMethod:
     adjust: bool = True
     start: Start = "second-order"
 
+    name: ClassVar[str] = "alpha"
+    starts: ClassVar[tuple[Start, ...]] = ("a0", "second-order")
+
     def __post_init__(self) -> None:
         if not isinstance(self.coefficients, Coefficients):
             raise TypeError(
                 f"coefficients must come from a family such as ga.chung_hulbert(0.8), "
                 f"got {self.coefficients!r}"
             )
-        if self.start not in get_args(Start):
-            raise ValueError(f"start must be one of {', '.join(get_args(Start))}, got {self.start!r}")
+        if self.start not in self.starts:
+            raise ValueError(
+                f"start of {self.name} must be one of {', '.join(self.starts)}, got {self.start!r}"
+            )
 
     @property
     def alpha(self) -> float:
@@ -50,12 +55,27 @@ class AlphaMethod:
         """The blocks of unknowns of a step and their sizes, in order."""
         raise NotImplementedError
 
+    def extras(self, dims: Dims) -> dict[str, int]:
+        """The variables that only this method has, in the order of ``Output.extra``, and their sizes."""
+        return {}
+
+    def position_level(self, dims: Dims) -> set[str]:
+        """The unknowns that rows g/(βh²) determine, with the rounding of positions."""
+        return set()
+
     @property
     def needs_rate(self) -> bool:
         """Whether the start needs a_0'."""
         return self.start == "second-order" and self.alpha != 0
 
-    def begin(self, system: System, state: State, a_dot: Array, h: Array, args: Args) -> tuple[Carry, Array]:
+    @property
+    def adjusts(self) -> bool:
+        """Whether a change of the step size changes a_α."""
+        return self.adjust and self.alpha != 0
+
+    def begin(
+        self, system: System, dims: Dims, state: State, a_dot: Array, h: Array, args: Args
+    ) -> tuple[Carry, Array]:
         """The carry before the first step, from consistent values and a_0', and the time of its a_α.
 
         The second-order start differentiates the consistent accelerations, a_0 + αh a_0', instead of
@@ -78,16 +98,15 @@ class AlphaMethod:
                 usable &= jnp.all(jnp.isfinite(Ma_ahead))
                 Ma = jnp.where(usable, Ma_ahead, Ma0)
             a, shift = jnp.where(usable, a_ahead, a), jnp.where(usable, ahead, 0.0)
-        adjusts = self.adjust and self.alpha != 0
         carry = Carry(
             q=state.q,
             v=state.v,
-            f=system.f(*state[:3], state.lam, state.psi, args) if c.alpha_f != 0 else None,
             a=a,
-            a_old=a if adjusts else None,
-            Ma=Ma,
-            Ma_old=Ma if adjusts else None,
             h=h,
+            f=system.f(*state[:3], state.lam, state.psi, args) if c.alpha_f != 0 else None,
+            a_old=a if self.adjusts else None,
+            Ma=Ma,
+            Ma_old=Ma if self.adjusts else None,
         )
         return carry, state.t + shift
 
@@ -99,27 +118,31 @@ class AlphaMethod:
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
     ) -> Step:
         """The constants of a step from t with size h: adjusted a_α, M_{1+α}, and forces of the past."""
-        c, alpha = self.coefficients, self.alpha
-        a, Ma = carry.a, carry.Ma
-        if carry.a_old is not None:
-            shift = alpha * (h / carry.h - 1)
-            a = a + shift * (a - carry.a_old)  # (14a)
-            if carry.Ma is not None and carry.Ma_old is not None:
-                Ma = carry.Ma + shift * (carry.Ma - carry.Ma_old)  # (14b)
-        ahead = (1 + alpha) * h
+        c = self.coefficients
+        a, Ma = self.adjusted(carry, h)
+        ahead = (1 + self.alpha) * h
         M1 = system.M(t + ahead, system.space.retract(carry.q, ahead * carry.v), args)
         known = jnp.zeros_like(a)
         if c.alpha_m != 0:
             known = known + c.alpha_m * ((M1 @ a) if Ma is None else Ma)
         if carry.f is not None:
             known = known - c.alpha_f * carry.f
-        return Step(t, h, carry.q, carry.v, a, Ma, M1, known, self.weights(dims, scale, h))
+        return Step(t, h, carry.q, carry.v, a, known, self.weights(dims, scale, h), Ma, M1)
 
-    def q1(self, system: System, s: Step, a1: Array) -> Array:
-        """(13a): y_1 = y_0 + h z_0 + h²/2 ((1 − 2β) a_α + 2β a_{1+α})."""
+    def adjusted(self, carry: Carry, h: Array) -> tuple[Array, Array | None]:
+        """a_α and M_α a_α for a step of size h, by (14a) and (14b) where it differs from the last one."""
+        if carry.a_old is None:
+            return carry.a, carry.Ma
+        shift = self.alpha * (h / carry.h - 1)
+        a, Ma = carry.a + shift * (carry.a - carry.a_old), carry.Ma
+        if carry.Ma is not None and carry.Ma_old is not None:
+            Ma = carry.Ma + shift * (carry.Ma - carry.Ma_old)
+        return a, Ma
+
+    def increment(self, s: Step, a1: Array) -> Array:
+        """h z_0 + h²/2 ((1 − 2β) a_α + 2β a_{1+α}), which leads from y_0 to y_1 in (13a)."""
         beta = self.coefficients.beta
-        increment = s.h * s.v0 + 0.5 * s.h**2 * ((1 - 2 * beta) * s.a + 2 * beta * a1)
-        return system.space.retract(s.q0, increment)
+        return s.h * s.v0 + 0.5 * s.h**2 * ((1 - 2 * beta) * s.a + 2 * beta * a1)
 
     def v1(self, s: Step, a1: Array) -> Array:
         """(13c): z_1 = z_0 + h ((1 − γ) a_α + γ a_{1+α})."""
@@ -127,22 +150,21 @@ class AlphaMethod:
         return s.v0 + s.h * ((1 - gamma) * s.a + gamma * a1)
 
     def hand_over(
-        self, system: System, s: Step, q1: Array, v1: Array, a1: Array, lam: Array, psi: Array, args: Args
+        self, system: System, s: Step, d: Array, a1: Array, lam: Array, psi: Array, args: Args
     ) -> tuple[Carry, Output]:
-        """Carry and output after a step with the solution (q1, v1, a_{1+α}, λ_1, ψ_1)."""
-        c = self.coefficients
-        adjusts = self.adjust and self.alpha != 0
+        """Carry and output after a step with the increment d of positions and (a_{1+α}, λ_1, ψ_1)."""
+        q1, v1 = system.space.retract(s.q0, d), self.v1(s, a1)
         carry = Carry(
             q=q1,
             v=v1,
-            f=system.f(s.t0 + s.h, q1, v1, lam, psi, args) if c.alpha_f != 0 else None,
             a=a1,
-            a_old=s.a if adjusts else None,
-            Ma=(s.M1 @ a1) if s.Ma is not None else None,
-            Ma_old=s.Ma if adjusts else None,
             h=s.h,
+            f=system.f(s.t0 + s.h, q1, v1, lam, psi, args) if self.coefficients.alpha_f != 0 else None,
+            a_old=s.a if self.adjusts else None,
+            Ma=None if s.Ma is None else s.M1 @ a1,
+            Ma_old=s.Ma if self.adjusts else None,
         )
-        return carry, Output(lam, psi)
+        return carry, Output(lam, psi, jnp.zeros(0), system.space.turns(d))
 
     def split(self, dims: Dims, scale: Scale, x: Array) -> dict[str, Array]:
         """The scaled unknowns x as named, physical blocks."""
@@ -153,5 +175,5 @@ class AlphaMethod:
         return blocks
 
 
-# Unknowns that are measured like accelerations, like λ and like ψ.
-SCALED_LIKE = {"a": "a", "delta": "a", "lam": "lam", "mu": "lam", "psi": "psi", "nu": "psi"}
+# How unknowns are measured: like accelerations, like λ, like ψ, or like η.
+SCALED_LIKE = {"a": "a", "delta": "a", "lam": "lam", "mu": "lam", "psi": "psi", "nu": "psi", "eta": "eta"}

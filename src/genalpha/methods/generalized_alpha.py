@@ -46,7 +46,8 @@ class GeneralizedAlpha(AlphaMethod):
         c = self.coefficients
         a1 = self.split(dims, scale, x)["a"]
         none = jnp.zeros(0)
-        f1 = system.f(s.t0 + s.h, self.q1(system, s, a1), self.v1(s, a1), none, none, args)
+        q1 = system.space.retract(s.q0, self.increment(s, a1))
+        f1 = system.f(s.t0 + s.h, q1, self.v1(s, a1), none, none, args)
         return s.weights * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)
 
     def finish(
@@ -54,4 +55,4 @@ class GeneralizedAlpha(AlphaMethod):
     ) -> tuple[Carry, Output]:
         a1 = self.split(dims, scale, x)["a"]
         none = jnp.zeros(0)
-        return self.hand_over(system, s, self.q1(system, s, a1), self.v1(s, a1), a1, none, none, args)
+        return self.hand_over(system, s, self.increment(s, a1), a1, none, none, args)

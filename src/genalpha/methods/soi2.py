@@ -38,6 +38,7 @@ class SOI2(AlphaMethod):
     """
 
     reduced: bool = False
+
     name = "soi2"
 
     def check(self, system: System, dims: Dims) -> None:
@@ -55,6 +56,9 @@ class SOI2(AlphaMethod):
                 sizes |= {"nu": dims.p}
         return {name: size for name, size in sizes.items() if size}
 
+    def position_level(self, dims: Dims) -> set[str]:
+        return {"delta", "mu", "nu"}
+
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         beta, gamma = self.coefficients.beta, self.coefficients.gamma
         parts = [scale.a]
@@ -69,7 +73,7 @@ class SOI2(AlphaMethod):
         u = self.split(dims, scale, x)
         a1, lam1, psi1 = u["a"], u.get("lam", none), u.get("psi", none)
         delta, mu, nu = u.get("delta", 0.0), u.get("mu", none), u.get("nu", jnp.zeros_like(psi1))
-        q1 = self.q1(system, s, a1 + delta)  # (13a)
+        q1 = system.space.retract(s.q0, self.increment(s, a1 + delta))  # (13a)
         v1 = self.v1(s, a1)  # (13c)
 
         f1 = system.f(t1, q1, v1, lam1, psi1, args)
@@ -90,10 +94,9 @@ class SOI2(AlphaMethod):
     ) -> tuple[Carry, Output]:
         none = jnp.zeros(0)
         u = self.split(dims, scale, x)
-        a1 = u["a"]
-        q1 = self.q1(system, s, a1 + u.get("delta", 0.0))
-        lam1, psi1 = u.get("lam", none), u.get("psi", none)
-        return self.hand_over(system, s, q1, self.v1(s, a1), a1, lam1, psi1, args)
+        a1, lam1, psi1 = u["a"], u.get("lam", none), u.get("psi", none)
+        d = self.increment(s, a1 + u.get("delta", 0.0))
+        return self.hand_over(system, s, d, a1, lam1, psi1, args)
 
 
 class HHTSOI2(SOI2):

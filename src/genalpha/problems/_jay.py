@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from genalpha.errors import unknown
+from genalpha.problems import _bodies
 from genalpha.problems._problem import Exact, Problem, ReducedODE, Vector
 from genalpha.system import System
 
@@ -145,13 +147,32 @@ def pendulum(m: float = 5.0, L: float = 2.0, k: float = 3000.0, c: float = 100.0
 
 
 def rolling_disk(
-    m: float = 2.0, r: float = 1.0, I1: float = 2.0, I2: float = 2.0, g: float = 10.0
+    m: float = 2.0,
+    r: float = 1.0,
+    I1: float = 2.0,
+    I2: float = 2.0,
+    g: float = 10.0,
+    sense: float = 1.0,
+    spin: float | None = None,
+    space: str | None = None,
 ) -> Problem:
     """J11 (7.2): a disk that rolls without slipping; contact point, tilt, heading and spin.
 
     Forces follow from the printed Lagrangian. The printed f_4 lacks the term −I_2 z_5 z_3 cos(y_3); without
     it the energy is not conserved. Terms of f_3 and f_4 that cancel are left out here.
+
+    The printed constraint z_1 = r z_5 cos(y_4) belongs to a spin that counts forwards, the printed kinetic
+    energy of the spin, ½I_2 (z_5 + z_4 sin(y_3))², to one that counts backwards. ``sense=-1`` turns the sign
+    in the constraint: that is the motion of a rigid disk. ``space="R3xSO3"`` is that disk as a body with one
+    holonomic and two nonholonomic constraints. ``spin`` is z_5 at the start, 0.1 as printed; the rigid
+    disk would fall over with it and gets −3.
     """
+    if space not in (None, "R3xSO3"):
+        raise unknown("space", str(space), ["R3xSO3"])
+    if space is not None:
+        sense = -1.0
+    if spin is None:
+        spin = 0.1 if sense == 1.0 else -3.0
 
     def mass(t: Array, y: Array, p: Params) -> Array:
         m, r, I1, I2 = p["m"], p["r"], p["I1"], p["I2"]
@@ -183,12 +204,15 @@ def rolling_disk(
         )
 
     def nonholonomic(t: Array, y: Array, z: Array, p: Params) -> Array:
-        return z[:2] - p["r"] * z[4] * jnp.array([jnp.cos(y[3]), jnp.sin(y[3])])
+        return z[:2] - p["sense"] * p["r"] * z[4] * jnp.array([jnp.cos(y[3]), jnp.sin(y[3])])
 
     def energy(t: Array, y: Array, z: Array, p: Params) -> Array:
         return 0.5 * z @ mass(t, y, p) @ z + p["m"] * p["g"] * p["r"] * jnp.cos(y[2])
 
-    y0, z0 = np.array([0.1, 0.0, 0.3, 0.0, 1.0]), np.array([0.1, 0.0, 0.02, -0.02, 0.1])
+    y0, z0 = np.array([0.1, 0.0, 0.3, 0.0, 1.0]), np.array([sense * r * spin, 0.0, 0.02, -0.02, spin])
+    reference = _rolling_disk_reference(m, r, I1, I2, g, sense, y0, z0)
+    if space == "R3xSO3":
+        return _bodies.rolling_disk(m, r, I1, I2, g, reference)
     return Problem(
         name="rolling-disk",
         title="Disk rolling on a plane",
@@ -196,18 +220,18 @@ def rolling_disk(
         t_span=(0.0, 10.0),
         q0=y0,
         v0=z0,
-        args=({"m": m, "r": r, "I1": I1, "I2": I2, "g": g},),
+        args=({"m": m, "r": r, "I1": I1, "I2": I2, "g": g, "sense": sense},),
         coordinates=("x", "y", "tilt", "heading", "spin"),
         source="J11 (7.2), parameters and initial values below it",
         h=0.01,
         energy=energy,
         conserved_from=0.0,
-        reference=_rolling_disk_reference(m, r, I1, I2, g, y0, z0),
+        reference=reference,
     )
 
 
 def _rolling_disk_reference(
-    m: float, r: float, I1: float, I2: float, g: float, y0: Vector, z0: Vector
+    m: float, r: float, I1: float, I2: float, g: float, sense: float, y0: Vector, z0: Vector
 ) -> ReducedODE:
     """Motion in (y, z_3, z_4, z_5), from z = N(y) w and the equations of motion multiplied by Nᵀ.
 
@@ -216,19 +240,20 @@ def _rolling_disk_reference(
     nothing in common with the functions above.
     """
     A = m * r**2
+    B = sense * A
 
     def accelerations(y: Vector, z: Vector) -> tuple[Vector, Vector]:
         s, c, sh, ch = math.sin(y[2]), math.cos(y[2]), math.sin(y[3]), math.cos(y[3])
         z3, z4, z5 = z[2:]
-        # Along the heading the contact accelerates by r z5', across it by r z5 z4.
-        tilt = (A - I1 + I2) * z4**2 * s * c + (I2 - A) * z5 * z4 * c + m * g * r * s
+        # Along the heading the contact accelerates by ±r z5', across it by ±r z5 z4.
+        tilt = (A - I1 + I2) * z4**2 * s * c + (I2 - B) * z5 * z4 * c + m * g * r * s
         z3_dot = tilt / (A + I1)
         heading = -2 * (A - I1 + I2) * z4 * z3 * s * c - I2 * z5 * z3 * c
-        spin = -I2 * z4 * z3 * c + 2 * A * z3 * z4 * c
-        inertia = np.array([[(A + I2) * s**2 + I1 * c**2, (I2 - A) * s], [(I2 - A) * s, I2 + A]])
+        spin = -I2 * z4 * z3 * c + 2 * B * z3 * z4 * c
+        inertia = np.array([[(A + I2) * s**2 + I1 * c**2, (I2 - B) * s], [(I2 - B) * s, I2 + A]])
         z4_dot, z5_dot = np.linalg.solve(inertia, [heading, spin])
-        x_dot = r * (z5_dot * ch - z5 * z4 * sh)
-        y_dot = r * (z5_dot * sh + z5 * z4 * ch)
+        x_dot = sense * r * (z5_dot * ch - z5 * z4 * sh)
+        y_dot = sense * r * (z5_dot * sh + z5 * z4 * ch)
         a = np.array([x_dot, y_dot, z3_dot, z4_dot, z5_dot])
         # Multipliers: the first two equations of motion, m times the acceleration of the centre.
         squares, product = (z3**2 + z4**2) * s, 2 * z3 * z4 * c
@@ -243,7 +268,7 @@ def _rolling_disk_reference(
 
     def full(y: Vector) -> tuple[Vector, Vector]:
         z5 = y[7]
-        z = np.array([r * z5 * math.cos(y[3]), r * z5 * math.sin(y[3]), *y[5:]])
+        z = np.array([sense * r * z5 * math.cos(y[3]), sense * r * z5 * math.sin(y[3]), *y[5:]])
         return y[:5], z
 
     def rhs(t: float, y: Vector) -> Vector:

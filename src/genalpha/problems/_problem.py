@@ -29,9 +29,10 @@ class Reference(Protocol):
 class Problem:
     """A named problem with everything needed to run it and to judge the result.
 
-    ``energy(t, q, v, *args)`` is the mechanical energy where there is one, and ``conserved_from`` the time
-    from which on the motion keeps it. ``reference(t)`` gives the true State at t. ``published`` maps times to
-    values that were computed elsewhere. ``h`` is a step size that gives a good picture.
+    ``energy(t, q, v, *args)`` is the mechanical energy where there is one, ``momentum(t, q, v, *args)`` a
+    momentum, and ``conserved_from`` the time from which on the motion keeps them. ``reference(t)`` gives the
+    true State at t. ``published`` maps times to values that were computed elsewhere. ``h`` is a step size
+    that gives a good picture.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Problem:
     h: float
     args: tuple[Any, ...] = ()
     energy: Callable[..., Any] | None = None
+    momentum: Callable[..., Any] | None = None
     conserved_from: float | None = None
     reference: Reference | None = None
     published: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)

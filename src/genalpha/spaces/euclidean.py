@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
+from genalpha.spaces._base import Space
+
 
 @dataclass(frozen=True)
-class Euclidean:
+class Euclidean(Space):
     """The space R^n with q' = v; ``n=None`` takes n from the initial velocity.
 
     >>> import jax.numpy as jnp
@@ -19,8 +21,12 @@ class Euclidean:
 
     n: int | None = None
 
+    @property
+    def dim(self) -> int | None:  # type: ignore[override]
+        return self.n
+
     def size(self, dim: int) -> int:
-        return dim if self.n is None else self.n
+        return dim
 
     def retract(self, q: Array, d: Array) -> Array:
         return q + d

@@ -1,0 +1,108 @@
+"""The Lie group generalized-α method for the index-3 form, and HHT-I3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha.coefficients import Coefficients, hht
+from genalpha.methods._alpha import Start
+from genalpha.methods._equilibrium import EquilibriumAlpha
+from genalpha.state import Carry, Output, Scale, Step
+from genalpha.system import Args, Dims, System
+
+
+@dataclass(frozen=True)
+class Index3(EquilibriumAlpha):
+    """Generalized-α on the index-3 form: only the position constraints hold at t_{n+1} (ACB15 (3)).
+
+    The cheapest method for holonomic constraints, and what most multibody codes do. The hidden velocity
+    constraint is off by O(h²). Nonholonomic constraints hold at t_{n+1}.
+
+    Second order in q, v, a and λ for steps of one size, if the start fits:
+
+    Parameters
+    ----------
+    coefficients : with a spectral radius of the error recursion (8) below one (ρ∞ < 1); the multipliers do
+        not converge otherwise, so others are refused. Default ``chung_hulbert(0.8)``.
+    adjust : apply (14a) of JN08 to a_n where the step size changes. The velocity residual that belongs to a
+        step size cannot be adjusted in this way: each change of the step size starts a transient in λ of
+        size O(h), which decays like n²ρ∞ⁿ.
+    start : ``"perturbed"`` (default) starts from a velocity with B v_0 = h² B r(t_0), without a transient.
+        ``"second-order"`` and ``"a0"`` start from v_0 as given: λ then has an error of first order in the
+        first steps, and so it has after a projection of the velocity (ACB15 section 3).
+    """
+
+    start: Start = "perturbed"
+
+    name = "index3"
+    starts = ("a0", "second-order", "perturbed")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        radius = self.coefficients.r_index3
+        if not radius < 1 - 1e-7:
+            raise ValueError(
+                f"{self.coefficients.name}: the errors of the multipliers do not decay with {self.name} (the "
+                f"spectral radius of ACB15 (8) is {radius:.6g}, it must be below 1). Choose rho_inf < 1, or "
+                'method="soi2"'
+            )
+
+    @property
+    def needs_rate(self) -> bool:
+        return self.start == "perturbed" or super().needs_rate
+
+    def check(self, system: System, dims: Dims) -> None:
+        """Every system is accepted."""
+
+    def sizes(self, dims: Dims) -> dict[str, int]:
+        return {k: size for k, size in {"a": dims.n, "lam": dims.m, "psi": dims.p}.items() if size}
+
+    def position_level(self, dims: Dims) -> set[str]:
+        return {"a", "lam", "psi"} if dims.m else set()
+
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        beta, gamma = self.coefficients.beta, self.coefficients.gamma
+        return jnp.concatenate([scale.a, scale.lam / (beta * h**2), scale.psi / (gamma * h)])
+
+    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+        u, t1 = self.split(dims, scale, x), s.t0 + s.h
+        q1 = system.space.retract(s.q0, self.increment(s, u["a"]))  # (3a), (3b)
+        v1 = self.v1(s, u["a"])  # (3c)
+        rows = [self.equilibrium(system, s, q1, v1, u, args)]  # (3d), (3e)
+        if dims.m:
+            rows += [system.g(t1, q1, args)]  # (3f)
+        if dims.p:
+            rows += [system.k(t1, q1, v1, args)]
+        return s.weights * jnp.concatenate(rows)
+
+    def finish(
+        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, Output]:
+        u = self.split(dims, scale, x)
+        return self.close(system, s, self.increment(s, u["a"]), u, jnp.zeros(0))
+
+
+class HHTI3(Index3):
+    """HHT-I3: :class:`Index3` with the coefficients of Hilber, Hughes & Taylor.
+
+    For a constant mass matrix it is the HHT-I3 that JN08 section 8.3 compares with. ``HHTI3(-0.1)`` and
+    ``HHTI3(ga.hht(-0.1))`` are the same.
+
+    >>> import genalpha as ga
+    >>> ga.HHTI3(-0.1).coefficients == ga.hht(-0.1)
+    True
+    """
+
+    name = "hht-i3"
+
+    def __init__(
+        self, coefficients: Coefficients | float = -0.1, adjust: bool = True, start: Start = "perturbed"
+    ) -> None:
+        if not isinstance(coefficients, Coefficients):
+            coefficients = hht(coefficients)
+        if coefficients != hht(-coefficients.alpha_f):
+            raise ValueError(f"hht-i3 takes coefficients from ga.hht(alpha), got {coefficients.name}")
+        super().__init__(coefficients, adjust, start)

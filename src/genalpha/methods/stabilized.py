@@ -1,0 +1,87 @@
+"""The Lie group generalized-α method for the stabilized index-2 form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha.methods._equilibrium import EquilibriumAlpha
+from genalpha.state import Carry, Output, Scale, Step
+from genalpha.system import Args, Dims, System
+
+
+@dataclass(frozen=True)
+class StabilizedIndex2(EquilibriumAlpha):
+    """Generalized-α on the stabilized index-2 form: position and velocity constraints hold at t_{n+1}.
+
+    ACB15 (3) with an extra multiplier η and the hidden constraint::
+
+        Δq_n = v_n − B(q_n)ᵀη_n + (½ − β)h a_n + βh a_{n+1},    B(q_{n+1}) v_{n+1} = 0,
+
+    after their reference [12]. η is of size O(h²), and in ``sol.extra["eta"]`` (N+1, m): row n+1 belongs to
+    the step from t_n to t_{n+1}, row 0 is zero. Nonholonomic constraints hold at t_{n+1}.
+
+    Second order in q, v, a, λ and ψ, without a transient after the start or a change of the step size.
+
+    Parameters
+    ----------
+    coefficients, adjust, start : see :class:`SOI2`.
+    """
+
+    name = "stabilized"
+
+    def check(self, system: System, dims: Dims) -> None:
+        if dims.m and self.coefficients.beta == 0:
+            raise ValueError(
+                f"{self.coefficients.name} has beta = 0: positions would be explicit. "
+                "Choose coefficients with beta > 0"
+            )
+
+    def sizes(self, dims: Dims) -> dict[str, int]:
+        sizes = {"a": dims.n, "lam": dims.m, "psi": dims.p, "eta": dims.m}
+        return {name: size for name, size in sizes.items() if size}
+
+    def extras(self, dims: Dims) -> dict[str, int]:
+        return {"eta": dims.m}
+
+    def position_level(self, dims: Dims) -> set[str]:
+        return {"eta"}
+
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)
+        rows = [scale.a, scale.lam * position, scale.lam * velocity] if dims.m else [scale.a]
+        return jnp.concatenate([*rows, scale.psi * velocity])
+
+    def prepare(
+        self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
+    ) -> Step:
+        step = super().prepare(system, carry, t, h, dims, scale, args)
+        return step._replace(G0=system.G(t, carry.q, args)) if dims.m else step
+
+    def _eta(self, s: Step, u: dict[str, Array]) -> Array:
+        """η from its unknown, which is measured in units of βh."""
+        return self.coefficients.beta * s.h * u["eta"] if "eta" in u else jnp.zeros(0)
+
+    def _stabilized(self, s: Step, u: dict[str, Array]) -> Array:
+        """h Δq_n."""
+        d = self.increment(s, u["a"])
+        return d if s.G0 is None else d - s.h * (self._eta(s, u) @ s.G0)
+
+    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+        u, t1 = self.split(dims, scale, x), s.t0 + s.h
+        q1 = system.space.retract(s.q0, self._stabilized(s, u))
+        v1 = self.v1(s, u["a"])  # (3c)
+        rows = [self.equilibrium(system, s, q1, v1, u, args)]  # (3d), (3e)
+        if dims.m:
+            rows += system.g_and_dot(t1, q1, v1, args)  # (3f), and (4) at t_{n+1}
+        if dims.p:
+            rows += [system.k(t1, q1, v1, args)]
+        return s.weights * jnp.concatenate(rows)
+
+    def finish(
+        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, Output]:
+        u = self.split(dims, scale, x)
+        return self.close(system, s, self._stabilized(s, u), u, self._eta(s, u))

@@ -1,0 +1,264 @@
+"""Rotations as unit quaternions (w, x, y, z), and the forms other people keep them in.
+
+All functions take one rotation; ``jax.vmap`` takes many. They are differentiable and work under ``jit``,
+except those that hand over to SciPy. A quaternion p turns body-fixed into inertial vectors: ``rotate(p, x)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from genalpha.stumpff import stumpff
+
+_SERIES = 10  # terms of the arc tangent's series, which serves |tan|² < 1/50
+
+
+def identity() -> Array:
+    """The quaternion (4,) that turns nothing."""
+    return jnp.array([1.0, 0.0, 0.0, 0.0])
+
+
+def multiply(p: ArrayLike, r: ArrayLike) -> Array:
+    """The product (4,) of two quaternions: first ``r``, then ``p``.
+
+    >>> multiply([0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]).tolist()  # i j = k
+    [0.0, 0.0, 0.0, 1.0]
+    """
+    a, b, c, d = jnp.asarray(p, float)
+    w, x, y, z = jnp.asarray(r, float)
+    return jnp.stack(
+        [
+            a * w - b * x - c * y - d * z,
+            a * x + b * w + c * z - d * y,
+            a * y - b * z + c * w + d * x,
+            a * z + b * y - c * x + d * w,
+        ]
+    )
+
+
+def inverse(p: ArrayLike) -> Array:
+    """The inverse (4,) of a unit quaternion."""
+    return jnp.asarray(p, float) * jnp.array([1.0, -1.0, -1.0, -1.0])
+
+
+def normalize(p: ArrayLike) -> Array:
+    """The unit quaternion (4,) in the direction of ``p``."""
+    p = jnp.asarray(p, float)
+    return p / jnp.sqrt(p @ p)
+
+
+def rotate(p: ArrayLike, x: ArrayLike) -> Array:
+    """The vector ``x`` (3,) turned by ``p``: R(p) x.
+
+    >>> rotate(from_rotation_vector([0.0, 0.0, jnp.pi / 2]), [1.0, 0.0, 0.0]).round(12).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    p, x = jnp.asarray(p, float), jnp.asarray(x, float)
+    across = 2 * cross(p[1:], x)
+    return x + p[0] * across + cross(p[1:], across)
+
+
+def cross(a: ArrayLike, b: ArrayLike) -> Array:
+    """The vector product (3,); fewer operations than ``jnp.cross``."""
+    (a1, a2, a3), (b1, b2, b3) = jnp.asarray(a, float), jnp.asarray(b, float)
+    return jnp.stack([a2 * b3 - a3 * b2, a3 * b1 - a1 * b3, a1 * b2 - a2 * b1])
+
+
+def skew(a: ArrayLike) -> Array:
+    """The matrix ã (3, 3) with ã b = a × b (ACB15 A.1).
+
+    >>> skew([1.0, 2.0, 3.0]).tolist()
+    [[0.0, -3.0, 2.0], [3.0, 0.0, -1.0], [-2.0, 1.0, 0.0]]
+    """
+    x, y, z = jnp.asarray(a, float)
+    zero = jnp.zeros_like(x)
+    return jnp.stack([jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])])
+
+
+# --- rotation vectors -------------------------------------------------------------------------------
+
+
+def from_rotation_vector(w: ArrayLike) -> Array:
+    """The quaternion (4,) of the rotation by the angle |w| about ``w`` (3,): the exponential map.
+
+    >>> from_rotation_vector([jnp.pi, 0.0, 0.0]).round(12).tolist()
+    [0.0, 1.0, 0.0, 0.0]
+    """
+    w = jnp.asarray(w, float)
+    x = 0.25 * (w @ w)
+    return jnp.concatenate([stumpff(0, x)[None], 0.5 * stumpff(1, x) * w])
+
+
+def rotation_vector(p: ArrayLike) -> Array:
+    """The rotation vector (3,), of length at most π, of a unit quaternion: the logarithm.
+
+    Differentiable at the identity and up to the angle π, where the vector changes its sign.
+
+    >>> rotation_vector(from_rotation_vector([0.3, -0.2, 0.1])).round(12).tolist()
+    [0.3, -0.2, 0.1]
+    """
+    p = jnp.asarray(p, float)
+    p = jnp.where(p[0] < 0, -p, p)
+    w, u = p[0], p[1:]
+    square = u @ u
+    near = 50 * square < w**2
+    # atan2(|u|, w)/|u|, with arguments that are harmless in the branch that is not taken
+    z = jnp.where(near, square, 0.0) / jnp.where(near, w**2, 1.0)
+    series = jnp.full_like(z, 1.0 / (2 * _SERIES + 1))
+    for i in reversed(range(_SERIES)):
+        series = 1.0 / (2 * i + 1) - z * series
+    size = jnp.sqrt(jnp.where(near, 1.0, square))
+    return 2 * jnp.where(near, series / jnp.where(near, w, 1.0), jnp.arctan2(size, w) / size) * u
+
+
+# --- matrices ---------------------------------------------------------------------------------------
+
+
+def matrix(p: ArrayLike) -> Array:
+    """The rotation matrix (3, 3) of a unit quaternion.
+
+    >>> matrix(identity()).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    w, x, y, z = jnp.asarray(p, float)
+    return jnp.stack(
+        [
+            jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)]),
+            jnp.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)]),
+            jnp.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]),
+        ]
+    )
+
+
+def from_matrix(R: ArrayLike) -> Array:
+    """The quaternion (4,) with w ≥ 0 of a rotation matrix (3, 3).
+
+    Each of |w|, |x|, |y|, |z| can be found from the trace or the diagonal; the largest of them is divided by.
+
+    >>> from_matrix(jnp.diag(jnp.array([-1.0, -1.0, 1.0]))).tolist()
+    [0.0, 0.0, 0.0, 1.0]
+    """
+    R = jnp.asarray(R, float)
+    (a, b, c), (d, e, f), (g, h, i) = R
+    products = jnp.stack(  # 4 times the outer product of the quaternion with itself
+        [
+            jnp.stack([1 + a + e + i, h - f, c - g, d - b]),
+            jnp.stack([h - f, 1 + a - e - i, b + d, c + g]),
+            jnp.stack([c - g, b + d, 1 - a + e - i, f + h]),
+            jnp.stack([d - b, c + g, f + h, 1 - a - e + i]),
+        ]
+    )
+    row = products[jnp.argmax(jnp.diagonal(products))]
+    p = normalize(row)
+    return jnp.where(p[0] < 0, -p, p)
+
+
+# --- Euler angles -----------------------------------------------------------------------------------
+
+
+def _axes(seq: str) -> tuple[list[int], bool]:
+    intrinsic = seq.isupper()
+    axes = ["xyz".find(letter) for letter in seq.lower()]
+    if len(axes) != 3 or -1 in axes or not (intrinsic or seq.islower()):
+        raise ValueError(
+            f"seq = {seq!r} must be three of xyz (about fixed axes) or of XYZ (about turned axes)"
+        )
+    if axes[0] == axes[1] or axes[1] == axes[2]:
+        raise ValueError(f"seq = {seq!r} turns about the same axis twice in a row")
+    return axes, intrinsic
+
+
+def from_euler(seq: str, angles: ArrayLike) -> Array:
+    """The quaternion (4,) of three turns, named as in SciPy: "ZYX" about turned, "zyx" about fixed axes.
+
+    >>> matrix(from_euler("ZYX", [0.3, 0.0, 0.0]))[0, 0].round(6) == jnp.cos(0.3).round(6)
+    Array(True, dtype=bool)
+    """
+    axes, intrinsic = _axes(seq)
+    p = identity()
+    for axis, angle in zip(axes, jnp.asarray(angles, float), strict=True):
+        turn = from_rotation_vector(angle * jnp.eye(3)[axis])
+        p = multiply(p, turn) if intrinsic else multiply(turn, p)
+    return p
+
+
+def euler(seq: str, p: ArrayLike) -> Array:
+    """The three angles (3,) with ``from_euler(seq, angles)`` = ±p, in SciPy's ranges.
+
+    Where the first and third axes coincide, only the sum or difference of their angles is determined, and the
+    third angle (for turned axes the first is kept) is set to zero.
+
+    >>> euler("ZYX", from_euler("ZYX", [0.3, -0.4, 0.5])).round(12).tolist()
+    [0.3, -0.4, 0.5]
+    """
+    axes, intrinsic = _axes(seq)
+    i, j, k = axes if not intrinsic else axes[::-1]  # turns about fixed axes, in the order they are made
+    p = jnp.asarray(p, float)
+    proper = i == k
+    if proper:
+        k = 3 - i - j
+    sign = (i - j) * (j - k) * (k - i) // 2
+    w, x, y, z = p[0], p[1 + i], p[1 + j], sign * p[1 + k]
+    if not proper:
+        w, x, y, z = w - y, x + z, y + w, z - x
+    middle = 2 * jnp.arctan2(jnp.hypot(y, z), jnp.hypot(w, x))
+    plus, minus = jnp.arctan2(x, w), jnp.arctan2(z, y)
+    first, third = plus - minus, plus + minus
+    tiny = 1e-7
+    at_zero, at_pi = jnp.abs(middle) < tiny, jnp.abs(middle - jnp.pi) < tiny
+    # The angle that is set to zero is the third one as the caller counts.
+    kept_first = jnp.where(at_zero, 2 * plus, -2 * minus)
+    kept_third = jnp.where(at_zero, 2 * plus, 2 * minus)
+    degenerate = at_zero | at_pi
+    if intrinsic:
+        first, third = jnp.where(degenerate, 0.0, first), jnp.where(degenerate, kept_third, third)
+    else:
+        first, third = jnp.where(degenerate, kept_first, first), jnp.where(degenerate, 0.0, third)
+    if not proper:
+        third, middle = sign * third, middle - jnp.pi / 2
+    wrap = lambda angle: jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
+    angles = jnp.stack([wrap(first), middle, wrap(third)])
+    return angles[::-1] if intrinsic else angles
+
+
+# --- other orders and libraries ---------------------------------------------------------------------
+
+
+def to_xyzw(p: ArrayLike) -> Array:
+    """The same quaternion with its scalar last, (x, y, z, w).
+
+    >>> to_xyzw([1.0, 2.0, 3.0, 4.0]).tolist()
+    [2.0, 3.0, 4.0, 1.0]
+    """
+    return jnp.roll(jnp.asarray(p, float), -1)
+
+
+def from_xyzw(p: ArrayLike) -> Array:
+    """The same quaternion with its scalar first, from (x, y, z, w)."""
+    return jnp.roll(jnp.asarray(p, float), 1)
+
+
+def to_scipy(p: ArrayLike) -> Any:
+    """The ``scipy.spatial.transform.Rotation`` of quaternions of shape (4,) or (N, 4), not traced.
+
+    >>> to_scipy(identity()).as_rotvec().tolist()
+    [0.0, 0.0, 0.0]
+    """
+    from scipy.spatial.transform import Rotation
+
+    return Rotation.from_quat(np.roll(np.asarray(p, dtype=float), -1, axis=-1))
+
+
+def from_scipy(rotation: Any) -> Array:
+    """The quaternions (4,) or (N, 4), scalar first, of a ``scipy.spatial.transform.Rotation``."""
+    return jnp.asarray(np.roll(rotation.as_quat(), 1, axis=-1))
+
+
+def settle(p: Array) -> Array:
+    """A quaternion that rounding has moved off length one, put back; derivatives pass through unchanged."""
+    return p * lax.stop_gradient(1.5 - 0.5 * (p @ p))
