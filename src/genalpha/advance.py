@@ -44,9 +44,15 @@ def no_memory(setup: Setup, scale: Scale, carry: Carry, state: State) -> Memory:
 
 
 def advance(
-    setup: Setup, carry: Carry, memory: Memory, at: Times, scale: Scale, args: Args
+    setup: Setup,
+    carry: Carry,
+    memory: Memory,
+    at: Times,
+    scale: Scale,
+    args: Args,
+    implicit: bool = True,
 ) -> tuple[Carry, Memory, Output, NewtonReport]:
-    """One step."""
+    """One step; ``implicit`` where it may be differentiated."""
     system, method, options, dims = setup
     t, h = at.t, at.h
     step = method.prepare(system, carry, t, h, dims, scale, args)
@@ -57,6 +63,7 @@ def advance(
         guess,
         memory.newton,
         rounding_levels(setup, scale, carry, h),
+        implicit,
     )
     slope = (x - memory.x) / h
     memory = Memory(x, slope, (slope - memory.slope) / (h + carry.h), kept)
@@ -90,10 +97,10 @@ def rounding_levels(setup: Setup, scale: Scale, carry: Carry, h: Array) -> newto
     eps = jnp.finfo(float).eps
     position = jnp.max(setup.system.space.magnitude(carry.q) / scale.a) / h**2
     velocity = jnp.max(jnp.abs(carry.v) / scale.a) / h
-    low, high = 2 * eps * velocity, eps * (2 * velocity + 4 * position)
     loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
-    sizes = setup.method.sizes(setup.dims).items()
-    upper = setup.method.position_level(setup.dims)
-    floor = [jnp.full(size, high if name in upper else low) for name, size in sizes]
-    loose = [jnp.full(size, loose_high if name in upper else loose_low) for name, size in sizes]
+    share = setup.method.position_rounding(setup.dims)
+    floor, loose = [], []
+    for name, size in setup.method.sizes(setup.dims).items():
+        floor += [jnp.full(size, eps * (2 * velocity + share.get(name, 0.0) * position))]
+        loose += [jnp.full(size, loose_high if name in share else loose_low)]
     return newton.Levels(jnp.concatenate(floor), jnp.concatenate(loose))

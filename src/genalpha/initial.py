@@ -35,8 +35,32 @@ class Beginning(NamedTuple):
     M: Array
     applied: Array
 
+    def shift(self, r: Array) -> Array:
+        """The smallest change d (n,) of the velocities, in the norm of M, with G d = G r and K d = 0.
 
-def scales(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> Scale:
+        d = M⁻¹Bᵀ(B M⁻¹Bᵀ)⁻¹ (G r, 0) with B = (G; K), as in ACB15 below (7).
+        """
+        B = self.rows / self.scale.a
+        wanted = jnp.where(jnp.arange(len(B)) < self.g.size, B @ r, 0.0)
+        towards = jnp.linalg.solve(self.M, B.T)
+        return towards @ jnp.linalg.solve(B @ towards, wanted)
+
+
+class Matrices(NamedTuple):
+    """Mass matrix (n, n) and constraint matrices (m, n), (p, n) at one state."""
+
+    M: Array
+    G: Array
+    K: Array
+
+
+def matrices(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> Matrices:
+    G = system.G(t, q, args) if dims.m else jnp.zeros((0, dims.n))
+    K = system.K(t, q, v, args) if dims.p else jnp.zeros((0, dims.n))
+    return Matrices(system.M(t, q, args), G, K)
+
+
+def scales(of: Matrices) -> Scale:
     """Typical sizes from the mass matrix and the constraint matrices at one state."""
 
     def inverse_size(sizes: Array) -> Array:
@@ -47,37 +71,29 @@ def scales(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args)
     def rows_of(matrix: Array) -> Array:
         return inverse_size(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0))
 
-    a = jnp.sqrt(inverse_size(jnp.max(jnp.abs(system.M(t, q, args)), axis=1)))
-    G = system.G(t, q, args) if dims.m else jnp.zeros((0, dims.n))
-    lam = rows_of(G)
-    psi = rows_of(system.K(t, q, v, args)) if dims.p else jnp.zeros(0)
-    eta = inverse_size(lam * jnp.sum(G**2, axis=1))
+    a = jnp.sqrt(inverse_size(jnp.max(jnp.abs(of.M), axis=1)))
+    lam, psi = rows_of(of.G), rows_of(of.K)
+    eta = inverse_size(lam * jnp.sum(of.G**2, axis=1))
     return lax.stop_gradient(Scale(a, lam, psi, eta))
 
 
-def accelerations(
-    system: System,
-    dims: Dims,
-    scale: Scale,
-    t: Array,
-    q: Array,
-    v: Array,
-    args: Args,
-    multipliers: Multipliers | None = None,
-) -> tuple[tuple[Array, Array, Array], NewtonReport]:
-    """Consistent (a, λ, ψ): the equations of motion and the hidden acceleration constraints.
+class _Hidden(NamedTuple):
+    """The equations of motion and the hidden acceleration constraints (JN08 below (12)), scaled.
 
-    JN08, the conditions below (12). They are linear in a, and for the default reaction in λ and ψ too:
-    Newton then needs its first correction only. Otherwise it starts from ``multipliers`` (λ, ψ), ones by
-    default, because forces such as λ² have no derivative at zero.
+    They are equations for x = (a, λ, ψ) at one state, linear in a and, for the default reaction, in λ and ψ.
     """
 
-    def unpack(x: Array) -> tuple[Array, Array, Array]:
-        a, lam, psi = jnp.split(x, [dims.n, dims.n + dims.m])
-        return a * scale.a, lam * scale.lam, psi * scale.psi
+    system: System
+    dims: Dims
+    scale: Scale
+    args: Args
 
-    def residual(x: Array) -> Array:
-        a, lam, psi = unpack(x)
+    def unpack(self, x: Array) -> tuple[Array, Array, Array]:
+        a, lam, psi = jnp.split(x, [self.dims.n, self.dims.n + self.dims.m])
+        return a * self.scale.a, lam * self.scale.lam, psi * self.scale.psi
+
+    def residual(self, x: Array, t: Array, q: Array, v: Array) -> Array:
+        (system, dims, scale, args), (a, lam, psi) = self, self.unpack(x)
         rows = [scale.a * (system.M(t, q, args) @ a - system.f(t, q, v, lam, psi, args))]
         if dims.m:
             rows += [scale.lam * system.g_ddot(t, q, v, a, args)]
@@ -85,13 +101,50 @@ def accelerations(
             rows += [scale.psi * system.k_dot(t, q, v, a, args)]
         return jnp.concatenate(rows)
 
-    if system.reaction is None:
-        x, report = _linear_root(residual, dims.n + dims.m + dims.p)
-    else:
+    def rows(self, of: Matrices) -> Array:
+        """The scaled constraint matrix (m + p, n)."""
+        weights = jnp.concatenate([self.scale.lam, self.scale.psi])
+        return weights[:, None] * jnp.concatenate([of.G, of.K]) * self.scale.a
+
+    def solve(
+        self, of: Matrices, t: Array, q: Array, v: Array, multipliers: Multipliers | None
+    ) -> tuple[Array, NewtonReport]:
+        """x at a state, by one linear solve for the default reaction.
+
+        Otherwise by Newton's method from ``multipliers`` (λ, ψ), ones by default, because forces such as λ²
+        have no derivative at zero.
+        """
+        dims, scale = self.dims, self.scale
+        if self.system.reaction is None:
+            return _linear_root(self.matrix(of), self.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v))
         lam, psi = (jnp.ones(dims.m), jnp.ones(dims.p)) if multipliers is None else multipliers
         guess = jnp.concatenate([jnp.zeros(dims.n), lam / scale.lam, psi / scale.psi])
-        x, report = _root(residual, guess, jnp.max(jnp.abs(residual(guess))))
-    return unpack(x), report
+        size = jnp.max(jnp.abs(self.residual(guess, t, q, v)))
+        return _root(lambda x: self.residual(x, t, q, v), guess, size)
+
+    def matrix(self, of: Matrices) -> Array:
+        """The scaled matrix (12) of JN08 for the default reaction."""
+        rows = self.rows(of)
+        M = self.scale.a[:, None] * of.M * self.scale.a
+        return jnp.block([[M, rows.T], [rows, jnp.zeros((len(rows), len(rows)))]])
+
+    def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
+        """x' along the motion: differentiate the equations, solve for x'."""
+        direction = (jnp.ones_like(t), self.system.space.rate(q, v), self.unpack(x)[0])
+        along = jax.jvp(lambda *at: self.residual(x, *at), (t, q, v), direction)[1]
+        if self.system.reaction is None:
+            matrix = self.matrix(of)
+        else:
+            matrix = jax.jacfwd(lambda x: self.residual(x, t, q, v))(x)
+        return -jnp.linalg.solve(matrix, along)
+
+
+def accelerations(
+    system: System, dims: Dims, scale: Scale, t: Array, q: Array, v: Array, args: Args
+) -> tuple[Array, Array, Array]:
+    """Consistent (a, λ, ψ) at one state."""
+    hidden = _Hidden(system, dims, scale, args)
+    return hidden.unpack(hidden.solve(matrices(system, dims, t, q, v, args), t, q, v, None)[0])
 
 
 def begin(
@@ -104,34 +157,23 @@ def begin(
     multipliers: Multipliers | None = None,
     want_rate: bool = True,
 ) -> Beginning:
-    """Everything about the start in one traced function; a_0' by differentiating the consistent values."""
-    scale = scales(system, dims, t, q, v, args)
-
-    def consistent(t: Array, q: Array, v: Array) -> tuple[tuple[Array, Array, Array], NewtonReport]:
-        return accelerations(system, dims, scale, t, q, v, args, multipliers)
-
-    if want_rate:
-        values, tangent, report = jax.linearize(consistent, t, q, v, has_aux=True)
-        a_dot = tangent(jnp.ones_like(t), system.space.rate(q, v), values[0])[0]
-    else:
-        values, report = consistent(t, q, v)
-        a_dot = jnp.zeros_like(v)
+    """Everything about the start in one traced function."""
+    t = jnp.asarray(t, float)
+    of = matrices(system, dims, t, q, v, args)
+    hidden = _Hidden(system, dims, scales(of), args)
+    x, report = hidden.solve(of, t, q, v, multipliers)
+    a_dot = hidden.unpack(hidden.rate(x, of, t, q, v))[0] if want_rate else jnp.zeros_like(v)
     g, g_dot = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0), jnp.zeros(0))
-    rows = []
-    if dims.m:
-        rows += [scale.lam[:, None] * system.G(t, q, args) * scale.a]
-    if dims.p:
-        rows += [scale.psi[:, None] * system.K(t, q, v, args) * scale.a]
     return Beginning(
-        state=State(t, q, v, *values),
+        state=State(t, q, v, *hidden.unpack(x)),
         a_dot=a_dot,
-        scale=scale,
+        scale=hidden.scale,
         report=report,
-        rows=jnp.concatenate(rows) if rows else jnp.zeros((0, dims.n)),
+        rows=hidden.rows(of),
         g=g,
         g_dot=g_dot,
         k=system.k(t, q, v, args),
-        M=system.M(t, q, args),
+        M=of.M,
         applied=system.applied(t, q, v, args),
     )
 
@@ -153,8 +195,8 @@ def project_position(system: System, dims: Dims, t: Array, q: Array, args: Args)
 
     ACB15 (6), where the left side of (6a) must read q_{n+1}.
     """
-    scale = scales(system, dims._replace(p=0), t, q, jnp.zeros(dims.n), args)
-    M = system.M(t, q, args)
+    of = matrices(system, dims._replace(p=0), t, q, jnp.zeros(dims.n), args)
+    scale, M = scales(of), of.M
 
     def residual(x: Array) -> Array:
         d, mu = x[: dims.n] * scale.a, x[dims.n :] * scale.lam
@@ -173,8 +215,8 @@ def project_velocity(
 
     ACB15 (7) for offset = 0.
     """
-    scale = scales(system, dims, t, q, v, args)
-    M = system.M(t, q, args)
+    of = matrices(system, dims, t, q, v, args)
+    scale, M = scales(of), of.M
 
     def residual(x: Array) -> Array:
         d, mu, nu = jnp.split(x, [dims.n, dims.n + dims.m])
@@ -201,14 +243,11 @@ def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tupl
     return x, report
 
 
-def _linear_root(residual: Callable[[Array], Array], size: int) -> tuple[Array, NewtonReport]:
-    """The root of an affine function: one correction from zero, and a second against rounding."""
-    zero = jnp.zeros(size)
-    value, tangent = jax.linearize(residual, zero)
-    matrix = jax.vmap(tangent, out_axes=1)(jnp.eye(size))
+def _linear_root(matrix: Array, value: Array) -> tuple[Array, NewtonReport]:
+    """The root of matrix @ x + value: one correction from zero, and a second against rounding."""
     factors = linear.factor(matrix)
     x = -linear.solve(factors, value)
-    x = x - linear.solve(factors, tangent(x) + value)
+    x = x - linear.solve(factors, matrix @ x + value)
     condition = lax.stop_gradient(factors.condition)
     singular = jnp.isfinite(jnp.sum(matrix)) & ~(condition <= newton.MAX_CONDITION)
     status = jnp.where(jnp.isfinite(jnp.sum(x)), diagnose.SUCCESS, diagnose.NOT_FINITE)

@@ -126,14 +126,19 @@ def no_memory(size: int) -> NewtonMemory:
 
 
 def solve(
-    newton: Newton, residual: Residual, guess: Array, memory: NewtonMemory, levels: Levels
+    newton: Newton,
+    residual: Residual,
+    guess: Array,
+    memory: NewtonMemory,
+    levels: Levels,
+    implicit: bool = True,
 ) -> tuple[Array, NewtonMemory, NewtonReport]:
     """Solve residual(x) = 0, with derivatives by the implicit function theorem.
 
     ``guess`` (N,) starts the iteration, ``levels`` are those of rounding, ``memory`` comes from the step
     before. Returns x (N,), the memory for the next step, and the report. Derivatives with respect to
     everything ``residual`` closes over come from one linear solve at the solution; the iteration itself is
-    not differentiated.
+    not differentiated. Where nobody will ask for them (``implicit=False``), less is traced.
     """
     memory, levels = lax.stop_gradient((memory, levels))
 
@@ -150,7 +155,10 @@ def solve(
     def tangent_solve(linear_map: Callable[[Array], Array], rhs: Array) -> Array:
         return jnp.linalg.solve(jax.jacfwd(linear_map)(rhs), rhs)
 
-    x, (kept, counts, condition) = lax.custom_root(residual, guess, iterate, tangent_solve, has_aux=True)
+    if implicit:
+        x, (kept, counts, condition) = lax.custom_root(residual, guess, iterate, tangent_solve, has_aux=True)
+    else:
+        x, (kept, counts, condition) = iterate(residual, guess)
     status, iterations, jacobians, rounding = counts.astype(int)
     return x, kept, NewtonReport(status, iterations, jacobians, rounding != 0, condition)
 

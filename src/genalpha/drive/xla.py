@@ -53,9 +53,7 @@ class Derived(NamedTuple):
 def start(setup: Setup, begin: Beginning, h: Array, args: Args) -> tuple[Carry, Memory, Array, Array]:
     """Carry, memory, recorded row and the time of a_α before the first step of size h."""
     state = begin.state
-    carry, t_alpha = setup.method.begin(
-        setup.system, setup.dims, state, begin.a_dot, jnp.asarray(h, float), args
-    )
+    carry, t_alpha = setup.method.begin(setup.system, setup.dims, begin, jnp.asarray(h, float), args)
     extra = jnp.zeros(sum(setup.method.extras(setup.dims).values()))
     # The method may start beside the given velocities; the record shows those that were given.
     row = _record(carry._replace(v=state.v), Output(state.lam, state.psi, extra, extra), jnp.zeros(3))
@@ -126,7 +124,7 @@ def _block(
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
         i, carry, memory, _, rows = state
         at = jax.tree.map(lambda column: column[i], steps)
-        carry, memory, output, report = advance(setup, carry, memory, at, scale, args)
+        carry, memory, output, report = advance(setup, carry, memory, at, scale, args, implicit=False)
         row = _record(carry, output, _counts(report))
         return i + 1, carry, memory, report.status, lax.dynamic_update_index_in_dim(rows, row, i, 0)
 
@@ -210,7 +208,7 @@ def derive(setup: Setup, rows: Rows, times: Array, scale: Scale, args: Args, mas
         custom = system.reaction is not None
         reaction = system.reactions(t, q, v, lam, psi, args) if custom else holonomic + nonholonomic
         if massless:
-            acceleration = accelerations(system, dims, scale, t, q, v, args)[0][0]
+            acceleration = accelerations(system, dims, scale, t, q, v, args)[0]
         else:
             acceleration = jnp.linalg.solve(system.M(t, q, args), system.applied(t, q, v, args) + reaction)
         position, velocity = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0),) * 2

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from genalpha.coefficients import Coefficients, chung_hulbert
-from genalpha.state import Carry, Output, Scale, State, Step
+from genalpha.initial import Beginning
+from genalpha.state import Carry, Output, Scale, Step
 from genalpha.system import Args, Dims, System
 
 Start = Literal["a0", "second-order", "perturbed"]
@@ -59,9 +60,9 @@ class AlphaMethod:
         """The variables that only this method has, in the order of ``Output.extra``, and their sizes."""
         return {}
 
-    def position_level(self, dims: Dims) -> set[str]:
-        """The unknowns that rows g/(βh²) determine, with the rounding of positions."""
-        return set()
+    def position_rounding(self, dims: Dims) -> dict[str, float]:
+        """The unknowns that rows g/(βh²) determine, and how many ε|q|/h² Newton may leave in them."""
+        return {}
 
     @property
     def needs_rate(self) -> bool:
@@ -74,7 +75,7 @@ class AlphaMethod:
         return self.adjust and self.alpha != 0
 
     def begin(
-        self, system: System, dims: Dims, state: State, a_dot: Array, h: Array, args: Args
+        self, system: System, dims: Dims, start: Beginning, h: Array, args: Args
     ) -> tuple[Carry, Array]:
         """The carry before the first step, from consistent values and a_0', and the time of its a_α.
 
@@ -84,13 +85,14 @@ class AlphaMethod:
         Where a_0' or M(t_α, ...) is not finite (a force with a kink at the start, a mass matrix that does
         not exist before t_0), it starts from a_0.
         """
-        c, shift, a = self.coefficients, jnp.zeros_like(h), state.a
+        c, state, shift = self.coefficients, start.state, jnp.zeros_like(h)
+        a = state.a
         moved = not system.constant_mass and c.alpha_m != 0
         Ma0 = system.M(state.t, state.q, args) @ a if moved else jnp.zeros_like(a)
         Ma = Ma0 if moved else None
         if self.needs_rate:
             ahead = self.alpha * h
-            a_ahead = state.a + ahead * a_dot
+            a_ahead = a + ahead * start.a_dot
             usable = jnp.all(jnp.isfinite(a_ahead))
             if moved:
                 q_ahead = system.space.retract(state.q, ahead * state.v)

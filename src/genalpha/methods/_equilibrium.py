@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.initial import project_velocity
+from genalpha.initial import Beginning
 from genalpha.methods._alpha import AlphaMethod
-from genalpha.state import Carry, Output, Scale, State, Step
+from genalpha.state import Carry, Output, Scale, Step
 from genalpha.system import Args, Dims, System
 
 
@@ -21,26 +21,23 @@ class EquilibriumAlpha(AlphaMethod):
     """
 
     def begin(
-        self, system: System, dims: Dims, state: State, a_dot: Array, h: Array, args: Args
+        self, system: System, dims: Dims, start: Beginning, h: Array, args: Args
     ) -> tuple[Carry, Array]:
         """The carry before the first step, and the time of its a_0 (see :class:`AlphaMethod`).
 
         ``start="perturbed"`` adds to v_0 the smallest change with B v_0 = h² B r(t_0), where
         12 r = 2(1 − 6β − 3Δ) v̈ + [v, v̇] with Δ = α_m − α_f: then E_0 of ACB15 (8) is O(h²) (with the first
-        component −B v_n/h + h B r; the paper prints the other sign, with which the transient doubles).
+        component −B v_n/h + h B r; the paper prints the other sign, with which the transient doubles). Where
+        v̈ is not finite, it starts from the values as they are.
         """
-        c, shift, a, v = self.coefficients, jnp.zeros_like(h), state.a, state.v
-        if self.needs_rate:
-            usable = jnp.all(jnp.isfinite(a_dot))
-            a_dot = jnp.where(usable, a_dot, 0.0)
-            shift = jnp.where(usable, self.alpha * h, 0.0)
-            a = a + shift * a_dot
+        c, state = self.coefficients, start.state
+        usable = jnp.all(jnp.isfinite(start.a_dot))
+        a_dot = jnp.where(usable, start.a_dot, 0.0)
+        shift = jnp.where(usable, self.alpha * h, 0.0) if self.needs_rate else jnp.zeros_like(h)
+        a, v = state.a + shift * a_dot, state.v
         if self.start == "perturbed" and dims.m:
             r = (2 * (1 - 6 * c.beta - 3 * c.alpha) * a_dot + system.space.bracket(v, state.a)) / 12
-            offset = h**2 * (system.G(state.t, state.q, args) @ r)
-            v, _ = project_velocity(system, dims, state.t, state.q, v, args, offset)
-            # Where the rate does not exist, start from the values as they are.
-            v = jnp.where(usable, v, state.v)
+            v = v + jnp.where(usable, h**2, 0.0) * start.shift(r)
         carry = Carry(
             q=state.q,
             v=v,

@@ -60,8 +60,9 @@ class Index3(EquilibriumAlpha):
     def sizes(self, dims: Dims) -> dict[str, int]:
         return {k: size for k, size in {"a": dims.n, "lam": dims.m, "psi": dims.p}.items() if size}
 
-    def position_level(self, dims: Dims) -> set[str]:
-        return {"a", "lam", "psi"} if dims.m else set()
+    def position_rounding(self, dims: Dims) -> dict[str, float]:
+        # The recursion (8) amplifies what is left in λ by up to (1 − ρ∞)⁻³: no more than rounding itself.
+        return dict.fromkeys(("a", "lam", "psi"), 0.25) if dims.m else {}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         beta, gamma = self.coefficients.beta, self.coefficients.gamma

@@ -56,8 +56,8 @@ class SOI2(AlphaMethod):
                 sizes |= {"nu": dims.p}
         return {name: size for name, size in sizes.items() if size}
 
-    def position_level(self, dims: Dims) -> set[str]:
-        return {"delta", "mu", "nu"}
+    def position_rounding(self, dims: Dims) -> dict[str, float]:
+        return {"delta": 4.0, "mu": 4.0, "nu": 4.0}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         beta, gamma = self.coefficients.beta, self.coefficients.gamma

@@ -46,8 +46,8 @@ class StabilizedIndex2(EquilibriumAlpha):
     def extras(self, dims: Dims) -> dict[str, int]:
         return {"eta": dims.m}
 
-    def position_level(self, dims: Dims) -> set[str]:
-        return {"eta"}
+    def position_rounding(self, dims: Dims) -> dict[str, float]:
+        return {"eta": 4.0}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)
