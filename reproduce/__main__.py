@@ -6,10 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from reproduce import J11, JN08, orders
+from reproduce import ACB15, J11, JN08, orders
 from reproduce.common import Experiment, Result
 
-EXPERIMENTS = {e.name: e for e in [*JN08.EXPERIMENTS, *J11.EXPERIMENTS, *orders.EXPERIMENTS]}
+PAPERS = (JN08, J11, ACB15, orders)
+EXPERIMENTS = {e.name: e for paper in PAPERS for e in paper.EXPERIMENTS}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -65,11 +65,11 @@ def test_default_reactions_are_minus_gt_lambda_minus_kt_psi(rng):
     np.testing.assert_allclose(total, -v * q - G.T @ lam - K.T @ psi, atol=1e-13)
 
 
-def test_reaction_change_of_a_nonlinear_reaction(rng):
+def test_reactions_and_change_of_a_nonlinear_reaction(rng):
     system = problem("jay-negrut").system
     q, v, *multipliers = (jnp.array(rng.normal(size=k)) for k in (2, 2, 1, 1, 1, 1))
     lam, psi, mu, nu = multipliers
-    change = system.reaction_change(0.2, q, v, lam, psi, mu, nu)
+    _, change = system.reactions_and_change(0.2, q, v, lam, psi, mu, nu)
     expected = system.f(0.2, q, v, lam + mu, psi + nu) - system.f(0.2, q, v, lam, psi)
     np.testing.assert_allclose(change, expected, atol=1e-12)
 

@@ -8,7 +8,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from genalpha import problems, rotation  # noqa: E402
+from genalpha import analysis, problems, rotation  # noqa: E402
 from genalpha.coefficients import (  # noqa: E402
     Coefficients,
     chung_hulbert,
@@ -63,6 +63,7 @@ __all__ = [
     "StabilizedIndex2",
     "State",
     "System",
+    "analysis",
     "chung_hulbert",
     "consistent",
     "hht",

@@ -150,7 +150,8 @@ def point(space: Space, q: Any) -> Any:
     """q with its quaternions normalised; refused where one is not nearly of length one. A traced q stays."""
     if not space.rotations or is_traced(q):
         return q
-    defects = np.asarray(space.defect(q))
+    with jax.ensure_compile_time_eval():
+        defects, normalized = np.asarray(space.defect(q)), np.asarray(space.normalize(jnp.asarray(q)))
     wrong = np.flatnonzero(~(defects <= diagnose.UNIT_TOLERANCE))
     if wrong.size:
         i = wrong[0]
@@ -159,7 +160,7 @@ def point(space: Space, q: Any) -> Any:
             f"{defects[i]:.3g} (at most {diagnose.UNIT_TOLERANCE:g} is normalised away). Rotations are unit "
             "quaternions (w, x, y, z); ga.rotation makes them from other forms"
         )
-    return space.normalize(jnp.asarray(q))
+    return normalized
 
 
 def projections(at: Any, times: Any) -> Any:

@@ -139,6 +139,17 @@ def hht(alpha: float) -> Coefficients:
     return Coefficients(0.0, 0.0 - alpha, (1 - alpha) ** 2 / 4, 0.5 - alpha, f"HHT(α={alpha:g})")
 
 
+def only_hht(method: str, coefficients: Coefficients | float) -> Coefficients:
+    """Coefficients of the HHT family, from themselves or from α; others are refused."""
+    if not isinstance(coefficients, Coefficients):
+        return hht(coefficients)
+    c = coefficients
+    alpha = -c.alpha_f
+    if c.alpha_m != 0 or not -1 / 3 <= alpha <= 0 or c != hht(alpha):
+        raise ValueError(f"{method} takes coefficients from ga.hht(alpha), got {c.name}")
+    return c
+
+
 def newmark(beta: float, gamma: float) -> Coefficients:
     """Newmark's family, α_m = α_f = 0 (JN08 section 1). Of second order for γ = ½ only.
 

@@ -22,6 +22,9 @@ MAX_CONDITION = 1e15
 SLOW = 0.3
 # and before the next step when it shrinks less than by this one, seen well above the tolerance.
 STALE, WELL_ABOVE = 0.03, 10.0
+# Parts of the unknowns shrink at rates of their own: a better rate than this one, with a kept matrix, may be
+# that of the part that was large at first, and is not relied on.
+LEAST_RATE = 0.01
 # Corrections that shrink less than by this factor may lead anywhere.
 DIVERGING = 0.9
 # Corrections that stop shrinking below this fraction of the unknowns have come down to rounding.
@@ -223,9 +226,9 @@ def _correct(newton: Newton, residual: Residual, levels: Levels, matrix: _Attemp
 
     # A small correction means little with the matrix of an earlier step: it may be far too stiff.
     trusted = (matrix.jacobians > 0) | (newton.policy == "frozen") & (s.iterations > 0)
-    contracting = (_remaining(norm, rate) <= 1) | (error == 0)
+    contracting = (_remaining(newton, norm, rate) <= 1) | (error == 0)
     small = trusted & (norm <= 1)
-    stagnated = trusted & (rate > SLOW) & (s.rate > SLOW) & (above_noise <= 1)
+    stagnated = trusted & (rate * s.rate > SLOW**2) & (above_noise <= 1)  # rounding may alternate
     at_noise = error <= AT_NOISE * s.noise
     found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
     converged = contracting | small | stagnated | at_noise
@@ -235,7 +238,7 @@ def _correct(newton: Newton, residual: Residual, levels: Levels, matrix: _Attemp
     # Overflow at the end of such an iteration is divergence; out of the blue it is a bad function value.
     failed = jnp.where(s.rate > DIVERGING, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
     status = jnp.where(jnp.isfinite(norm), status, failed)
-    within_tolerance = (_remaining(strict, rate) <= 1) | (trusted & (strict <= 1)) | (error == 0)
+    within_tolerance = (_remaining(newton, strict, rate) <= 1) | (trusted & (strict <= 1)) | (error == 0)
     # Only residuals that would be harmless with any matrix are remembered as noise.
     noise = jnp.where(found & (error <= NOISE * size), error, s.noise)
     rounding = converged & ~within_tolerance
@@ -247,6 +250,7 @@ def _renewing(newton: Newton, poor: Array) -> Array:
     return {"full": jnp.array(True), "modified": poor, "frozen": jnp.array(False)}[newton.policy]
 
 
-def _remaining(norm: Array, rate: Array) -> Array:
+def _remaining(newton: Newton, norm: Array, rate: Array) -> Array:
     """Error left after a correction of that size, if the iteration goes on to contract at that rate."""
-    return jnp.where(rate < 1, norm * rate / (1 - rate), jnp.inf)
+    reliable = rate if newton.policy == "full" else jnp.maximum(rate, LEAST_RATE)
+    return jnp.where(rate < 1, norm * reliable / (1 - rate), jnp.inf)

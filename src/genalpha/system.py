@@ -135,14 +135,16 @@ class System:
             return self._traced["reaction"](t, q, v, lam, psi, *args)
         return self.holonomic_force(t, q, lam, args) + self.nonholonomic_force(t, q, v, psi, args)
 
-    def reaction_change(
+    def reactions_and_change(
         self, t: ArrayLike, q: Array, v: Array, lam: Array, psi: Array, mu: Array, nu: Array, args: Args = ()
-    ) -> Array:
-        """Reactions at (λ + μ, ψ + ν) less those at (λ, ψ), (n,); one evaluation where they are linear."""
-        if self.reaction is None:
-            return self.reactions(t, q, v, mu, nu, args)
-        after = self.reactions(t, q, v, lam + mu, psi + nu, args)
-        return after - self.reactions(t, q, v, lam, psi, args)
+    ) -> tuple[Array, Array]:
+        """Reactions at (λ, ψ), and those at (λ + μ, ψ + ν) less them, (n,) each."""
+        if self.reaction is None:  # linear: that of (μ, ν), evaluated together
+            forces = lambda lam, psi: self.reactions(t, q, v, lam, psi, args)
+            both = jax.vmap(forces)(jnp.stack([lam, mu]), jnp.stack([psi, nu]))
+            return both[0], both[1]
+        before = self.reactions(t, q, v, lam, psi, args)
+        return before, self.reactions(t, q, v, lam + mu, psi + nu, args) - before
 
     def holonomic_force(self, t: ArrayLike, q: Array, lam: Array, args: Args = ()) -> Array:
         """−Gᵀλ (n,)."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.coefficients import Coefficients, hht
+from genalpha.coefficients import Coefficients, only_hht
 from genalpha.methods._alpha import Start
 from genalpha.methods._equilibrium import EquilibriumAlpha
 from genalpha.state import Carry, Output, Scale, Step
@@ -102,8 +102,4 @@ class HHTI3(Index3):
     def __init__(
         self, coefficients: Coefficients | float = -0.1, adjust: bool = True, start: Start = "perturbed"
     ) -> None:
-        if not isinstance(coefficients, Coefficients):
-            coefficients = hht(coefficients)
-        if coefficients != hht(-coefficients.alpha_f):
-            raise ValueError(f"hht-i3 takes coefficients from ga.hht(alpha), got {coefficients.name}")
-        super().__init__(coefficients, adjust, start)
+        super().__init__(only_hht(self.name, coefficients), adjust, start)

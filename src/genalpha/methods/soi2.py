@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.coefficients import Coefficients, hht
+from genalpha.coefficients import Coefficients, only_hht
 from genalpha.methods._alpha import AlphaMethod, Start
 from genalpha.state import Carry, Output, Scale, Step
 from genalpha.system import Args, Dims, System
@@ -76,10 +76,13 @@ class SOI2(AlphaMethod):
         q1 = system.space.retract(s.q0, self.increment(s, a1 + delta))  # (13a)
         v1 = self.v1(s, a1)  # (13c)
 
-        f1 = system.f(t1, q1, v1, lam1, psi1, args)
+        if dims.m:
+            reaction, change = system.reactions_and_change(t1, q1, v1, lam1, psi1, mu, nu, args)
+        else:
+            reaction = system.reactions(t1, q1, v1, lam1, psi1, args)
+        f1 = system.applied(t1, q1, v1, args) + reaction
         rows = [(1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1]  # (13e)
         if dims.m:
-            change = system.reaction_change(t1, q1, v1, lam1, psi1, mu, nu, args)
             rows += [(1 - c.alpha_m) * (s.M1 @ delta) - (1 - c.alpha_f) * change]  # (13d) less (13e)
             rows += system.g_and_dot(t1, q1, v1, args)  # (13f), (13g)
         if dims.p:
@@ -119,8 +122,4 @@ class HHTSOI2(SOI2):
         start: Start = "second-order",
         reduced: bool = False,
     ) -> None:
-        if not isinstance(coefficients, Coefficients):
-            coefficients = hht(coefficients)
-        if coefficients != hht(-coefficients.alpha_f):
-            raise ValueError(f"hht-soi2 takes coefficients from ga.hht(alpha), got {coefficients.name}")
-        super().__init__(coefficients, adjust, start, reduced)
+        super().__init__(only_hht(self.name, coefficients), adjust, start, reduced)

@@ -142,7 +142,7 @@ def rigid_body(J: tuple[float, float, float] = (1.0, 2.0, 3.0)) -> Problem:
     def lift(t: float, y: Vector) -> tuple[Any, ...]:
         return y[:4], y[4:], rhs(t, y)[4:], _NONE, _NONE
 
-    y0 = np.array([1.0, 0.0, 0.0, 0.0, 0.2, 2.0, 0.1])
+    y0 = np.array([1.0, 0.0, 0.0, 0.0, 0.1, 2.0, 0.2])
     return Problem(
         name="rigid-body",
         title="Free asymmetric rigid body",

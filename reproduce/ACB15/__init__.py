@@ -1,0 +1,11 @@
+"""Arnold, Cardona & Brüls 2015: figures 1 and 2, the transient, the start, and orders on Lie groups."""
+
+from reproduce.ACB15 import figure1, figure2, orders, start, transient
+
+EXPERIMENTS = [
+    figure1.EXPERIMENT,
+    figure2.EXPERIMENT,
+    transient.EXPERIMENT,
+    start.EXPERIMENT,
+    orders.EXPERIMENT,
+]

@@ -1,0 +1,207 @@
+"""Linear analysis: error recursion of the index-3 method, amplification, period error, numerical damping.
+
+``amplification`` is a closed form for one oscillator, ``constrained_amplification`` the derivative of a
+method's own step on an oscillator with a constraint. Both give matrices, from which ``spectral_radius``,
+``period_error`` and ``numerical_damping`` are read off; ``plot`` draws all three over hω.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike
+
+from genalpha import initial, methods, newton
+from genalpha.advance import Setup, advance, no_memory
+from genalpha.coefficients import Coefficients
+from genalpha.state import Carry, Times
+from genalpha.system import Dims, System
+
+
+def error_recursion(coefficients: Coefficients) -> np.ndarray:
+    """The matrix T₊⁻¹T₀ (3, 3) of ACB15 (8).
+
+    It takes the errors of (B v/h, λ, B a) of the index-3 method from one step to the next.
+
+    >>> import genalpha as ga
+    >>> T = error_recursion(ga.chung_hulbert(0.5))
+    >>> np.linalg.matrix_power(T + 0.5 * np.eye(3), 3).round(12).any()  # all eigenvalues are −ρ∞
+    np.False_
+    """
+    c = coefficients
+    after = np.array([[0.0, 0.0, -c.beta], [1.0, 0.0, -c.gamma], [0.0, 1 - c.alpha_f, 1 - c.alpha_m]])
+    before = np.array([[1.0, 0.0, 0.5 - c.beta], [1.0, 0.0, 1 - c.gamma], [0.0, -c.alpha_f, -c.alpha_m]])
+    return np.linalg.solve(after, before)
+
+
+def error_recursion_radius(coefficients: Coefficients) -> float:
+    """The spectral radius of T₊⁻¹T₀: ρ∞ for Chung & Hulbert's family (ACB15 below (8)).
+
+    For that family all three eigenvalues are −ρ∞ in one Jordan block, and a numerical eigenvalue of the
+    matrix is off by the cube root of rounding, about 1e-5. So it is computed from the factors of the
+    characteristic polynomial, which are of degree one and two (see ``Coefficients.r_index3``).
+
+    >>> import genalpha as ga
+    >>> round(error_recursion_radius(ga.chung_hulbert(0.9)), 6)
+    0.9
+    """
+    return coefficients.r_index3
+
+
+def amplification(coefficients: Coefficients, h_omega: ArrayLike, damping: float = 0.0) -> np.ndarray:
+    """The matrix (..., 3, 3) that takes (q, h v, h² a) over a step of q'' + 2ζω q' + ω² q = 0.
+
+    ``h_omega`` (...) is hω, ``damping`` is ζ, and a the method's own a_{n+α}: JN08 (2) with f put in.
+
+    >>> import genalpha as ga
+    >>> A = amplification(ga.trapezoidal(), 2.0)
+    >>> sorted(np.abs(np.linalg.eigvals(A)).round(12).tolist())  # no damping; a is not needed
+    [0.0, 1.0, 1.0]
+    """
+    c, z = coefficients, np.asarray(h_omega, dtype=float)
+    one, none = np.ones_like(z), np.zeros_like(z)
+    stiffness, damper = z**2, 2 * damping * z
+
+    def matrix(*rows: Sequence[Any]) -> np.ndarray:
+        return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+    # q1 − β h²a1 = ..., hv1 − γ h²a1 = ..., (1 − α_m) h²a1 + (1 − α_f)(z² q1 + 2ζz hv1) = ...
+    after = matrix(
+        [one, none, -c.beta * one],
+        [none, one, -c.gamma * one],
+        [(1 - c.alpha_f) * stiffness, (1 - c.alpha_f) * damper, (1 - c.alpha_m) * one],
+    )
+    before = matrix(
+        [one, one, (0.5 - c.beta) * one],
+        [none, one, (1 - c.gamma) * one],
+        [-c.alpha_f * stiffness, -c.alpha_f * damper, -c.alpha_m * one],
+    )
+    return np.linalg.solve(after, before)
+
+
+def constrained_amplification(
+    method: str | methods.Method, h_omega: ArrayLike, *, rho_inf: float = 0.8, angle: float = np.pi / 4
+) -> np.ndarray:
+    """The matrix (..., N, N) of a step of the constrained test equation: all that a method carries.
+
+    That equation is a unit mass in the plane, held by a spring of stiffness ω² along (cos φ, sin φ) with
+    φ = ``angle`` and by the constraint y = 0: along x it oscillates with the frequency ω cos φ, and the
+    multiplier carries the rest. The matrix is the derivative of the step itself, as it is run, with the
+    carried variables scaled to (q, h v, h² a, ...). ``method`` is a name, with ``rho_inf``, or an object.
+
+    >>> A = constrained_amplification("index3", 0.1, rho_inf=0.5)
+    >>> round(float(spectral_radius(A)), 3)
+    1.0
+    """
+    if isinstance(method, str):
+        method = methods.by_name(method, rho_inf)
+    direction = jnp.array([jnp.cos(angle), jnp.sin(angle)])
+    system = System(
+        mass=np.eye(2),
+        force=lambda t, q, v, omega: -(omega**2) * (direction @ q) * direction,
+        holonomic=lambda t, q, omega: q[1:],
+    )
+    dims = Dims(2, 2, 1, 0)
+    method.check(system, dims)
+    setup = Setup(system, method, newton.Newton(policy="full"), dims)
+    zero, t, h = jnp.zeros(2), jnp.array(0.0), jnp.array(1.0)
+
+    def one(omega: Array) -> Array:
+        start = initial.begin(system, dims, t, zero, zero, (omega,))
+        carry, _ = method.begin(system, dims, start, h, (omega,))
+        memory = no_memory(setup, start.scale, carry, start.state)
+        # What is the same in every step is left out: the step size, and what only its changes need.
+        bare = lambda carry: carry._replace(h=None, a_old=None, Ma_old=None)
+        state, rebuild = jax.flatten_util.ravel_pytree(bare(carry))
+
+        def step(values: Array) -> Array:
+            before: Carry = rebuild(values)._replace(h=h)
+            if method.adjusts:
+                before = before._replace(a_old=before.a, Ma_old=before.Ma)
+            after = advance(setup, before, memory, Times(t, h), start.scale, (omega,))[0]
+            return jax.flatten_util.ravel_pytree(bare(after))[0]
+
+        return jax.jacfwd(step)(state)
+
+    shape = np.shape(h_omega)
+    flat = jnp.asarray(np.ravel(h_omega), float)
+    matrices = np.asarray(jax.jit(jax.vmap(one))(flat))
+    return matrices.reshape(*shape, *matrices.shape[-2:])
+
+
+def spectral_radius(A: np.ndarray) -> np.ndarray:
+    """Largest modulus (...) of the eigenvalues of A (..., N, N)."""
+    return np.abs(np.linalg.eigvals(A)).max(axis=-1)
+
+
+def _principal(A: np.ndarray) -> np.ndarray:
+    """The eigenvalue (...) that follows the oscillation: in the upper half plane, furthest to the right."""
+    values = np.linalg.eigvals(A).astype(complex)
+    candidates = np.where(values.imag > 1e-9, values.real, -np.inf)
+    at = candidates.argmax(axis=-1)[..., None]
+    best = np.take_along_axis(values, at, axis=-1)[..., 0]
+    return np.where(np.isfinite(candidates.max(axis=-1)), best, np.nan)
+
+
+def period_error(A: np.ndarray, h_omega: ArrayLike) -> np.ndarray:
+    """Relative error (...) of the period of an oscillation with that hω; NaN where nothing oscillates.
+
+    >>> import genalpha as ga
+    >>> A = amplification(ga.trapezoidal(), 0.1)
+    >>> round(float(period_error(A, 0.1)) / (0.1**2 / 12), 2)  # (hω)²/12
+    1.0
+    """
+    return np.asarray(h_omega) / np.angle(_principal(A)) - 1
+
+
+def numerical_damping(A: np.ndarray) -> np.ndarray:
+    """Damping ratio ζ (...) that the method adds: |eigenvalue| = exp(−ζ times its angle).
+
+    >>> import genalpha as ga
+    >>> float(numerical_damping(amplification(ga.trapezoidal(), 1.0)).round(12)) + 0.0
+    0.0
+    """
+    value = _principal(A)
+    return -np.log(np.abs(value)) / np.angle(value)
+
+
+def plot(
+    families: Sequence[Coefficients] | Sequence[methods.Method], h_omega: ArrayLike | None = None
+) -> Any:
+    """Spectral radius, period error and numerical damping over hω; returns the figure.
+
+    ``families`` are coefficients, for the free oscillator, or method objects, for the constrained one (with
+    φ = 0, so that hω is the frequency of the motion that the constraint leaves). Needs matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    z = np.geomspace(1e-2, 1e3, 400) if h_omega is None else np.asarray(h_omega, dtype=float)
+    figure = Figure(figsize=(11.0, 3.6), layout="constrained")
+    axes = figure.subplots(1, 3)
+    for family, style in zip(families, itertools.cycle(["-", "--", "-.", ":"]), strict=False):
+        if isinstance(family, Coefficients):
+            A, name = amplification(family, z), family.name
+        else:
+            A, name = (
+                constrained_amplification(family, z, angle=0.0),
+                f"{family.name}, {family.coefficients.name}",
+            )
+        axes[0].semilogx(z, spectral_radius(A), label=name, ls=style, lw=1.2)
+        axes[1].semilogx(z, period_error(A, z), ls=style, lw=1.2)
+        axes[2].semilogx(z, numerical_damping(A), ls=style, lw=1.2)
+    axes[0].set_ylim(0, 1.05)
+    axes[1].set(xlim=(z[0], 2.0), ylim=(0, 0.5))
+    axes[2].set(xlim=(z[0], 2.0), ylim=(-0.005, 0.2))
+    for ax, title in zip(axes, ("spectral radius", "period error", "numerical damping"), strict=True):
+        ax.set_title(title, fontsize="medium")
+        ax.set_xlabel("hω")
+        ax.grid(alpha=0.2)
+    axes[0].legend(fontsize="small")
+    return figure

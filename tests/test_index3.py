@@ -1,0 +1,225 @@
+"""Index-3 and stabilized methods against their equations; starts, projections, changes of the step size."""
+
+import jax
+import numpy as np
+import pytest
+
+import genalpha as ga
+from conftest import problem, run
+from genalpha.convergence import slope, study
+
+C = ga.chung_hulbert(0.6)
+
+
+def steps_of(sol):
+    fields = (sol.t, sol.q, sol.v, sol.a_alpha, sol.a, sol.lam, sol.psi)
+    return [tuple(zip(*(f[i : i + 2] for f in fields), strict=True)) for i in range(sol.stats.steps)]
+
+
+@pytest.mark.parametrize("method", [ga.Index3(C, start="second-order"), ga.StabilizedIndex2(C)])
+def test_every_step_satisfies_equations_3(method):
+    """ACB15 (3a) to (3f), and (4) with η for the stabilized method, recomputed from the solution."""
+    p, h = problem("heavy-top"), 2e-3
+    space = p.system.space
+    sol = p.solve(t_end=0.05, h=h, method=method)
+    for i, step in enumerate(steps_of(sol)):
+        (t0, q0, v0, a0, vdot0, _, _), (t1, q1, v1, a1, vdot1, _, _) = step
+        delta = v0 + (0.5 - C.beta) * h * a0 + C.beta * h * a1  # (3b)
+        if "eta" in sol.extra:
+            delta = delta - p.system.G(t0, q0, p.args).T @ sol.extra["eta"][i + 1]
+            np.testing.assert_allclose(p.system.g_dot(t1, q1, v1, p.args), 0, atol=1e-11)
+        np.testing.assert_allclose(q1, space.retract(q0, h * np.asarray(delta)), atol=1e-14)  # (3a)
+        np.testing.assert_allclose(v1, v0 + h * ((1 - C.gamma) * a0 + C.gamma * a1), atol=1e-12)  # (3c)
+        mixed = (1 - C.alpha_m) * a1 + C.alpha_m * a0 - (1 - C.alpha_f) * vdot1 - C.alpha_f * vdot0
+        np.testing.assert_allclose(mixed, 0, atol=1e-7)  # (3d), where sol.a solves (3e)
+        np.testing.assert_allclose(p.system.g(t1, q1, p.args), 0, atol=1e-15)  # (3f)
+
+
+def test_hht_i3_is_that_of_jay_and_negrut_for_constant_mass():
+    """M a_1 = (1 + α) f_1 − α f_0, position constraints only."""
+    alpha, h, p = -0.1, 0.01, problem("double-pendulum")
+    sol = run("double-pendulum", t_end=0.3, h=h, method=ga.HHTI3(alpha, start="a0"))
+    for (t0, q0, v0, _, _, lam0, psi0), (t1, q1, v1, a1, _, lam1, psi1) in steps_of(sol):
+        f0, f1 = p.system.f(t0, q0, v0, lam0, psi0, p.args), p.system.f(t1, q1, v1, lam1, psi1, p.args)
+        M = p.system.M(t1, q1, p.args)
+        np.testing.assert_allclose(M @ a1, (1 + alpha) * f1 - alpha * f0, atol=1e-8)
+        np.testing.assert_allclose(p.system.g(t1, q1, p.args), 0, atol=1e-14)
+
+
+def test_mass_is_taken_at_the_new_point():
+    """A nonconstant mass matrix: the equations of motion hold at t_{n+1} exactly, as (3e) demands."""
+    p = problem("rolling-disk")
+    sol = run("rolling-disk", t_end=0.5, h=0.01, method="index3")
+    i = -1
+    M = p.system.M(sol.t[i], sol.q[i], p.args)
+    f = p.system.f(sol.t[i], sol.q[i], sol.v[i], sol.lam[i], sol.psi[i], p.args)
+    c = ga.chung_hulbert(0.8)
+    vdot0 = sol.a[-2]
+    vdot1 = ((1 - c.alpha_m) * sol.a_alpha[-1] + c.alpha_m * sol.a_alpha[-2] - c.alpha_f * vdot0) / (
+        1 - c.alpha_f
+    )
+    np.testing.assert_allclose(M @ vdot1, f, atol=1e-9)
+
+
+# --- the start --------------------------------------------------------------------------------------
+
+
+def largest_lambda_error(name, method, h, t_end, first=1):
+    p = problem(name)
+    sol = run(name, t_end=t_end, h=h, method=method)
+    return np.abs(sol.lam - p.reference(sol.t).lam)[first:].max()
+
+
+@pytest.mark.parametrize(("start", "order"), [("perturbed", 2.0), ("second-order", 1.0), ("a0", 1.0)])
+@pytest.mark.parametrize("name", ["body-chain", pytest.param("heavy-top", marks=pytest.mark.slow)])
+def test_the_start_of_index3_decides_about_the_transient(name, start, order):
+    """Largest error of λ over all steps: second order only from B v_0 = h² B r(t_0)."""
+    method = ga.Index3(ga.chung_hulbert(0.8), start=start)
+    steps = {"body-chain": (2e-3, 1e-3, 5e-4, 2.5e-4), "heavy-top": (1e-3, 5e-4, 2.5e-4, 1.25e-4)}[name]
+    errors = [largest_lambda_error(name, method, h, 0.2) for h in steps]
+    assert slope(steps, errors) == pytest.approx(order, abs=0.2), errors
+
+
+def test_the_record_starts_with_the_given_velocity():
+    sol = run("double-pendulum", t_end=0.1, h=0.01, method="index3")
+    np.testing.assert_array_equal(sol.v[0], problem("double-pendulum").v0)
+    assert sol.residuals.velocity[0] < 1e-14
+    assert sol.residuals.velocity[1] > 1e-6
+    assert sol.t_alpha[0] == pytest.approx(ga.chung_hulbert(0.8).alpha * 0.01)
+
+
+def test_a_kinked_force_starts_without_perturbation():
+    """Where v̈ does not exist at the start, index 3 starts from the values as they are."""
+    import jax.numpy as jnp
+
+    system = ga.System(
+        mass=np.eye(2),
+        force=lambda t, q, v: jnp.array([0.0, -9.81]) - jnp.sqrt(t) * v,
+        holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    )
+    sol = ga.solve(system, (0.0, 0.5), [1.0, 0.0], [0.0, 1.0], h=0.01, method="index3")
+    assert np.isfinite(sol.lam).all()
+    assert sol.t_alpha[0] == 0.0
+
+
+# --- projections ------------------------------------------------------------------------------------
+
+
+def test_projections_are_the_nearest_points_in_the_norm_of_mass(rng):
+    """(6) and (7): on the constraints, and the change is orthogonal to what the constraints allow."""
+    p = problem("body-chain")
+    system, args = p.system, p.args
+    d = 1e-3 * rng.normal(size=18)
+    away = system.space.retract(p.q0, d)
+    q = ga.project_position(system, 0.0, away, args)
+    assert np.abs(system.g(0.0, q, args)).max() < 1e-14
+    moved = np.asarray(system.space.difference(away, q))
+    # M d lies in the range of the gradient of g(away ∘ exp(d)) with respect to d
+    gradient = jax.jacfwd(lambda d: system.g(0.0, system.space.retract(away, d), args))(moved)
+    M = np.asarray(system.M(0.0, q, args))
+    rest = M @ moved - gradient.T @ np.linalg.lstsq(np.asarray(gradient).T, M @ moved, rcond=None)[0]
+    assert np.abs(rest).max() < 1e-10 * np.abs(M @ moved).max()
+
+    v = p.v0 + rng.normal(size=18)
+    projected = ga.project_velocity(system, 0.0, p.q0, v, args)
+    G = np.asarray(system.G(0.0, p.q0, args))
+    by_formula = v - np.linalg.solve(M, G.T) @ np.linalg.solve(G @ np.linalg.solve(M, G.T), G @ v)
+    np.testing.assert_allclose(projected, by_formula, atol=1e-12)  # below ACB15 (7)
+    np.testing.assert_allclose(
+        jax.jit(lambda v: ga.project_velocity(system, 0.0, p.q0, v, args))(v), by_formula, atol=1e-12
+    )
+
+
+def test_projection_of_rheonomic_and_nonholonomic_velocities():
+    p = problem("wheel-on-rod")
+    v = ga.project_velocity(p.system, 0.0, p.q0, p.v0 + 0.1, p.args)
+    assert np.abs(p.system.g_dot(0.0, p.q0, v, p.args)).max() < 1e-13
+    assert np.abs(p.system.k(0.0, p.q0, v, p.args)).max() < 1e-13
+
+
+def test_a_projection_that_does_not_exist():
+    import jax.numpy as jnp
+
+    system = ga.System(np.eye(1), lambda t, q, v: -q, holonomic=lambda t, q: jnp.array([q[0] ** 2 + 1.0]))
+    with pytest.raises(ValueError, match="found no position on the constraints nearby"):
+        ga.project_position(system, 0.0, [0.5])
+
+
+def test_a_velocity_projection_starts_a_transient_in_index3_only():
+    """ACB15 section 3: zero residual at t*, then oscillations; nothing changes for the other two methods."""
+    p, at = problem("double-pendulum"), 0.25
+    for method, moved in ((ga.Index3(C), True), (ga.StabilizedIndex2(C), False), (ga.SOI2(C), False)):
+        plain = p.solve(t_end=0.5, h=0.01, method=method)
+        projected = p.solve(t_end=0.5, h=0.01, method=method, project_velocity_at=[at])
+        k = 25
+        np.testing.assert_array_equal(projected.q[: k + 1], plain.q[: k + 1])
+        assert projected.residuals.velocity[k] < 1e-13
+        change = np.abs(projected.lam - plain.lam)
+        assert not change[:k].any()
+        assert (change[k + 1 : k + 5].max() > 1e-3) == moved
+        assert change[-1].max() < 1e-3 * max(change.max(), 1e-6)
+
+
+@pytest.mark.parametrize(("projected", "order"), [(False, 2.0), (True, 1.0)])
+def test_the_order_of_lambda_after_a_projection(projected, order):
+    steps = (4e-3, 2e-3, 1e-3, 5e-4)
+    p, errors = problem("double-pendulum"), []
+    options = {"project_velocity_at": 0.1} if projected else {}
+    for h in steps:
+        sol = p.solve(t_end=0.2, h=h, method=ga.Index3(C), **options)
+        errors.append(np.abs(sol.lam - p.reference(sol.t).lam).max())
+    assert slope(steps, errors) == pytest.approx(order, abs=0.2)
+
+
+def test_projection_under_transforms_and_bad_times():
+    import jax.numpy as jnp
+
+    p = problem("double-pendulum")
+    options = {"h": 0.01, "method": "index3", "args": p.args}
+    run = lambda q0: ga.solve(p.system, (0.0, 0.3), q0, p.v0, project_velocity_at=0.1, **options)
+    np.testing.assert_allclose(jax.jit(run)(p.q0).lam, run(p.q0).lam, atol=1e-8)
+    with pytest.raises(ValueError, match=r"no step ends at t = 0.105, the nearest at 0.1"):
+        p.solve(t_end=0.3, h=0.01, project_velocity_at=[0.1, 0.105])
+    with pytest.raises(TypeError, match="h must not be traced"):
+        jax.jit(
+            lambda h: ga.solve(p.system, (0.0, 0.3), p.q0, p.v0, args=p.args, h=h, project_velocity_at=0.1).q
+        )(jnp.full(30, 0.01))
+
+
+# --- changes of the step size -----------------------------------------------------------------------
+
+
+def test_index3_loses_an_order_of_lambda_where_steps_change():
+    """The velocity residual h² B r belongs to one step size: the other methods have none."""
+    result = study(
+        problem("double-pendulum"),
+        ga.Index3(C),
+        h=[4e-3, 2e-3, 1e-3, 5e-4],
+        t_end=0.5,
+        pattern=(1 / 3, 2 / 3),
+    )
+    assert result.slopes["q"] == pytest.approx(2.0, abs=0.15)
+    assert result.slopes["v"] == pytest.approx(2.0, abs=0.15)
+    assert result.slopes["lam"] == pytest.approx(1.0, abs=0.15)
+
+
+# --- refusals ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("c", [ga.chung_hulbert(1.0), ga.trapezoidal(), ga.hht(0.0), ga.stormer()])
+def test_index3_refuses_coefficients_that_do_not_damp(c):
+    with pytest.raises(ValueError, match=r"errors of the multipliers do not decay with index3.*rho_inf < 1"):
+        ga.Index3(c)
+
+
+def test_refusals_by_name():
+    p = problem("double-pendulum")
+    for name in ("index3", "hht-i3"):
+        with pytest.raises(ValueError, match="rho_inf < 1"):
+            p.solve(t_end=0.1, h=0.01, method=name, rho_inf=1.0)
+    with pytest.raises(ValueError, match=r"hht-i3 takes coefficients from ga\.hht"):
+        ga.HHTI3(ga.chung_hulbert(0.7))
+    with pytest.raises(ValueError, match="start of soi2 must be one of a0, second-order, got 'perturbed'"):
+        ga.SOI2(start="perturbed")
+    with pytest.raises(ValueError, match="beta = 0"):
+        p.solve(t_end=0.1, h=0.01, method=ga.StabilizedIndex2(ga.stormer()))
