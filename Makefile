@@ -25,6 +25,7 @@ reproduce: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pip install -q --group bench
 	$(BIN)/python -m benchmarks.small
+	$(BIN)/python -m benchmarks.heavy_top
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

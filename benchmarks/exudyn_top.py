@@ -1,7 +1,5 @@
 """The heavy top in Exudyn, a multibody code in C++ with a generalized-α method of its own.
 
-``python -m benchmarks.exudyn_top`` prints what every preset costs and how exact it is.
-
 The body's node sits at the centre of mass, a spherical joint holds it to the ground, and Exudyn solves for
 the joint's force. Rotations are stated in one of three ways:
 
@@ -26,15 +24,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import statistics
 import sys
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+
+import genalpha as ga
 
 Array = np.ndarray
 Formulation = Literal["angles", "parameters", "vector"]
@@ -47,9 +46,6 @@ GRAVITY = np.array([0.0, 0.0, -9.81])
 OMEGA0 = np.array([0.0, 150.0, -4.61538])
 U0 = np.cross(OMEGA0, CENTRE)
 
-X1 = np.array([0.173343964098386042592, 0.640088592070568782861, -0.748490791133581309484])
-LAM1 = np.array([-517.600739476900040560, -396.843101489554226862, 404.574925162884662193])
-
 SPIN_LAST = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])  # turns y of the body into z
 
 NODES = {
@@ -57,49 +53,33 @@ NODES = {
     "parameters": "RotationEulerParameters",
     "vector": "RotationRotationVector",
 }
-PRESETS: dict[str, dict[str, Any]] = {
-    "angles": {},
-    "angles, 1e-10": {"tolerance": 1e-10},
-    "angles, modified": {"newton": "modified"},
-    "angles, default": {"newton": "default"},
-    "angles, full": {"newton": "full"},
-    "angles, index 2": {"index2_velocity": True},
-    "parameters": {"formulation": "parameters"},
-    "parameters, default": {"formulation": "parameters", "newton": "default"},
-    "parameters, full": {"formulation": "parameters", "newton": "full"},
-    "parameters, index 2": {"formulation": "parameters", "index2_velocity": True},
-    "vector": {"formulation": "vector"},
-    "vector, index 2": {"formulation": "vector", "index2_velocity": True},
-}
+PRESETS: list[dict[str, Any]] = [
+    {"formulation": formulation} | options
+    for formulation in NODES
+    for options in (
+        {"newton": "step"},
+        {"newton": "modified"},
+        {"newton": "default"},
+        {"newton": "full"},
+        {"newton": "step", "index2": True},
+    )
+]
 
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a run and what it cost.
+    """A run: x at the end, the force of the joint on the body in axes of space from the start on (N+1, 3).
 
-    ``omega`` is in axes of the body, ``lam`` the force of the joint on the body in axes of space. Times are
-    medians over the repeats, of the call (``seconds``) and by Exudyn's own clock (``own_seconds``).
-    ``iterations`` and ``jacobians`` (each with a factorization) are means per step.
+    ``iterations`` and ``jacobians`` (each with a factorization) are means per step, ``position`` and
+    ``velocity`` the largest residuals of the constraints at any step.
     """
 
     x: Array
-    omega: Array
     lam: Array
-    steps: int
-    seconds: float
-    own_seconds: float
     iterations: float
     jacobians: float
-
-
-@dataclass(frozen=True)
-class Point:
-    """Relative errors at t = 1 with one step size, and the run; infinite and None where Exudyn gave up."""
-
-    h: float
-    error_x: float
-    error_lam: float
-    result: Result | None
+    position: float
+    velocity: float
 
 
 @cache
@@ -111,7 +91,7 @@ def exudyn() -> Any:
 
 
 def model(formulation: Formulation) -> tuple[Any, Any, Any, Array]:
-    """The owner of it all, the assembled system, the body, and the rotation to its axes in the model."""
+    """The owner of it all, the assembled system, the body, and where it is held in its axes in the model."""
     exu = exudyn()
     bodies = importlib.import_module("exudyn.rigidBodyUtilities")
     turn = SPIN_LAST if formulation == "angles" else np.eye(3)
@@ -128,12 +108,10 @@ def model(formulation: Formulation) -> tuple[Any, Any, Any, Array]:
     )
     system.CreateSphericalJoint(itemNumbers=[system.CreateGround(), body], position=[0.0, 0.0, 0.0])
     system.Assemble()
-    return container, system, body, turn
+    return container, system, body, -turn @ CENTRE
 
 
-def settings(
-    steps: int, t_end: float, rho_inf: float, newton: Newton, index2_velocity: bool, tolerance: float
-) -> Any:
+def settings(steps: int, t_end: float, rho_inf: float, newton: Newton, index2: bool, tolerance: float) -> Any:
     """Exudyn's settings: a constant step size, one thread, no output of any kind."""
     chosen = exudyn().SimulationSettings()
     chosen.solution.file.write = False
@@ -152,81 +130,102 @@ def settings(
     integration.newton.absoluteTolerance = 0.01 * tolerance  # as by default; without effect here
     alpha = integration.generalizedAlpha
     alpha.spectralRadius = rho_inf
-    alpha.useIndex2Constraints = alpha.useNewmark = index2_velocity
-    alpha.lieGroupSimplifiedKinematicRelations = not index2_velocity
+    alpha.useIndex2Constraints = alpha.useNewmark = index2
+    alpha.lieGroupSimplifiedKinematicRelations = not index2
     return chosen
 
 
-def run(
-    h: float,
-    *,
-    t_end: float = 1.0,
-    rho_inf: float = 0.9,
-    newton: Newton = "step",
-    formulation: Formulation = "angles",
-    index2_velocity: bool = False,
-    tolerance: float = 1e-8,
-    repeats: int = 1,
-) -> Result:
-    """Solve from 0 to ``t_end`` in equal steps of about ``h``; the model is assembled before the clock runs.
+class Top:
+    """The top, assembled and ready to be solved from 0 to ``t_end`` in equal steps of about ``h``."""
 
-    The call that is timed is the one ``SolveDynamic`` wraps, without the wrapper's 50 µs.
-    """
-    exu, steps = exudyn(), max(1, round(t_end / h))
-    _owner, system, body, turn = model(formulation)
-    chosen = settings(steps, t_end, rho_inf, newton, index2_velocity, tolerance)
-    seconds, own = [], []
-    for _ in range(repeats):
-        solver = exu.MainSolverImplicitSecondOrder()  # starts from the initial values again
-        begin = time.perf_counter()
-        success = solver.SolveSystem(system, chosen)
-        seconds.append(time.perf_counter() - begin)
-        own.append(solver.timer.total)
-        if not success:
+    def __init__(
+        self,
+        h: float,
+        *,
+        t_end: float = 1.0,
+        rho_inf: float = 0.9,
+        newton: Newton = "step",
+        formulation: Formulation = "angles",
+        index2: bool = False,
+        tolerance: float = 1e-8,
+    ) -> None:
+        self.steps = max(1, round(t_end / h))
+        self._owner, self._system, self._body, self._held = model(formulation)
+        self._settings = settings(self.steps, t_end, rho_inf, newton, index2, tolerance)
+
+    def solve(self) -> Any:
+        """Solve from the initial values on, by the call that ``SolveDynamic`` wraps; returns the solver.
+
+        The wrapper's 50 µs are left out.
+        """
+        solver = exudyn().MainSolverImplicitSecondOrder()
+        if not solver.SolveSystem(self._system, self._settings):
             raise RuntimeError(f"Exudyn gave up at t = {solver.it.currentTime:g}: {solver.GetErrorString()}")
-    kind, origin = exu.OutputVariableType, [0.0, 0.0, 0.0]
-    return Result(
-        x=np.array(system.GetObjectOutputBody(body, kind.Position, origin)),
-        omega=turn.T @ system.GetObjectOutputBody(body, kind.AngularVelocityLocal, origin),
-        lam=-np.array(system.systemData.GetAECoordinates()[-3:]),  # Exudyn has them on the left-hand side
-        steps=steps,
-        seconds=statistics.median(seconds),
-        own_seconds=statistics.median(own),
-        iterations=solver.it.newtonStepsCount / steps,
-        jacobians=solver.it.newtonJacobiCount / steps,
-    )
+        return solver
 
+    def result(self) -> Result:
+        """Solve once more with a look at every step, which takes longer."""
+        kinds, seen = exudyn().OutputVariableType, []
 
-def relative(found: Array, true: Array) -> float:
-    """Relative error."""
-    return float(np.linalg.norm(found - true) / np.linalg.norm(true))
+        def look(system: Any, t: float) -> bool:
+            off = [
+                system.GetObjectOutputBody(self._body, kind, self._held)
+                for kind in (kinds.Position, kinds.Velocity)
+            ]
+            seen.append([-system.systemData.GetAECoordinates()[-3:], *off])  # on the left-hand side in Exudyn
+            return True
 
-
-def work_precision(step_sizes: Sequence[float], *, repeats: int = 5, **options: Any) -> list[Point]:
-    """Errors at t = 1 and times for each step size; ``options`` are those of :func:`run`."""
-    points = []
-    for h in step_sizes:
+        self._system.SetPostStepUserFunction(look)
         try:
-            end = run(h, repeats=repeats, **options)
-        except RuntimeError:
-            points.append(Point(h, np.inf, np.inf, None))
-        else:
-            points.append(Point(h, relative(end.x, X1), relative(end.lam, LAM1), end))
-    return points
+            done = self.solve().it
+        finally:
+            self._system.SetPostStepUserFunction(0)
+        lam, position, velocity = np.array(seen).transpose(1, 0, 2)
+        return Result(
+            x=np.array(self._system.GetObjectOutputBody(self._body, kinds.Position, [0.0, 0.0, 0.0])),
+            lam=lam,
+            iterations=done.newtonStepsCount / self.steps,
+            jacobians=done.newtonJacobiCount / self.steps,
+            position=float(abs(position).max()),
+            velocity=float(abs(velocity).max()),
+        )
 
 
-def main() -> None:
-    """One table: presets and step sizes."""
-    print(f"Exudyn {exudyn().__version__}, errors at t = 1, ρ∞ = 0.9")
-    print("preset                        h   error x   error λ  µs/step    own    it.   jac.")
-    for name, options in PRESETS.items():
-        for point in work_precision((4e-3, 2e-3, 1e-3, 5e-4, 2.5e-4), repeats=21, **options):
-            line = f"{name:22} {point.h:8g} {point.error_x:9.2e} {point.error_lam:9.2e}"
-            if end := point.result:
-                line += f" {1e6 * end.seconds / end.steps:8.2f} {1e6 * end.own_seconds / end.steps:6.2f}"
-                line += f" {end.iterations:6.2f} {end.jacobians:6.2f}"
-            print(line)
+def in_angles() -> ga.problems.Problem:
+    """The same for genalpha: x and the three angles of R = Rx(a) Ry(b) Rz(c), axes relabelled as above."""
+    J = jnp.asarray(SPIN_LAST @ np.diag(INERTIA))
 
+    def omega(q: Any, w: Any) -> Any:
+        """Angular velocity in axes of the body, from the rates of the angles."""
+        (sb, sc), (cb, cc) = jnp.sin(q[4:]), jnp.cos(q[4:])
+        return jnp.stack([cb * cc * w[0] + sc * w[1], cc * w[1] - cb * sc * w[0], sb * w[0] + w[2]])
 
-if __name__ == "__main__":
-    main()
+    def rates(q: Any) -> Any:
+        return jax.vmap(partial(omega, q), out_axes=1)(jnp.eye(3))
+
+    def mass(t: Any, q: Any) -> Any:
+        turning = rates(q).T @ (J[:, None] * rates(q))
+        return jnp.zeros((6, 6)).at[:3, :3].set(MASS * jnp.eye(3)).at[3:, 3:].set(turning)
+
+    def force(t: Any, q: Any, v: Any) -> Any:
+        spin, change = jax.jvp(lambda q: omega(q, v[3:]), (q,), (v,))
+        moment = -ga.rotation.cross(spin, J * spin) - J * change
+        return jnp.concatenate([MASS * jnp.asarray(GRAVITY), rates(q).T @ moment])
+
+    def holonomic(t: Any, q: Any) -> Any:
+        (sa, sb), (ca, cb) = jnp.sin(q[3:5]), jnp.cos(q[3:5])
+        return jnp.stack([sb, -sa * cb, ca * cb]) - q[:3]
+
+    q0 = np.array([*CENTRE, -np.pi / 2, 0.0, -np.pi / 2])
+    v0 = np.array([*U0, *np.linalg.solve(rates(q0), SPIN_LAST @ OMEGA0)])
+    return ga.problems.Problem(
+        name="heavy-top",
+        title="Heavy top in angles",
+        system=ga.System(mass=mass, force=force, holonomic=holonomic),
+        t_span=(0.0, 1.0),
+        q0=q0,
+        v0=v0,
+        coordinates=("x", "y", "z", "a", "b", "c"),
+        source="ACB15 appendix A.1, in angles",
+        h=1e-3,
+    )

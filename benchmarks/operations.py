@@ -24,8 +24,8 @@ class Instruction(NamedTuple):
     text: str
 
 
-def operations(problem: ga.problems.Problem) -> dict[str, Any]:
-    """Number of XLA operations in the compiled program of a block of steps.
+def operations(problem: ga.problems.Problem, **options: Any) -> dict[str, Any]:
+    """Number of XLA operations in the compiled program of a block of steps; ``options`` as for a run.
 
     Fusions, products, calls of libraries, copies, loops and branches count one each; parameters, constants,
     tuples and bitcasts nothing. ``step`` are those executed once a step where the kept matrix serves (that
@@ -34,7 +34,7 @@ def operations(problem: ga.problems.Problem) -> dict[str, Any]:
     into one function count one; other loops in the branch as often as they turn. ``kinds`` splits the
     numbers by operation.
     """
-    computations, entry = _computations(_compiled(problem))
+    computations, entry = _computations(_compiled(problem, options))
     counts: dict[str, Counter[str]] = {part: Counter() for part in ("step", "correction", "jacobian")}
     for instruction in computations[entry]:
         if instruction.opcode == "while":
@@ -44,9 +44,9 @@ def operations(problem: ga.problems.Problem) -> dict[str, Any]:
     }
 
 
-def _compiled(problem: ga.problems.Problem) -> str:
+def _compiled(problem: ga.problems.Problem, options: dict[str, Any]) -> str:
     """The compiled program of a block of steps, as text, for the inputs it gets in a run."""
-    _run(problem)
+    _run(problem, options)
     programs = problem.system._programs
     blocks = {key: program for key, program in programs.items() if key[0] == "block"}
     called: list[tuple[Any, tuple[Any, ...]]] = []
@@ -57,16 +57,16 @@ def _compiled(problem: ga.problems.Problem) -> str:
 
     try:
         programs.update({key: partial(record, block) for key, block in blocks.items()})
-        _run(problem)
+        _run(problem, options)
     finally:
         programs.update(blocks)
     block, inputs = called[0]
     return block.lower(*inputs).compile().as_text()
 
 
-def _run(problem: ga.problems.Problem) -> None:
-    """One block of steps with the default method."""
-    problem.solve(t_end=problem.t_span[0] + xla.BLOCK * problem.h)
+def _run(problem: ga.problems.Problem, options: dict[str, Any]) -> None:
+    """One block of steps."""
+    problem.solve(t_end=problem.t_span[0] + xla.BLOCK * problem.h, **options)
 
 
 def _computations(text: str) -> tuple[dict[str, list[Instruction]], str]:

@@ -1,6 +1,6 @@
-"""Arnold, Cardona & Brüls 2015: figures 1 and 2, the transient, the start, and orders on Lie groups."""
+"""Arnold, Cardona & Brüls 2015: figures 1 and 2, the transient, the start, orders on Lie groups, analysis."""
 
-from reproduce.ACB15 import figure1, figure2, orders, start, transient
+from reproduce.ACB15 import analysis, figure1, figure2, orders, start, transient
 
 EXPERIMENTS = [
     figure1.EXPERIMENT,
@@ -8,4 +8,5 @@ EXPERIMENTS = [
     transient.EXPERIMENT,
     start.EXPERIMENT,
     orders.EXPERIMENT,
+    analysis.EXPERIMENT,
 ]

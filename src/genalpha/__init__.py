@@ -34,9 +34,10 @@ from genalpha.methods import (  # noqa: E402
 )
 from genalpha.newton import Newton  # noqa: E402
 from genalpha.solution import Solution, load  # noqa: E402
-from genalpha.solve import consistent, project_position, project_velocity, solve  # noqa: E402
+from genalpha.solve import solve  # noqa: E402
 from genalpha.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
 from genalpha.state import State  # noqa: E402
+from genalpha.states import consistent, project_position, project_velocity  # noqa: E402
 from genalpha.system import System  # noqa: E402
 
 __version__ = "0.1.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -151,7 +152,7 @@ def point(space: Space, q: Any) -> Any:
     if not space.rotations or is_traced(q):
         return q
     with jax.ensure_compile_time_eval():
-        defects, normalized = np.asarray(space.defect(q)), np.asarray(space.normalize(jnp.asarray(q)))
+        defects, normalized = map(np.asarray, _rotations_of(space)(q))
     wrong = np.flatnonzero(~(defects <= diagnose.UNIT_TOLERANCE))
     if wrong.size:
         i = wrong[0]
@@ -161,6 +162,11 @@ def point(space: Space, q: Any) -> Any:
             "quaternions (w, x, y, z); ga.rotation makes them from other forms"
         )
     return normalized
+
+
+@functools.cache
+def _rotations_of(space: Space) -> Callable[[Any], tuple[Array, Array]]:
+    return jax.jit(lambda q: (space.defect(q), space.normalize(q)))
 
 
 def projections(at: Any, times: Any) -> Any:

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.typing import ArrayLike
 
 from genalpha import check, control, diagnose, initial, methods
@@ -17,7 +16,8 @@ from genalpha.drive import xla
 from genalpha.errors import IntegrationError
 from genalpha.newton import Newton
 from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
-from genalpha.state import State, Times
+from genalpha.state import Times
+from genalpha.states import begin as begin_program
 from genalpha.system import Args, System
 
 Initial = Literal["check", "project", "assume"]
@@ -104,96 +104,6 @@ def solve(
     return sol
 
 
-def consistent(
-    system: System,
-    t0: ArrayLike,
-    q0: ArrayLike,
-    v0: ArrayLike,
-    args: tuple[Any, ...] = (),
-    multipliers: tuple[ArrayLike, ArrayLike] | None = None,
-) -> State:
-    """Accelerations and multipliers that belong to (t0, q0, v0), from the hidden acceleration constraints.
-
-    Returns a :class:`State` with t, q (size,), v (n,), a (n,), lam (m,), psi (p,); JN08 below (12). q0 and v0
-    are taken as they are, on the constraints or not. ``multipliers`` is as in :func:`solve`.
-
-    >>> import jax.numpy as jnp, genalpha as ga
-    >>> pendulum = ga.System(
-    ...     mass=jnp.eye(2),
-    ...     force=lambda t, q, v: jnp.array([0.0, -9.81]),
-    ...     holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
-    ... )
-    >>> state = ga.consistent(pendulum, 0.0, [1.0, 0.0], [0.0, 2.0])
-    >>> state.a.round(12).tolist(), state.lam.round(12).tolist()  # centripetal, and the force that causes it
-    ([-4.0, -9.81], [2.0])
-    """
-    q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
-    dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
-    q0 = check.point(system.space, q0)
-    setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
-    guess = check.multipliers(dims, multipliers)
-    if closes_over_traced or check.is_traced(t0, q0, v0, args, guess) or check.inside_jit():
-        run = xla.program(setup, "begin, traced", _begin, outermost=False)
-        return run(jnp.asarray(t0, float), q0, v0, args, guess).state
-    begin = xla.program(setup, "begin", _begin)(float(t0), q0, v0, args, guess)  # type: ignore[arg-type]
-    check.beginning(begin, "assume", system.space)
-    return jax.tree.map(np.asarray, begin.state)
-
-
-def project_position(system: System, t: ArrayLike, q: ArrayLike, args: tuple[Any, ...] = ()) -> Array:
-    """The point q ∘ exp(d) (size,) on the holonomic constraints with the smallest dᵀM d: ACB15 (6).
-
-    The left side of (6a), printed q_n, is q_{n+1}.
-
-    >>> import jax.numpy as jnp, genalpha as ga
-    >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
-    >>> ga.project_position(circle, 0.0, [0.6, 0.9]).round(6).tolist()  # straight outwards
-    [0.5547, 0.83205]
-    """
-    q, args = check.vector("q", q), check.arguments(args)
-    n = q.size if system.space.dim is None else system.space.dim
-    return _projected(system, "position", t, q, jnp.zeros(n), args)
-
-
-def project_velocity(
-    system: System, t: ArrayLike, q: ArrayLike, v: ArrayLike, args: tuple[Any, ...] = ()
-) -> Array:
-    """The velocity v + d (n,) with g_t + G (v + d) = 0, k = 0 and the smallest dᵀM d: ACB15 (7).
-
-    >>> import jax.numpy as jnp, genalpha as ga
-    >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
-    >>> (ga.project_velocity(circle, 0.0, [1.0, 0.0], [0.3, 2.0]) + 0.0).round(6).tolist()
-    [0.0, 2.0]
-    """
-    q, v, args = check.vector("q", q), check.vector("v", v), check.arguments(args)
-    return _projected(system, "velocity", t, q, v, args)
-
-
-def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args) -> Array:
-    dims, closes_over_traced = check.trace(system, t, q, v, args)
-    q = check.point(system.space, q)
-    setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
-    traced = closes_over_traced or check.is_traced(t, q, v, args) or check.inside_jit()
-    project = {"position": _project_position, "velocity": _project_velocity}[what]
-    run = xla.program(setup, f"project {what}, {traced}", project, outermost=not traced)
-    result, status = run(jnp.asarray(t, float), q, v, args)
-    if traced:
-        return jnp.where(status == diagnose.SUCCESS, result, jnp.nan)
-    if int(status) != diagnose.SUCCESS:
-        raise ValueError(f"found no {what} on the constraints nearby: {diagnose.reason(int(status))}")
-    return jax.tree.map(np.asarray, result)
-
-
-def _project_position(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
-    q = setup.system.space.normalize(q)
-    return initial.project_position(setup.system, setup.dims, t, q, args)
-
-
-def _project_velocity(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
-    q = setup.system.space.normalize(q)
-    return initial.project_velocity(setup.system, setup.dims, t, q, v, args)
-
-
 def _check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:
     if initial not in get_args(Initial):
         raise ValueError(f"initial must be one of {', '.join(get_args(Initial))}, got {initial!r}")
@@ -215,10 +125,6 @@ def _check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None
         )
 
 
-def _begin(setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any) -> initial.Beginning:
-    return initial.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
-
-
 def _project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any, Any]:
     return initial.project(setup.system, setup.dims, t, q, v, args)
 
@@ -232,7 +138,7 @@ def _traced(mode: str, t1: float) -> Callable[..., Solution]:
         if mode == "project":
             q, v, code = _project(setup, times[0], q, v, args)
             status = diagnose.first(status, code)
-        begin = _begin(setup, times[0], q, v, args, guess)
+        begin = begin_program(setup, times[0], q, v, args, guess)
         fitting = jnp.all(sizes > 0) & (jnp.abs(times[-1] - t1) <= control.SPAN_TOLERANCE * (t1 - times[0]))
         status = diagnose.first(status, jnp.where(fitting, diagnose.SUCCESS, diagnose.BAD_STEPS))
         if mode == "check":
@@ -260,7 +166,7 @@ def _concrete(
                 "initial='project' found no q and v on the constraints near q0 and v0: "
                 + diagnose.reason(int(status))
             )
-    begin = xla.program(setup, "begin", _begin)(times[0], q, v, args, guess)
+    begin = xla.program(setup, "begin", begin_program)(times[0], q, v, args, guess)
     check.beginning(begin, mode, setup.system.space)
     rows, status = xla.march(setup, begin, steps, args)
     times, sizes = times[: len(rows.q)], steps.h[: len(rows.q) - 1]

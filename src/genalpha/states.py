@@ -1,0 +1,113 @@
+"""Questions about one state: consistent accelerations and multipliers, projections onto the constraints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from genalpha import check, diagnose, initial, methods
+from genalpha.advance import Setup
+from genalpha.drive import xla
+from genalpha.newton import Newton
+from genalpha.state import State
+from genalpha.system import Args, System
+
+
+def consistent(
+    system: System,
+    t0: ArrayLike,
+    q0: ArrayLike,
+    v0: ArrayLike,
+    args: tuple[Any, ...] = (),
+    multipliers: tuple[ArrayLike, ArrayLike] | None = None,
+) -> State:
+    """Accelerations and multipliers that belong to (t0, q0, v0), from the hidden acceleration constraints.
+
+    Returns a :class:`State` with t, q (size,), v (n,), a (n,), lam (m,), psi (p,); JN08 below (12). q0 and v0
+    are taken as they are, on the constraints or not. ``multipliers`` is as in :func:`solve`.
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> pendulum = ga.System(
+    ...     mass=jnp.eye(2),
+    ...     force=lambda t, q, v: jnp.array([0.0, -9.81]),
+    ...     holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    ... )
+    >>> state = ga.consistent(pendulum, 0.0, [1.0, 0.0], [0.0, 2.0])
+    >>> state.a.round(12).tolist(), state.lam.round(12).tolist()  # centripetal, and the force that causes it
+    ([-4.0, -9.81], [2.0])
+    """
+    q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
+    dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
+    q0 = check.point(system.space, q0)
+    setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
+    guess = check.multipliers(dims, multipliers)
+    if closes_over_traced or check.is_traced(t0, q0, v0, args, guess) or check.inside_jit():
+        run = xla.program(setup, "begin, traced", begin, outermost=False)
+        return run(jnp.asarray(t0, float), q0, v0, args, guess).state
+    found = xla.program(setup, "begin", begin)(float(t0), q0, v0, args, guess)  # type: ignore[arg-type]
+    check.beginning(found, "assume", system.space)
+    return jax.tree.map(np.asarray, found.state)
+
+
+def project_position(system: System, t: ArrayLike, q: ArrayLike, args: tuple[Any, ...] = ()) -> Array:
+    """The point q ∘ exp(d) (size,) on the holonomic constraints with the smallest dᵀM d: ACB15 (6).
+
+    The left side of (6a), printed q_n, is q_{n+1}.
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
+    >>> ga.project_position(circle, 0.0, [0.6, 0.9]).round(6).tolist()  # straight outwards
+    [0.5547, 0.83205]
+    """
+    q, args = check.vector("q", q), check.arguments(args)
+    n = q.size if system.space.dim is None else system.space.dim
+    return _projected(system, "position", t, q, jnp.zeros(n), args)
+
+
+def project_velocity(
+    system: System, t: ArrayLike, q: ArrayLike, v: ArrayLike, args: tuple[Any, ...] = ()
+) -> Array:
+    """The velocity v + d (n,) with g_t + G (v + d) = 0, k = 0 and the smallest dᵀM d: ACB15 (7).
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
+    >>> (ga.project_velocity(circle, 0.0, [1.0, 0.0], [0.3, 2.0]) + 0.0).round(6).tolist()
+    [0.0, 2.0]
+    """
+    q, v, args = check.vector("q", q), check.vector("v", v), check.arguments(args)
+    return _projected(system, "velocity", t, q, v, args)
+
+
+def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args) -> Array:
+    dims, closes_over_traced = check.trace(system, t, q, v, args)
+    q = check.point(system.space, q)
+    setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
+    traced = closes_over_traced or check.is_traced(t, q, v, args) or check.inside_jit()
+    project = {"position": _project_position, "velocity": _project_velocity}[what]
+    run = xla.program(setup, f"project {what}, {traced}", project, outermost=not traced)
+    result, status = run(jnp.asarray(t, float), q, v, args)
+    if traced:
+        return jnp.where(status == diagnose.SUCCESS, result, jnp.nan)
+    if int(status) != diagnose.SUCCESS:
+        raise ValueError(f"found no {what} on the constraints nearby: {diagnose.reason(int(status))}")
+    return jax.tree.map(np.asarray, result)
+
+
+def _project_position(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+    q = setup.system.space.normalize(q)
+    return initial.project_position(setup.system, setup.dims, t, q, args)
+
+
+def _project_velocity(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+    q = setup.system.space.normalize(q)
+    return initial.project_velocity(setup.system, setup.dims, t, q, v, args)
+
+
+def begin(setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any) -> initial.Beginning:
+    """Everything about the start of a run, to be compiled."""
+    return initial.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
