@@ -70,7 +70,10 @@ def largest_lambda_error(name, method, h, t_end, first=1):
     return np.abs(sol.lam - p.reference(sol.t).lam)[first:].max()
 
 
-@pytest.mark.parametrize(("start", "order"), [("perturbed", 2.0), ("second-order", 1.0), ("a0", 1.0)])
+@pytest.mark.parametrize(
+    ("start", "order"),
+    [("perturbed", 2.0), ("second-order", 1.0), pytest.param("a0", 1.0, marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("name", ["body-chain", pytest.param("heavy-top", marks=pytest.mark.slow)])
 def test_the_start_of_index3_decides_about_the_transient(name, start, order):
     """Largest error of λ over all steps: second order only from B v_0 = h² B r(t_0)."""

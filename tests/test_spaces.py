@@ -29,6 +29,8 @@ def compiled(name):
         "difference": space.difference,
         "rate": space.rate,
         "pull": space.pull,
+        "default_rate": lambda q, v: ga.Space.rate(space, q, v),
+        "default_pull": lambda q, w: ga.Space.pull(space, q, w),
         "there_and_back": both,
         "jacobian": lambda q, d: jax.jacfwd(both, argnums=1)(q, d),
         "hessian": lambda q, d: jax.jacfwd(jax.jacfwd(both, argnums=1), argnums=1)(q, d),
@@ -79,7 +81,8 @@ def test_derivatives_of_retract_and_difference_are_exact(name, seed, size):
     q, d = point(name, rng), increment(name, rng, size)
     n = d.size
     np.testing.assert_allclose(MAPS[name]["jacobian"](q, d), np.eye(n), atol=2e-12)
-    np.testing.assert_allclose(MAPS[name]["hessian"](q, d), np.zeros((n, n, n)), atol=1e-9)
+    if name != "Product":  # which adds nothing but time to compile
+        np.testing.assert_allclose(MAPS[name]["hessian"](q, d), np.zeros((n, n, n)), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -90,11 +93,9 @@ def test_rate_is_the_derivative_of_retract_and_pull_its_transpose(name, seed):
     space, q = SPACES[name], point(name, rng)
     v, w = rng.normal(size=space.dim), rng.normal(size=q.size)
     rate = MAPS[name]["rate"](q, v)
-    np.testing.assert_allclose(rate, ga.Space.rate(space, q, jnp.asarray(v)), atol=1e-14)
+    np.testing.assert_allclose(rate, MAPS[name]["default_rate"](q, v), atol=1e-14)
     assert float(w @ rate) == pytest.approx(float(v @ MAPS[name]["pull"](q, w)), abs=1e-12)
-    np.testing.assert_allclose(
-        MAPS[name]["pull"](q, w), ga.Space.pull(space, jnp.asarray(q), jnp.asarray(w)), atol=1e-14
-    )
+    np.testing.assert_allclose(MAPS[name]["pull"](q, w), MAPS[name]["default_pull"](q, w), atol=1e-14)
 
 
 @pytest.mark.parametrize("name", SPACES)

@@ -99,7 +99,7 @@ def rotation_vector(p: ArrayLike) -> Array:
 
     Differentiable at the identity and up to the angle π, where the vector changes its sign.
 
-    >>> rotation_vector(from_rotation_vector([0.3, -0.2, 0.1])).round(12).tolist()
+    >>> np.asarray(rotation_vector(from_rotation_vector([0.3, -0.2, 0.1]))).round(12).tolist()
     [0.3, -0.2, 0.1]
     """
     p = jnp.asarray(p, float)
@@ -193,7 +193,7 @@ def euler(seq: str, p: ArrayLike) -> Array:
     Where the first and third axes coincide, only the sum or difference of their angles is determined, and the
     third angle (for turned axes the first is kept) is set to zero.
 
-    >>> euler("ZYX", from_euler("ZYX", [0.3, -0.4, 0.5])).round(12).tolist()
+    >>> np.asarray(euler("ZYX", from_euler("ZYX", [0.3, -0.4, 0.5]))).round(12).tolist()
     [0.3, -0.4, 0.5]
     """
     axes, intrinsic = _axes(seq)

@@ -68,7 +68,7 @@ class R3xSO3(Product):
 
     >>> import jax.numpy as jnp
     >>> q = jnp.array([1.0, 2.0, 3.0, 1.0, 0.0, 0.0, 0.0])
-    >>> R3xSO3().rate(q, jnp.array([1.0, 0.0, 0.0, 0.0, 0.0, 2.0])).tolist()
+    >>> (R3xSO3().rate(q, jnp.array([1.0, 0.0, 0.0, 0.0, 0.0, 2.0])) + 0.0).tolist()
     [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     """
 
