@@ -428,3 +428,24 @@ def test_names_of_rotations_survive_a_file(tmp_path):
 def test_unknown_space_of_a_problem(name):
     with pytest.raises(ValueError, match="unknown space 'SE2'"):
         ga.problems.get(name, space="SE2")
+
+
+def test_a_traced_quaternion_that_is_none():
+    """Questions about one state under jit: normalised within 1e-6, NaN beyond."""
+    p = problem("heavy-top")
+    ask = jax.jit(lambda q: ga.consistent(p.system, 0.0, q, p.v0, p.args).a)
+    nearly, far = p.q0 * (1 + 5e-7 * (np.arange(7) > 2)), p.q0 * (1 + 1e-3 * (np.arange(7) > 2))
+    np.testing.assert_allclose(ask(nearly), ga.consistent(p.system, 0.0, p.q0, p.v0, p.args).a, rtol=1e-9)
+    assert np.isnan(ask(far)).all()
+    assert np.isnan(jax.jit(lambda q: ga.project_position(p.system, 0.0, q, p.args))(far)).all()
+
+
+@pytest.mark.parametrize(
+    ("space", "hint"),
+    [("SO3", "such as ga.R3xSO3"), (ga.SO3, r"write SO3\(\)"), ((ga.SO3(), ga.SO3()), r"ga\.Product")],
+)
+def test_a_space_that_is_none(space, hint):
+    with pytest.raises(TypeError, match=hint):
+        ga.System(np.eye(3), lambda t, q, v: v, space=space)
+    with pytest.raises(TypeError, match=r"must be a ga\.System"):
+        ga.project_position(3, 0.0, [1.0])

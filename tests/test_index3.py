@@ -16,7 +16,11 @@ def steps_of(sol):
     return [tuple(zip(*(f[i : i + 2] for f in fields), strict=True)) for i in range(sol.stats.steps)]
 
 
-@pytest.mark.parametrize("method", [ga.Index3(C, start="second-order"), ga.StabilizedIndex2(C)])
+@pytest.mark.parametrize(
+    "method",
+    [ga.Index3(C, start="second-order"), ga.StabilizedIndex2(C), ga.StabilizedIndex2(C, metric="identity")],
+    ids=["index3", "stabilized", "stabilized-identity"],
+)
 def test_every_step_satisfies_equations_3(method):
     """ACB15 (3a) to (3f), and (4) with η for the stabilized method, recomputed from the solution."""
     p, h = problem("heavy-top"), 2e-3
@@ -26,7 +30,9 @@ def test_every_step_satisfies_equations_3(method):
         (t0, q0, v0, a0, vdot0, _, _), (t1, q1, v1, a1, vdot1, _, _) = step
         delta = v0 + (0.5 - C.beta) * h * a0 + C.beta * h * a1  # (3b)
         if "eta" in sol.extra:
-            delta = delta - p.system.G(t0, q0, p.args).T @ sol.extra["eta"][i + 1]
+            mass = np.abs(p.system.M(t0, q0, p.args)).max(axis=1)
+            metric = 1 / mass if method.metric == "mass" else np.ones(6)
+            delta = delta - metric * (p.system.G(t0, q0, p.args).T @ sol.extra["eta"][i + 1])
             np.testing.assert_allclose(p.system.g_dot(t1, q1, v1, p.args), 0, atol=1e-11)
         np.testing.assert_allclose(q1, space.retract(q0, h * np.asarray(delta)), atol=1e-14)  # (3a)
         np.testing.assert_allclose(v1, v0 + h * ((1 - C.gamma) * a0 + C.gamma * a1), atol=1e-12)  # (3c)
@@ -183,7 +189,10 @@ def test_projection_under_transforms_and_bad_times():
     np.testing.assert_allclose(jax.jit(run)(p.q0).lam, run(p.q0).lam, atol=1e-8)
     with pytest.raises(ValueError, match=r"no step ends at t = 0.105, the nearest at 0.1"):
         p.solve(t_end=0.3, h=0.01, project_velocity_at=[0.1, 0.105])
-    with pytest.raises(TypeError, match="h must not be traced"):
+    for wrong in ("0.1", None, [[0.1]], ["a"], True):
+        with pytest.raises((TypeError, ValueError), match="project_velocity_at"):
+            p.solve(t_end=0.3, h=0.01, project_velocity_at=wrong)
+    with pytest.raises(TypeError, match="nor h may be traced"):
         jax.jit(
             lambda h: ga.solve(p.system, (0.0, 0.3), p.q0, p.v0, args=p.args, h=h, project_velocity_at=0.1).q
         )(jnp.full(30, 0.01))
@@ -206,6 +215,47 @@ def test_index3_loses_an_order_of_lambda_where_steps_change():
     assert result.slopes["lam"] == pytest.approx(1.0, abs=0.15)
 
 
+# --- units and singular masses ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["soi2", "index3", "stabilized"])
+def test_motions_do_not_depend_on_units(method):
+    """A boom of 10 m that swings through, in metres and in millimetres, in the plane."""
+    import jax.numpy as jnp
+
+    ends = []
+    for unit in (1.0, 1e3):
+        length = 10.0 * unit
+        boom = ga.System(
+            mass=np.diag([2.0, 2.0, 2.0 * length**2 / 3]),
+            force=lambda t, q, v, unit=unit: jnp.array([0.0, -2 * 9.81 * unit, 0.0]),
+            holonomic=lambda t, q, r=length: q[:2] - r * jnp.array([jnp.cos(q[2]), jnp.sin(q[2])]),
+        )
+        sol = ga.solve(boom, (0.0, 3.0), [length, 0.0, 0.0], np.zeros(3), h=0.01, method=method)
+        ends.append(np.concatenate([sol.q[-1] / [unit, unit, 1.0], sol.lam[-1] / unit]))
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["index3", "stabilized", "soi2"])
+def test_a_massless_coordinate(method):
+    """z = x² without mass of its own, with a spring: allowed, since the constraints determine it."""
+    import jax.numpy as jnp
+
+    system = ga.System(
+        mass=np.diag([1.0, 1.0, 0.0]),
+        force=lambda t, q, v: jnp.array([0.0, -9.81, -0.5 * q[2]]),
+        holonomic=lambda t, q: jnp.array([q[0] ** 2 + q[1] ** 2 - 1, q[2] - q[0] ** 2]),
+    )
+    flat = ga.System(  # the same with the spring's potential ¼x⁴ on the circle
+        mass=np.eye(2),
+        force=lambda t, q, v: jnp.array([-(q[0] ** 3), -9.81]),
+        holonomic=lambda t, q: jnp.array([q @ q - 1]),
+    )
+    sol = ga.solve(system, (0, 1), [1.0, 0, 1], np.zeros(3), h=1e-3, method=method)
+    true = ga.solve(flat, (0, 1), [1.0, 0], np.zeros(2), h=1e-4)
+    np.testing.assert_allclose(sol.q[-1, :2], true.q[-1], atol=2e-5)
+
+
 # --- refusals ---------------------------------------------------------------------------------------
 
 
@@ -224,5 +274,7 @@ def test_refusals_by_name():
         ga.HHTI3(ga.chung_hulbert(0.7))
     with pytest.raises(ValueError, match="start of soi2 must be one of a0, second-order, got 'perturbed'"):
         ga.SOI2(start="perturbed")
+    with pytest.raises(ValueError, match="metric must be one of mass, identity, got 'euclid'"):
+        ga.StabilizedIndex2(metric="euclid")
     with pytest.raises(ValueError, match="beta = 0"):
         p.solve(t_end=0.1, h=0.01, method=ga.StabilizedIndex2(ga.stormer()))

@@ -193,6 +193,11 @@ def test_bad_products():
         ga.Product(ga.SO3(), ga.Euclidean())
     with pytest.raises(TypeError, match=r"spaces such as ga\.SO3\(\), got 3"):
         ga.Product(3)
+    for wrong in (-1, 0, 2.5, "3"):
+        with pytest.raises(ValueError, match="positive integer"):
+            ga.Euclidean(wrong)
+    with pytest.raises(ValueError, match=r"expected shape \(27,\), got \(3,\)"):
+        MIXED.split(np.zeros(3))
 
 
 def test_a_space_of_ones_own_needs_only_three_maps():

@@ -44,9 +44,9 @@ def error_recursion(coefficients: Coefficients) -> np.ndarray:
 def error_recursion_radius(coefficients: Coefficients) -> float:
     """The spectral radius of T₊⁻¹T₀: ρ∞ for Chung & Hulbert's family (ACB15 below (8)).
 
-    For that family all three eigenvalues are −ρ∞ in one Jordan block, and a numerical eigenvalue of the
-    matrix is off by the cube root of rounding, about 1e-5. So it is computed from the factors of the
-    characteristic polynomial, which are of degree one and two (see ``Coefficients.r_index3``).
+    For that family all three eigenvalues are −ρ∞ in one Jordan block, which a perturbation of the matrix
+    moves by its cube root: rounding may cost ten digits. So it is computed from the factors of the
+    characteristic polynomial, of degree one and two (``Coefficients.r_index3``), to 1e-7 and better.
 
     >>> import genalpha as ga
     >>> round(error_recursion_radius(ga.chung_hulbert(0.9)), 6)
@@ -66,6 +66,8 @@ def amplification(coefficients: Coefficients, h_omega: ArrayLike, damping: float
     [0.0, 1.0, 1.0]
     """
     c, z = coefficients, np.asarray(h_omega, dtype=float)
+    if np.any(z < 0):
+        raise ValueError("h_omega must not be negative")
     one, none = np.ones_like(z), np.zeros_like(z)
     stiffness, damper = z**2, 2 * damping * z
 
@@ -102,6 +104,8 @@ def constrained_amplification(
     """
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
+    if not isinstance(method, methods.AlphaMethod):
+        raise TypeError(f"method must be a name or an object such as ga.Index3(), got {method!r}")
     direction = jnp.array([jnp.cos(angle), jnp.sin(angle)])
     system = System(
         mass=np.eye(2),
@@ -172,20 +176,23 @@ def numerical_damping(A: np.ndarray) -> np.ndarray:
     return -np.log(np.abs(value)) / np.angle(value)
 
 
-def plot(
-    families: Sequence[Coefficients] | Sequence[methods.Method], h_omega: ArrayLike | None = None
-) -> Any:
+def plot(families: Sequence[Coefficients | methods.Method | str], h_omega: ArrayLike | None = None) -> Any:
     """Spectral radius, period error and numerical damping over hω; returns the figure.
 
-    ``families`` are coefficients, for the free oscillator, or method objects, for the constrained one (with
-    φ = 0, so that hω is the frequency of the motion that the constraint leaves). Needs matplotlib.
+    ``families`` are coefficients, for the free oscillator, or methods (objects, or names with ρ∞ = 0.8), for
+    the constrained one (with φ = 0, so that hω is the frequency of the motion that the constraint leaves).
+    Needs matplotlib.
     """
     from matplotlib.figure import Figure
 
+    if isinstance(families, Coefficients | methods.AlphaMethod | str):
+        families = [families]
     z = np.geomspace(1e-2, 1e3, 400) if h_omega is None else np.asarray(h_omega, dtype=float)
     figure = Figure(figsize=(11.0, 3.6), layout="constrained")
     axes = figure.subplots(1, 3)
     for family, style in zip(families, itertools.cycle(["-", "--", "-.", ":"]), strict=False):
+        if isinstance(family, str):
+            family = methods.by_name(family, 0.8)
         if isinstance(family, Coefficients):
             A, name = amplification(family, z), family.name
         else:

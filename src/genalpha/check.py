@@ -89,10 +89,14 @@ def inside_jit() -> bool:
     return is_traced(jnp.zeros(()))
 
 
-def trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Dims, bool]:
-    """Sizes of a system, from tracing its functions once, and whether they close over traced values."""
+def is_system(system: Any) -> None:
     if not isinstance(system, System):
         raise TypeError(f"the first argument must be a ga.System, got {type(system).__name__}")
+
+
+def trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Dims, bool]:
+    """Sizes of a system, from tracing its functions once, and whether they close over traced values."""
+    is_system(system)
     leaves, structure = jax.tree.flatten((q, v, args))
     key = ("trace", structure, *((np.shape(x), x.dtype) for x in leaves))
     if key not in system._programs:
@@ -171,11 +175,19 @@ def _rotations_of(space: Space) -> Callable[[Any], tuple[Array, Array]]:
 
 def projections(at: Any, times: Any) -> Any:
     """Which steps (N,) end at the times ``at``; None where there are none."""
-    if np.size(at) == 0:
+    if is_traced(times, at):
+        raise TypeError("project_velocity_at and the steps must be known: neither it nor h may be traced")
+    try:
+        if isinstance(at, str | bool):
+            raise TypeError
+        at = np.atleast_1d(np.asarray(at, dtype=float))
+        if at.ndim > 1:
+            raise TypeError
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"project_velocity_at must be a time or a list of times, got {at!r}") from error
+    if at.size == 0:
         return None
-    if is_traced(times):
-        raise TypeError("project_velocity_at needs steps that are known: h must not be traced")
-    at, ends = np.atleast_1d(np.asarray(at, dtype=float)), np.asarray(times)[1:]
+    ends = np.asarray(times)[1:]
     nearest = np.abs(ends - at[:, None]).argmin(axis=1)
     for t, i in zip(at, nearest, strict=True):
         if not abs(ends[i] - t) <= 1e-6 * (ends[-1] - times[0]) / len(ends):

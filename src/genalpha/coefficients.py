@@ -91,8 +91,8 @@ class Coefficients:
         """Spectral radius of T₊⁻¹T₀ in ACB15 (8): decay of errors of v and λ in the index-3 method.
 
         det(z T₊ − T₀) is the product of (1 − α_f) z + α_f and β z² + (γ + ½ − 2β) z + (½ + β − γ). For Chung
-        & Hulbert's family all three roots are −ρ∞, a Jordan block: computed from the matrix they would carry
-        the cube root of rounding, from the factors at most its square root.
+        & Hulbert's family all three roots are −ρ∞, a Jordan block: a perturbation of the matrix moves them by
+        its cube root, a perturbation of the factors at most by its square root.
         """
         if self.beta == 0:
             return math.inf

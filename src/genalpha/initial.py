@@ -38,12 +38,11 @@ class Beginning(NamedTuple):
     def shift(self, r: Array) -> Array:
         """The smallest change d (n,) of the velocities, in the norm of M, with G d = G r and K d = 0.
 
-        d = M⁻¹Bᵀ(B M⁻¹Bᵀ)⁻¹ (G r, 0) with B = (G; K), as in ACB15 below (7).
+        M d + Bᵀμ = 0 with B = (G; K): the projection of ACB15 (7) with another right side.
         """
-        B = self.rows / self.scale.a
-        wanted = jnp.where(jnp.arange(len(B)) < self.g.size, B @ r, 0.0)
-        towards = jnp.linalg.solve(self.M, B.T)
-        return towards @ jnp.linalg.solve(B @ towards, wanted)
+        scale, m = self.scale.a, self.g.size
+        wanted = jnp.concatenate([jnp.zeros(scale.size), self.rows[:m] @ (r / scale), jnp.zeros(self.k.size)])
+        return scale * jnp.linalg.solve(_saddle(self.M, self.rows, scale), wanted)[: scale.size]
 
 
 class Matrices(NamedTuple):
@@ -60,21 +59,29 @@ def matrices(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Arg
     return Matrices(system.M(t, q, args), G, K)
 
 
+def _inverse(sizes: Array) -> Array:
+    """1/sizes, with the largest of them in the place of zeros."""
+    largest = jnp.max(sizes, initial=0.0)
+    fallback = jnp.where(largest > 0, largest, 1.0)
+    return 1 / jnp.where(sizes > 0, sizes, fallback)
+
+
+def size_of_mass(M: Array) -> Array:
+    """1/√(max_j |M_ij|) (n,): accelerations are measured in it."""
+    return jnp.sqrt(_inverse(jnp.max(jnp.abs(M), axis=1)))
+
+
 def scales(of: Matrices) -> Scale:
     """Typical sizes from the mass matrix and the constraint matrices at one state."""
+    a = size_of_mass(of.M)
+    lam, psi = (_inverse(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0)) for matrix in (of.G, of.K))
+    return lax.stop_gradient(Scale(a, lam, psi))
 
-    def inverse_size(sizes: Array) -> Array:
-        largest = jnp.max(sizes, initial=0.0)
-        fallback = jnp.where(largest > 0, largest, 1.0)
-        return 1 / jnp.where(sizes > 0, sizes, fallback)
 
-    def rows_of(matrix: Array) -> Array:
-        return inverse_size(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0))
-
-    a = jnp.sqrt(inverse_size(jnp.max(jnp.abs(of.M), axis=1)))
-    lam, psi = rows_of(of.G), rows_of(of.K)
-    eta = inverse_size(lam * jnp.sum(of.G**2, axis=1))
-    return lax.stop_gradient(Scale(a, lam, psi, eta))
+def _saddle(M: Array, rows: Array, scale: Array) -> Array:
+    """The matrix (12) of JN08 for the default reaction, from scaled constraint rows (m + p, n)."""
+    scaled = scale[:, None] * M * scale
+    return jnp.block([[scaled, rows.T], [rows, jnp.zeros((len(rows), len(rows)))]])
 
 
 class _Hidden(NamedTuple):
@@ -116,24 +123,21 @@ class _Hidden(NamedTuple):
         """
         dims, scale = self.dims, self.scale
         if self.system.reaction is None:
-            return _linear_root(self.matrix(of), self.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v))
+            return _linear_root(
+                _saddle(of.M, self.rows(of), scale.a),
+                self.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v),
+            )
         lam, psi = (jnp.ones(dims.m), jnp.ones(dims.p)) if multipliers is None else multipliers
         guess = jnp.concatenate([jnp.zeros(dims.n), lam / scale.lam, psi / scale.psi])
         size = jnp.max(jnp.abs(self.residual(guess, t, q, v)))
         return _root(lambda x: self.residual(x, t, q, v), guess, size)
-
-    def matrix(self, of: Matrices) -> Array:
-        """The scaled matrix (12) of JN08 for the default reaction."""
-        rows = self.rows(of)
-        M = self.scale.a[:, None] * of.M * self.scale.a
-        return jnp.block([[M, rows.T], [rows, jnp.zeros((len(rows), len(rows)))]])
 
     def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
         """x' along the motion: differentiate the equations, solve for x'."""
         direction = (jnp.ones_like(t), self.system.space.rate(q, v), self.unpack(x)[0])
         along = jax.jvp(lambda *at: self.residual(x, *at), (t, q, v), direction)[1]
         if self.system.reaction is None:
-            matrix = self.matrix(of)
+            matrix = _saddle(of.M, self.rows(of), self.scale.a)
         else:
             matrix = jax.jacfwd(lambda x: self.residual(x, t, q, v))(x)
         return -jnp.linalg.solve(matrix, along)

@@ -19,7 +19,8 @@ Residual = Callable[[Array], Array]
 # A matrix beyond this condition number has lost all digits: it is singular to double precision.
 MAX_CONDITION = 1e15
 # A matrix is replaced at once when a correction with it shrinks less than by this factor,
-SLOW = 0.3
+# or would need more than this number of further ones,
+SLOW, LONG = 0.3, 8
 # and before the next step when it shrinks less than by this one, seen well above the tolerance.
 STALE, WELL_ABOVE = 0.03, 10.0
 # Parts of the unknowns shrink at rates of their own: a better rate than this one, with a kept matrix, may be
@@ -197,7 +198,7 @@ def _iterate(
         end = lax.while_loop(running, lambda i: _correct(newton, residual, levels, s, i), s.iterate)
         if newton.policy == "modified":
             # A stale matrix may have led astray: start again from the guess, with a new one.
-            astray = (s.jacobians == 0) & ((end.rate > 1) | (end.status == diagnose.NOT_FINITE))
+            astray = (s.jacobians == 0) & ((end.rate > SLOW) | (end.status == diagnose.NOT_FINITE))
             astray &= end.status != diagnose.SUCCESS
             again = jnp.stack([jnp.inf, jnp.nan, _SLOW, end.iterations, end.noise, 0.0])
             end = _Iterate(jnp.where(astray, guess, end.x), jnp.where(astray, again, end.numbers))
@@ -233,7 +234,10 @@ def _correct(newton: Newton, residual: Residual, levels: Levels, matrix: _Attemp
     found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
     converged = contracting | small | stagnated | at_noise
 
-    status = jnp.where(_renewing(newton, rate > SLOW), _SLOW, _RUNNING)
+    # A new matrix is cheaper than a long way at this rate. Where a second one did not serve for long either,
+    # the problem is too nonlinear to keep any.
+    slow = (rate > SLOW) | (norm * rate**LONG > 1) | (matrix.jacobians > 1)
+    status = jnp.where(_renewing(newton, slow), _SLOW, _RUNNING)
     status = jnp.where(converged, diagnose.SUCCESS, status)
     # Overflow at the end of such an iteration is divergence; out of the blue it is a bad function value.
     failed = jnp.where(s.rate > DIVERGING, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)

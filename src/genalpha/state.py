@@ -34,14 +34,12 @@ class Scale(NamedTuple):
 
     ``a`` (n,) holds 1/√mass: accelerations are measured in it, equations of motion multiplied by it.
     ``lam`` (m,) and ``psi`` (p,) do the same for multipliers and constraint rows, so that the scaled
-    matrix (12) of JN08 has entries of size one whatever the units. ``eta`` (m,) does it for multipliers η
-    that push positions along Gᵀ: entries of G Gᵀ η in rows scaled by ``lam`` have size one.
+    matrix (12) of JN08 has entries of size one whatever the units.
     """
 
     a: Array
     lam: Array
     psi: Array
-    eta: Array
 
 
 class NewtonReport(NamedTuple):
@@ -105,8 +103,8 @@ class Step(NamedTuple):
     """What is known when the equations of a step are set up: its constants.
 
     ``known`` (n,) collects the parts of the equations of motion that come from the past, ``weights`` (N,)
-    are the factors that scale the rows of the residual. ``M1`` is the mass matrix at t_{n+1+α}, ``G0`` (m, n)
-    the constraint matrix at t_n, for methods that need them.
+    are the factors that scale the rows of the residual. For methods that need them, ``M1`` is the mass matrix
+    at t_{n+1+α}, ``along`` (m, n) holds the directions in which η moves positions, ``unit`` (m,) its unit.
     """
 
     t0: Array
@@ -118,4 +116,5 @@ class Step(NamedTuple):
     weights: Array
     Ma: Array | None = None
     M1: Any = None
-    G0: Array | None = None
+    along: Array | None = None
+    unit: Any = None

@@ -48,7 +48,8 @@ def consistent(
     guess = check.multipliers(dims, multipliers)
     if closes_over_traced or check.is_traced(t0, q0, v0, args, guess) or check.inside_jit():
         run = xla.program(setup, "begin, traced", begin, outermost=False)
-        return run(jnp.asarray(t0, float), q0, v0, args, guess).state
+        state = run(jnp.asarray(t0, float), system.space.normalize(jnp.asarray(q0)), v0, args, guess).state
+        return jax.tree.map(lambda x: jnp.where(_is_point(system, q0), x, jnp.nan), state)
     found = xla.program(setup, "begin", begin)(float(t0), q0, v0, args, guess)  # type: ignore[arg-type]
     check.beginning(found, "assume", system.space)
     return jax.tree.map(np.asarray, found.state)
@@ -64,6 +65,7 @@ def project_position(system: System, t: ArrayLike, q: ArrayLike, args: tuple[Any
     >>> ga.project_position(circle, 0.0, [0.6, 0.9]).round(6).tolist()  # straight outwards
     [0.5547, 0.83205]
     """
+    check.is_system(system)
     q, args = check.vector("q", q), check.arguments(args)
     n = q.size if system.space.dim is None else system.space.dim
     return _projected(system, "position", t, q, jnp.zeros(n), args)
@@ -92,10 +94,15 @@ def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args) ->
     run = xla.program(setup, f"project {what}, {traced}", project, outermost=not traced)
     result, status = run(jnp.asarray(t, float), q, v, args)
     if traced:
-        return jnp.where(status == diagnose.SUCCESS, result, jnp.nan)
+        return jnp.where((status == diagnose.SUCCESS) & _is_point(system, q), result, jnp.nan)
     if int(status) != diagnose.SUCCESS:
         raise ValueError(f"found no {what} on the constraints nearby: {diagnose.reason(int(status))}")
     return jax.tree.map(np.asarray, result)
+
+
+def _is_point(system: System, q: Any) -> Array:
+    """Whether the quaternions of a traced q are nearly of length one."""
+    return diagnose.not_rotations(jnp.array(diagnose.SUCCESS), system.space.defect(q)) == diagnose.SUCCESS
 
 
 def _project_position(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:

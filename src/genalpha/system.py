@@ -81,6 +81,13 @@ class System:
     def __post_init__(self) -> None:
         if self.space is None:
             object.__setattr__(self, "space", Euclidean())
+        if not isinstance(self.space, Space):
+            hint = ""
+            if isinstance(self.space, type) and issubclass(self.space, Space):
+                hint = f"; write {self.space.__name__}()"
+            elif isinstance(self.space, tuple | list):
+                hint = "; several spaces are a ga.Product(...)"
+            raise TypeError(f"space must be a space such as ga.R3xSO3(), got {self.space!r}{hint}")
         if not callable(self.mass):
             object.__setattr__(self, "mass", _constant_mass(self.mass))
         for name in ("mass", "force", "holonomic", "nonholonomic", "reaction"):

@@ -172,10 +172,11 @@ class AlphaMethod:
         """The scaled unknowns x as named, physical blocks."""
         blocks, at = {}, 0
         for name, size in self.sizes(dims).items():
-            blocks[name] = x[at : at + size] * getattr(scale, SCALED_LIKE[name])
+            unit = getattr(scale, SCALED_LIKE[name]) if name in SCALED_LIKE else 1.0
+            blocks[name] = x[at : at + size] * unit
             at += size
         return blocks
 
 
-# How unknowns are measured: like accelerations, like λ, like ψ, or like η.
-SCALED_LIKE = {"a": "a", "delta": "a", "lam": "lam", "mu": "lam", "psi": "psi", "nu": "psi", "eta": "eta"}
+# Unknowns that are measured like accelerations, like λ and like ψ; others have units of their own.
+SCALED_LIKE = {"a": "a", "delta": "a", "lam": "lam", "mu": "lam", "psi": "psi", "nu": "psi"}

@@ -37,7 +37,8 @@ class EquilibriumAlpha(AlphaMethod):
         a, v = state.a + shift * a_dot, state.v
         if self.start == "perturbed" and dims.m:
             r = (2 * (1 - 6 * c.beta - 3 * c.alpha) * a_dot + system.space.bracket(v, state.a)) / 12
-            v = v + jnp.where(usable, h**2, 0.0) * start.shift(r)
+            moved = v + h**2 * start.shift(r)
+            v = jnp.where(usable & jnp.all(jnp.isfinite(moved)), moved, v)
         carry = Carry(
             q=state.q,
             v=v,

@@ -46,7 +46,7 @@ class Index3(EquilibriumAlpha):
         if not radius < 1 - 1e-7:
             raise ValueError(
                 f"{self.coefficients.name}: the errors of the multipliers do not decay with {self.name} (the "
-                f"spectral radius of ACB15 (8) is {radius:.6g}, it must be below 1). Choose rho_inf < 1, or "
+                f"spectral radius of ACB15 (8) is {radius:.9g}, it must be below 1). Choose rho_inf < 1, or "
                 'method="soi2"'
             )
 

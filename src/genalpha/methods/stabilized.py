@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import jax.numpy as jnp
 from jax import Array
 
+from genalpha.initial import size_of_mass
 from genalpha.methods._equilibrium import EquilibriumAlpha
 from genalpha.state import Carry, Output, Scale, Step
 from genalpha.system import Args, Dims, System
+
+Metric = Literal["mass", "identity"]
 
 
 @dataclass(frozen=True)
@@ -18,19 +22,29 @@ class StabilizedIndex2(EquilibriumAlpha):
 
     ACB15 (3) with an extra multiplier η and the hidden constraint::
 
-        Δq_n = v_n − B(q_n)ᵀη_n + (½ − β)h a_n + βh a_{n+1},    B(q_{n+1}) v_{n+1} = 0,
+        Δq_n = v_n − D B(q_n)ᵀη_n + (½ − β)h a_n + βh a_{n+1},    B(q_{n+1}) v_{n+1} = 0,
 
-    after their reference [12]. η is of size O(h²), and in ``sol.extra["eta"]`` (N+1, m): row n+1 belongs to
-    the step from t_n to t_{n+1}, row 0 is zero. Nonholonomic constraints hold at t_{n+1}.
+    after their reference [12], where D = I. η is of size O(h²), and in ``sol.extra["eta"]`` (N+1, m): row
+    n+1 belongs to the step from t_n to t_{n+1}, row 0 is zero. Nonholonomic constraints hold at t_{n+1}.
 
     Second order in q, v, a, λ and ψ, without a transient after the start or a change of the step size.
 
     Parameters
     ----------
     coefficients, adjust, start : see :class:`SOI2`.
+    metric : ``"mass"`` (default) moves positions along D Bᵀ with D_ii = 1/max_j |M_ij(q_n)|, ``"identity"``
+        along Bᵀ as in ACB15. With D = I lengths and angles are mixed, so that the motion depends on the units
+        they are measured in, and its error with them: on the heavy top in metres it is nine times larger.
     """
 
+    metric: Metric = "mass"
+
     name = "stabilized"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.metric not in get_args(Metric):
+            raise ValueError(f"metric must be one of {', '.join(get_args(Metric))}, got {self.metric!r}")
 
     def check(self, system: System, dims: Dims) -> None:
         if dims.m and self.coefficients.beta == 0:
@@ -58,16 +72,22 @@ class StabilizedIndex2(EquilibriumAlpha):
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
     ) -> Step:
         step = super().prepare(system, carry, t, h, dims, scale, args)
-        return step._replace(G0=system.G(t, carry.q, args)) if dims.m else step
+        if not dims.m:
+            return step
+        G = system.G(t, carry.q, args)
+        along = G * size_of_mass(system.M(t, carry.q, args)) ** 2 if self.metric == "mass" else G
+        # η is measured such that entries of G D Gᵀη, in rows scaled as those of g, have size one.
+        size = scale.lam * jnp.sum(along * G, axis=1)
+        unit = self.coefficients.beta * h / jnp.where(size > 0, size, 1.0)
+        return step._replace(along=along, unit=unit)
 
     def _eta(self, s: Step, u: dict[str, Array]) -> Array:
-        """η from its unknown, which is measured in units of βh."""
-        return self.coefficients.beta * s.h * u["eta"] if "eta" in u else jnp.zeros(0)
+        return s.unit * u["eta"] if "eta" in u else jnp.zeros(0)
 
     def _stabilized(self, s: Step, u: dict[str, Array]) -> Array:
         """h Δq_n."""
         d = self.increment(s, u["a"])
-        return d if s.G0 is None else d - s.h * (self._eta(s, u) @ s.G0)
+        return d if s.along is None else d - s.h * (self._eta(s, u) @ s.along)
 
     def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
         u, t1 = self.split(dims, scale, x), s.t0 + s.h

@@ -11,8 +11,8 @@ class Space:
     """A configuration space with points ``q`` of shape (size,) and velocities ``v`` of shape (dim,).
 
     The methods state their equations with these few maps only, so a new space needs no new method: it
-    defines ``size``, ``retract`` and ``difference``, and ``bracket`` if it is a group that does not commute.
-    The other maps follow, and are redefined where there is a cheaper way.
+    defines ``size``, ``retract``, ``difference`` and ``magnitude``, and ``bracket`` if its increments do not
+    commute. The other maps follow, and are redefined where there is a cheaper way.
 
     On a Lie group (ACB15 section 2) velocities are those of left translation, q' = q·ṽ, and
     ``retract(q, d)`` is q ∘ exp(d).

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from genalpha.spaces._base import Space
@@ -20,6 +21,10 @@ class Euclidean(Space):
     """
 
     n: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n is not None and not (isinstance(self.n, int | np.integer) and self.n > 0):
+            raise ValueError(f"the dimension must be a positive integer, got Euclidean({self.n!r})")
 
     @property
     def dim(self) -> int | None:  # type: ignore[override]

@@ -125,4 +125,6 @@ class Product(Space):
 
 def _cut(values: Array, widths: list[int]) -> list[Array]:
     ends = np.cumsum(widths)
+    if values.shape != (ends[-1],):
+        raise ValueError(f"expected shape ({ends[-1]},), got {values.shape}")
     return [values[end - width : end] for width, end in zip(widths, ends, strict=True)]
