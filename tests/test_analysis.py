@@ -64,7 +64,12 @@ def test_period_error_and_damping_of_known_methods():
     assert np.divide(*analysis.numerical_damping(A)) == pytest.approx(8.0, rel=0.02)
 
 
-@pytest.mark.parametrize("method", ["index3", "stabilized", "soi2", "hht-i3"])
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "method", ["index3", pytest.param("stabilized", marks=slow), "soi2", pytest.param("hht-i3", marks=slow)]
+)
 def test_the_constrained_test_equation(method):
     """The free motion is amplified as without a constraint; what is left are the papers' ratios."""
     rho = 0.6

@@ -39,7 +39,7 @@ def central(function, x, e):
     [
         ("pendulum", "k", 1e-2),
         pytest.param("rolling-disk", "I1", 1e-5, marks=pytest.mark.slow),
-        ("wheel-on-rod", "m", 1e-5),
+        pytest.param("wheel-on-rod", "m", 1e-5, marks=pytest.mark.slow),
     ],
 )
 def test_gradients_match_central_differences(name, key, e):

@@ -175,6 +175,8 @@ def _rotations_of(space: Space) -> Callable[[Any], tuple[Array, Array]]:
 
 def projections(at: Any, times: Any) -> Any:
     """Which steps (N,) end at the times ``at``; None where there are none."""
+    if isinstance(at, tuple | list) and not at:
+        return None
     if is_traced(times, at):
         raise TypeError("project_velocity_at and the steps must be known: neither it nor h may be traced")
     try:
