@@ -34,7 +34,7 @@ class StabilizedIndex2(EquilibriumAlpha):
     coefficients, adjust, start : see :class:`SOI2`.
     metric : ``"mass"`` (default) moves positions along D Bᵀ with D_ii = 1/max_j |M_ij(q_n)|, ``"identity"``
         along Bᵀ as in ACB15. With D = I lengths and angles are mixed, so that the motion depends on the units
-        they are measured in, and its error with them: on the heavy top in metres it is nine times larger.
+        they are measured in, and its error with them: on the heavy top in metres it is four times as large.
     """
 
     metric: Metric = "mass"
