@@ -90,9 +90,9 @@ def rounding_levels(setup: Setup, scale: Scale, carry: Carry, h: Array) -> newto
 
     Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). In SOI2 they determine δ, μ, ν, which only correct
     the positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v. A method
-    says for which unknowns the rounding of positions counts. How large the
-    terms are that cancel in a constraint is not known, so larger corrections pass for rounding too where
-    Newton stagnates: those that move q or v by less than 1e-10 of itself, or q by less than 1e-6 of a step.
+    says for which unknowns the rounding of positions counts. How large the terms are that cancel in a
+    constraint is not known, so larger corrections pass for rounding too where Newton stagnates: those that
+    move q or v by less than 1e-10 of itself, or q by less than 1e-6 of a step.
     """
     eps = jnp.finfo(float).eps
     position = jnp.max(setup.system.space.magnitude(carry.q) / scale.a) / h**2

@@ -84,9 +84,9 @@ def is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
-def inside_jit() -> bool:
-    """Whether JAX is tracing everything, as it does inside ``jit``."""
-    return is_traced(jnp.zeros(()))
+def under_transform(*trees: Any) -> bool:
+    """Whether JAX is tracing any of these values, or everything, as it does inside ``jit``."""
+    return is_traced(*trees) or is_traced(jnp.zeros(()))
 
 
 def is_system(system: Any) -> None:

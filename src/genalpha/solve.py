@@ -95,7 +95,7 @@ def solve(
     method.check(system, dims)
     setup = Setup(system, method, newton, dims)
     guess = check.multipliers(dims, multipliers)
-    if closes_over_traced or check.is_traced(q0, v0, args, sizes, guess) or check.inside_jit():
+    if closes_over_traced or check.under_transform(q0, v0, args, sizes, guess):
         run = xla.program(setup, f"traced {initial} {t1}", _traced(initial, t1), outermost=False)
         return run(times, steps, q0, v0, args, guess)
     sol = _concrete(setup, initial, np.asarray(times), steps, q0, v0, args, guess)

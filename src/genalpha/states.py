@@ -46,7 +46,7 @@ def consistent(
     q0 = check.point(system.space, q0)
     setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
     guess = check.multipliers(dims, multipliers)
-    if closes_over_traced or check.is_traced(t0, q0, v0, args, guess) or check.inside_jit():
+    if closes_over_traced or check.under_transform(t0, q0, v0, args, guess):
         run = xla.program(setup, "begin, traced", begin, outermost=False)
         state = run(jnp.asarray(t0, float), system.space.normalize(jnp.asarray(q0)), v0, args, guess).state
         return jax.tree.map(lambda x: jnp.where(_is_point(system, q0), x, jnp.nan), state)
@@ -89,7 +89,7 @@ def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args) ->
     dims, closes_over_traced = check.trace(system, t, q, v, args)
     q = check.point(system.space, q)
     setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
-    traced = closes_over_traced or check.is_traced(t, q, v, args) or check.inside_jit()
+    traced = closes_over_traced or check.under_transform(t, q, v, args)
     project = {"position": _project_position, "velocity": _project_velocity}[what]
     run = xla.program(setup, f"project {what}, {traced}", project, outermost=not traced)
     result, status = run(jnp.asarray(t, float), q, v, args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -65,19 +66,35 @@ class EquilibriumAlpha(AlphaMethod):
         c = self.coefficients
         return ((1 - c.alpha_m) * a1 + s.known) / (1 - c.alpha_f)
 
-    def equilibrium(
-        self, system: System, s: Step, q1: Array, v1: Array, u: dict[str, Array], args: Args
-    ) -> Array:
-        """(3e): M(q_{n+1}) v̇_{n+1} − f(t_{n+1}, q_{n+1}, v_{n+1}, λ_{n+1}, ψ_{n+1}), (n,)."""
-        none, t1 = jnp.zeros(0), s.t0 + s.h
-        f1 = system.f(t1, q1, v1, u.get("lam", none), u.get("psi", none), args)
-        return system.M(t1, q1, args) @ self.v_dot1(s, u["a"]) - f1
+    def moved(self, s: Step, u: dict[str, Array]) -> Array:
+        """h Δq_n of (3b)."""
+        return self.increment(s, u["a"])
 
-    def close(
-        self, system: System, s: Step, d: Array, u: dict[str, Array], extra: Array
+    def extra(self, s: Step, u: dict[str, Array]) -> Array:
+        """The variables named in ``extras``, one after the other."""
+        return jnp.zeros(0)
+
+    def holonomic_rows(self, system: System, t1: Array, q1: Array, v1: Array, args: Args) -> Sequence[Array]:
+        """The holonomic constraints that hold at t_{n+1}."""
+        raise NotImplementedError
+
+    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+        u, none, t1 = self.split(dims, scale, x), jnp.zeros(0), s.t0 + s.h
+        q1 = system.space.retract(s.q0, self.moved(s, u))  # (3a)
+        v1 = self.v1(s, u["a"])  # (3c)
+        f1 = system.f(t1, q1, v1, u.get("lam", none), u.get("psi", none), args)
+        rows = [system.M(t1, q1, args) @ self.v_dot1(s, u["a"]) - f1]  # (3d), (3e)
+        if dims.m:
+            rows += self.holonomic_rows(system, t1, q1, v1, args)
+        if dims.p:
+            rows += [system.k(t1, q1, v1, args)]
+        return s.weights * jnp.concatenate(rows)
+
+    def finish(
+        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, Output]:
-        """Carry and output after a step with the increment d of positions and the unknowns u."""
-        none, a1 = jnp.zeros(0), u["a"]
+        u, none = self.split(dims, scale, x), jnp.zeros(0)
+        a1, d = u["a"], self.moved(s, u)
         carry = Carry(
             q=system.space.retract(s.q0, d),
             v=self.v1(s, a1),
@@ -86,4 +103,5 @@ class EquilibriumAlpha(AlphaMethod):
             v_dot=self.v_dot1(s, a1) if self.coefficients.alpha_f != 0 else None,
             a_old=s.a if self.adjusts else None,
         )
-        return carry, Output(u.get("lam", none), u.get("psi", none), extra, system.space.turns(d))
+        lam, psi = u.get("lam", none), u.get("psi", none)
+        return carry, Output(lam, psi, self.extra(s, u), system.space.turns(d))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jax import Array
 from genalpha.coefficients import Coefficients, only_hht
 from genalpha.methods._alpha import Start
 from genalpha.methods._equilibrium import EquilibriumAlpha
-from genalpha.state import Carry, Output, Scale, Step
+from genalpha.state import Scale
 from genalpha.system import Args, Dims, System
 
 
@@ -68,22 +69,8 @@ class Index3(EquilibriumAlpha):
         beta, gamma = self.coefficients.beta, self.coefficients.gamma
         return jnp.concatenate([scale.a, scale.lam / (beta * h**2), scale.psi / (gamma * h)])
 
-    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
-        u, t1 = self.split(dims, scale, x), s.t0 + s.h
-        q1 = system.space.retract(s.q0, self.increment(s, u["a"]))  # (3a), (3b)
-        v1 = self.v1(s, u["a"])  # (3c)
-        rows = [self.equilibrium(system, s, q1, v1, u, args)]  # (3d), (3e)
-        if dims.m:
-            rows += [system.g(t1, q1, args)]  # (3f)
-        if dims.p:
-            rows += [system.k(t1, q1, v1, args)]
-        return s.weights * jnp.concatenate(rows)
-
-    def finish(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
-    ) -> tuple[Carry, Output]:
-        u = self.split(dims, scale, x)
-        return self.close(system, s, self.increment(s, u["a"]), u, jnp.zeros(0))
+    def holonomic_rows(self, system: System, t1: Array, q1: Array, v1: Array, args: Args) -> Sequence[Array]:
+        return [system.g(t1, q1, args)]  # (3f)
 
 
 class HHTI3(Index3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,7 +11,7 @@ from jax import Array
 
 from genalpha.initial import size_of_mass
 from genalpha.methods._equilibrium import EquilibriumAlpha
-from genalpha.state import Carry, Output, Scale, Step
+from genalpha.state import Carry, Scale, Step
 from genalpha.system import Args, Dims, System
 
 Metric = Literal["mass", "identity"]
@@ -81,27 +82,13 @@ class StabilizedIndex2(EquilibriumAlpha):
         unit = self.coefficients.beta * h / jnp.where(size > 0, size, 1.0)
         return step._replace(along=along, unit=unit)
 
-    def _eta(self, s: Step, u: dict[str, Array]) -> Array:
+    def extra(self, s: Step, u: dict[str, Array]) -> Array:
+        """η."""
         return s.unit * u["eta"] if "eta" in u else jnp.zeros(0)
 
-    def _stabilized(self, s: Step, u: dict[str, Array]) -> Array:
-        """h Δq_n."""
+    def moved(self, s: Step, u: dict[str, Array]) -> Array:
         d = self.increment(s, u["a"])
-        return d if s.along is None else d - s.h * (self._eta(s, u) @ s.along)
+        return d if s.along is None else d - s.h * (self.extra(s, u) @ s.along)
 
-    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
-        u, t1 = self.split(dims, scale, x), s.t0 + s.h
-        q1 = system.space.retract(s.q0, self._stabilized(s, u))
-        v1 = self.v1(s, u["a"])  # (3c)
-        rows = [self.equilibrium(system, s, q1, v1, u, args)]  # (3d), (3e)
-        if dims.m:
-            rows += system.g_and_dot(t1, q1, v1, args)  # (3f), and (4) at t_{n+1}
-        if dims.p:
-            rows += [system.k(t1, q1, v1, args)]
-        return s.weights * jnp.concatenate(rows)
-
-    def finish(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
-    ) -> tuple[Carry, Output]:
-        u = self.split(dims, scale, x)
-        return self.close(system, s, self._stabilized(s, u), u, self._eta(s, u))
+    def holonomic_rows(self, system: System, t1: Array, q1: Array, v1: Array, args: Args) -> Sequence[Array]:
+        return system.g_and_dot(t1, q1, v1, args)  # (3f), and (4) at t_{n+1}
