@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -56,22 +57,33 @@ def advance(
     system, method, options, dims = setup
     t, h = at.t, at.h
     step = method.prepare(system, carry, t, h, dims, scale, args)
-    guess = memory.x + h * (memory.slope + (h + carry.h) * memory.bend)
+    levels, groups = rounding_levels(setup, scale, carry, h)
     x, kept, report = newton.solve(
         options,
         lambda x: method.residual(system, step, dims, scale, x, args),
-        guess,
+        guess(memory, carry.h, h),
         memory.newton,
-        rounding_levels(setup, scale, carry, h),
+        levels,
+        groups,
         implicit,
     )
-    slope = (x - memory.x) / h
-    memory = Memory(x, slope, (slope - memory.slope) / (h + carry.h), kept)
+    memory = Memory(*extrapolation(memory, x, carry.h, h), kept)
     carry, output = method.finish(system, step, dims, scale, x, args)
     status = diagnose.turned(report.status, output.turns)
     if at.project is not None:
         carry, status = _project(setup, carry, at, status, args)
     return carry, memory, output, report._replace(status=status)
+
+
+def guess(memory: Memory, h_old: Array, h: Array) -> Array:
+    """The unknowns (N,) where the parabola through the last three solutions leads."""
+    return memory.x + h * (memory.slope + (h + h_old) * memory.bend)
+
+
+def extrapolation(memory: Memory, x: Array, h_old: Array, h: Array) -> tuple[Array, Array, Array]:
+    """The parabola (x, slope, bend) with a new solution x."""
+    slope = (x - memory.x) / h
+    return x, slope, (slope - memory.slope) / (h + h_old)
 
 
 def _project(setup: Setup, carry: Carry, at: Times, status: Array, args: Args) -> tuple[Carry, Array]:
@@ -85,22 +97,28 @@ def _project(setup: Setup, carry: Carry, at: Times, status: Array, args: Args) -
     return carry._replace(v=v), status
 
 
-def rounding_levels(setup: Setup, scale: Scale, carry: Carry, h: Array) -> newton.Levels:
-    """Corrections that rounding is expected to cause in each scaled unknown, and that may pass for it.
+def rounding_levels(
+    setup: Setup, scale: Scale, carry: Carry, h: Array
+) -> tuple[newton.Levels, tuple[int, ...]]:
+    """Corrections that rounding is expected to cause in the scaled unknowns, and that may pass for it.
 
     Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). In SOI2 they determine δ, μ, ν, which only correct
     the positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v. A method
     says for which unknowns the rounding of positions counts. How large the terms are that cancel in a
     constraint is not known, so larger corrections pass for rounding too where Newton stagnates: those that
     move q or v by less than 1e-10 of itself, or q by less than 1e-6 of a step.
+
+    Returns levels for groups of unknowns, and the sizes of these groups.
     """
     eps = jnp.finfo(float).eps
     position = jnp.max(setup.system.space.magnitude(carry.q) / scale.a) / h**2
     velocity = jnp.max(jnp.abs(carry.v) / scale.a) / h
     loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
     share = setup.method.position_rounding(setup.dims)
-    floor, loose = [], []
-    for name, size in setup.method.sizes(setup.dims).items():
-        floor += [jnp.full(size, eps * (2 * velocity + share.get(name, 0.0) * position))]
-        loose += [jnp.full(size, loose_high if name in share else loose_low)]
-    return newton.Levels(jnp.concatenate(floor), jnp.concatenate(loose))
+    floor, loose, groups = [], [], []
+    of_name = lambda block: share.get(block[0])
+    for part, blocks in itertools.groupby(setup.method.sizes(setup.dims).items(), of_name):
+        floor += [eps * (2 * velocity + (part or 0.0) * position)]
+        loose += [loose_low if part is None else loose_high]
+        groups += [sum(size for _, size in blocks)]
+    return newton.Levels(jnp.stack(floor), jnp.stack(loose)), tuple(groups)

@@ -241,9 +241,9 @@ def project_velocity(
 
 def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
     """A root by full Newton; ``size`` is that of the terms which cancel in the residual."""
-    ones = jnp.ones(guess.size)
-    levels = newton.Levels(10 * jnp.finfo(float).eps * size * ones, 1e-9 * size * ones)
-    x, _, report = newton.solve(_NEWTON, residual, guess, newton.no_memory(guess.size), levels)
+    levels = newton.Levels(10 * jnp.finfo(float).eps * size[None], 1e-9 * size[None])
+    memory = newton.no_memory(guess.size)
+    x, _, report = newton.solve(_NEWTON, residual, guess, memory, levels, (guess.size,))
     return x, report
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -73,55 +74,42 @@ class Newton:
 
 
 class Levels(NamedTuple):
-    """Sizes of corrections (N,) that rounding is expected to cause, and that may be taken for rounding."""
+    """Sizes of corrections that rounding is expected to cause, and that may be taken for rounding.
+
+    One number (G,) for each group of unknowns that follow each other.
+    """
 
     floor: Array
     loose: Array
 
 
-class _Iterate(NamedTuple):
-    """The unknowns, and some numbers about them in one array: a loop pays for every array it carries."""
+class Numbers(NamedTuple):
+    """What is known about an iteration; one array in loops, which pay for every array they carry."""
 
+    norm: Array  # size of the last correction in units of what may be left over; inf before the first
+    rate: Array  # ratio of the last two norms; NaN before the second
+    status: Array  # RUNNING, SLOW, or a status of `diagnose`
+    iterations: Array
+    noise: Array  # size of residuals at rounding level, as far as known; 0 if it is not
+    rounding: Array  # whether the iteration ended at rounding level
+    jacobians: Array  # new matrices so far
+
+
+class _Iterate(NamedTuple):
     x: Array
     numbers: Array
 
     @property
-    def norm(self) -> Array:
-        """Size of the last correction in units of what may be left over; inf before the first."""
-        return self.numbers[0]
-
-    @property
-    def rate(self) -> Array:
-        """Ratio of the last two norms; NaN before the second."""
-        return self.numbers[1]
-
-    @property
-    def status(self) -> Array:
-        """_RUNNING, _SLOW, or a status of `diagnose`."""
-        return self.numbers[2]
-
-    @property
-    def iterations(self) -> Array:
-        return self.numbers[3]
-
-    @property
-    def noise(self) -> Array:
-        """Size of residuals at rounding level, as far as known; 0 if it is not."""
-        return self.numbers[4]
-
-    @property
-    def rounding(self) -> Array:
-        """Whether the iteration ended at rounding level."""
-        return self.numbers[5]
+    def known(self) -> Numbers:
+        return Numbers(*self.numbers)
 
 
 class _Attempt(NamedTuple):
     iterate: _Iterate
     factors: linear.Factors
-    jacobians: Array
 
 
-_RUNNING, _SLOW = -1.0, -2.0
+RUNNING, SLOW_DOWN = -1.0, -2.0
 
 
 def no_memory(size: int) -> NewtonMemory:
@@ -135,25 +123,25 @@ def solve(
     guess: Array,
     memory: NewtonMemory,
     levels: Levels,
+    groups: Sequence[int],
     implicit: bool = True,
 ) -> tuple[Array, NewtonMemory, NewtonReport]:
     """Solve residual(x) = 0, with derivatives by the implicit function theorem.
 
-    ``guess`` (N,) starts the iteration, ``levels`` are those of rounding, ``memory`` comes from the step
-    before. Returns x (N,), the memory for the next step, and the report. Derivatives with respect to
-    everything ``residual`` closes over come from one linear solve at the solution; the iteration itself is
-    not differentiated. Where nobody will ask for them (``implicit=False``), less is traced.
+    ``guess`` (N,) starts the iteration, ``levels`` are those of rounding in groups of unknowns of the sizes
+    ``groups``, ``memory`` comes from the step before. Returns x (N,), the memory for the next step, and the
+    report. Derivatives with respect to everything ``residual`` closes over come from one linear solve at the
+    solution; the iteration itself is not differentiated. Where nobody will ask for them
+    (``implicit=False``), less is traced.
     """
     memory, levels = lax.stop_gradient((memory, levels))
 
     def iterate(residual: Residual, guess: Array) -> tuple[Array, tuple[Any, ...]]:
-        end, factors, jacobians = _iterate(newton, residual, guess, memory, levels)
-        stale = _renewing(newton, (end.rate > STALE) & (end.norm > WELL_ABOVE * end.rate))
-        fit = jnp.where(stale, 0.0, 1.0)
-        kept = NewtonMemory(factors.inverse, jnp.stack([fit, FADING * end.noise]))
-        status = jnp.where(end.status < 0, diagnose.NOT_CONVERGED, end.status)
+        end, factors = _iterate(newton, residual, guess, memory, levels, groups)
+        known = end.known
+        kept = NewtonMemory(factors.inverse, remembered(newton, known))
         # custom_root wants auxiliary outputs of one kind: counts travel as floats.
-        counts = jnp.stack([status, end.iterations, jacobians.astype(float), end.rounding])
+        counts = jnp.stack([final_status(known), known.iterations, known.jacobians, known.rounding])
         return end.x, (kept, counts, factors.condition)
 
     def tangent_solve(linear_map: Callable[[Array], Array], rhs: Array) -> Array:
@@ -168,65 +156,92 @@ def solve(
 
 
 def _iterate(
-    newton: Newton, residual: Residual, guess: Array, memory: NewtonMemory, levels: Levels
+    newton: Newton,
+    residual: Residual,
+    guess: Array,
+    memory: NewtonMemory,
+    levels: Levels,
+    groups: Sequence[int],
 ) -> _Attempt:
     """Corrections with a kept matrix; where they are slow, a new matrix and more corrections."""
 
-    def running(s: _Iterate) -> Array:
-        return (s.status == _RUNNING) & (s.iterations < newton.max_iterations)
-
-    def unfinished(s: _Attempt) -> Array:
-        return (s.iterate.status < 0) & (s.iterate.iterations < newton.max_iterations)
-
     def renew(s: _Attempt) -> _Attempt:
-        old = s.iterate
-        matrix = jax.jacfwd(residual)(old.x)
+        matrix = jax.jacfwd(residual)(s.iterate.x)
         factors = linear.factor(matrix)
-        status = jnp.where(factors.condition <= MAX_CONDITION, _RUNNING, diagnose.SINGULAR)
-        status = jnp.where(jnp.isfinite(jnp.sum(matrix)), status, diagnose.NOT_FINITE)
-        # Where an iteration that does not contract has led to such a matrix, the iteration is to blame.
-        diverged = (status != _RUNNING) & (old.rate > DIVERGING)
-        status = jnp.where(diverged, diagnose.NOT_CONVERGED, status)
-        # What was measured with the matrix of an earlier step says nothing about this one.
-        comparable = (s.jacobians > 0) | (newton.policy == "full")
-        norm, rate = jnp.where(comparable, old.norm, jnp.inf), jnp.where(comparable, old.rate, jnp.nan)
-        numbers = jnp.stack([norm, rate, status, old.iterations, old.noise, old.rounding])
-        return _Attempt(_Iterate(old.x, numbers), factors, s.jacobians + 1)
+        singular = ~(factors.condition <= MAX_CONDITION)
+        numbers = renewed(newton, s.iterate.known, jnp.isfinite(jnp.sum(matrix)), singular)
+        return _Attempt(_Iterate(s.iterate.x, jnp.stack(numbers)), factors)
+
+    def correct(s: _Iterate, factors: linear.Factors) -> _Iterate:
+        value = residual(s.x)
+        step = linear.solve(factors, value)
+        x = s.x - step
+        return _Iterate(x, jnp.stack(judged(newton, levels, groups, s.known, x, value, step)))
 
     def attempt(s: _Attempt) -> _Attempt:
-        s = lax.cond(s.iterate.status == _SLOW, renew, lambda s: s, s)
-        end = lax.while_loop(running, lambda i: _correct(newton, residual, levels, s, i), s.iterate)
-        if newton.policy == "modified":
-            # A stale matrix may have led astray: start again from the guess, with a new one.
-            astray = (s.jacobians == 0) & ((end.rate > SLOW) | (end.status == diagnose.NOT_FINITE))
-            astray &= end.status != diagnose.SUCCESS
-            again = jnp.stack([jnp.inf, jnp.nan, _SLOW, end.iterations, end.noise, 0.0])
-            end = _Iterate(jnp.where(astray, guess, end.x), jnp.where(astray, again, end.numbers))
-        return s._replace(iterate=end)
+        s = lax.cond(s.iterate.known.status == SLOW_DOWN, renew, lambda s: s, s)
+        end = lax.while_loop(
+            lambda i: running(newton, i.known), lambda i: correct(i, s.factors), s.iterate
+        )
+        astray, numbers = reconsidered(newton, end.known)
+        return s._replace(iterate=_Iterate(jnp.where(astray, guess, end.x), jnp.stack(numbers)))
 
-    fit, noise = memory.fit_and_noise
-    start = _Iterate(
-        guess, jnp.stack([jnp.inf, jnp.nan, jnp.where(fit > 0, _RUNNING, _SLOW), 0.0, noise, 0.0])
-    )
+    start = _Iterate(guess, jnp.stack(begun(*memory.fit_and_noise)))
     factors = linear.Factors(memory.inverse, jnp.array(0.0))
-    return lax.while_loop(unfinished, attempt, _Attempt(start, factors, jnp.array(0)))
+    return lax.while_loop(
+        lambda s: unfinished(newton, s.iterate.known), attempt, _Attempt(start, factors)
+    )
 
 
-def _correct(newton: Newton, residual: Residual, levels: Levels, matrix: _Attempt, s: _Iterate) -> _Iterate:
-    """One correction, and the verdict on it."""
-    value = residual(s.x)
-    step = linear.solve(matrix.factors, value)
-    x = s.x - step
+# --- the course of an iteration, in numbers: every backend runs these -------------------------------
+
+
+def begun(fit: Array, noise: Array) -> Numbers:
+    """Before the first correction of a step, with a kept matrix that is fit for use or not."""
+    zero = jnp.zeros(())
+    status = jnp.where(fit > 0, RUNNING, SLOW_DOWN)
+    return Numbers(jnp.array(jnp.inf), jnp.array(jnp.nan), status, zero, noise, zero, zero)
+
+
+def running(newton: Newton, s: Numbers) -> Array:
+    """Whether another correction with the same matrix is due."""
+    return (s.status == RUNNING) & (s.iterations < newton.max_iterations)
+
+
+def unfinished(newton: Newton, s: Numbers) -> Array:
+    """Whether the iteration has neither converged nor failed."""
+    return (s.status < 0) & (s.iterations < newton.max_iterations)
+
+
+def renewed(newton: Newton, s: Numbers, finite: Array, singular: Array) -> Numbers:
+    """After a new matrix, which may not be finite, or singular."""
+    status = jnp.where(singular, diagnose.SINGULAR, RUNNING)
+    status = jnp.where(finite, status, diagnose.NOT_FINITE)
+    # Where an iteration that does not contract has led to such a matrix, the iteration is to blame.
+    diverged = (status != RUNNING) & (s.rate > DIVERGING)
+    status = jnp.where(diverged, diagnose.NOT_CONVERGED, status)
+    # What was measured with the matrix of an earlier step says nothing about this one.
+    comparable = (s.jacobians > 0) | (newton.policy == "full")
+    norm, rate = jnp.where(comparable, s.norm, jnp.inf), jnp.where(comparable, s.rate, jnp.nan)
+    return s._replace(norm=norm, rate=rate, status=status, jacobians=s.jacobians + 1)
+
+
+def judged(
+    newton: Newton, levels: Levels, groups: Sequence[int], s: Numbers, x: Array, value: Array, step: Array
+) -> Numbers:
+    """The verdict on a correction ``step`` (N,) that led to ``x`` from a residual ``value``."""
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
     allowed = newton.tol * size + jnp.finfo(float).tiny
-    units = jnp.stack(
-        [allowed + levels.floor, NOISE * size + levels.loose, jnp.broadcast_to(allowed, x.shape)]
-    )
-    norm, above_noise, strict = jnp.max(jnp.abs(step) / units, axis=1)
+    moved = jnp.abs(step)
+    ends = [0, *itertools.accumulate(groups)]
+    largest = jnp.stack([jnp.max(moved[i:j]) for i, j in itertools.pairwise(ends)])
+    norm = jnp.max(largest / (allowed + levels.floor))
+    above_noise = jnp.max(largest / (NOISE * size + levels.loose))
+    strict = jnp.max(largest) / allowed
     rate = jnp.where(jnp.isinf(s.norm), jnp.nan, norm / s.norm)  # NaN compares false
 
     # A small correction means little with the matrix of an earlier step: it may be far too stiff.
-    trusted = (matrix.jacobians > 0) | (newton.policy == "frozen") & (s.iterations > 0)
+    trusted = (s.jacobians > 0) | (newton.policy == "frozen") & (s.iterations > 0)
     contracting = (_remaining(newton, norm, rate) <= 1) | (error == 0)
     small = trusted & (norm <= 1)
     stagnated = trusted & (rate * s.rate > SLOW**2) & (above_noise <= 1)  # rounding may alternate
@@ -236,8 +251,8 @@ def _correct(newton: Newton, residual: Residual, levels: Levels, matrix: _Attemp
 
     # A new matrix is cheaper than a long way at this rate. Where a second one did not serve for long either,
     # the problem is too nonlinear to keep any.
-    slow = (rate > SLOW) | (norm * rate**LONG > 1) | (matrix.jacobians > 1)
-    status = jnp.where(_renewing(newton, slow), _SLOW, _RUNNING)
+    slow = (rate > SLOW) | (norm * rate**LONG > 1) | (s.jacobians > 1)
+    status = jnp.where(_renewing(newton, slow), SLOW_DOWN, RUNNING)
     status = jnp.where(converged, diagnose.SUCCESS, status)
     # Overflow at the end of such an iteration is divergence; out of the blue it is a bad function value.
     failed = jnp.where(s.rate > DIVERGING, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
@@ -246,7 +261,30 @@ def _correct(newton: Newton, residual: Residual, levels: Levels, matrix: _Attemp
     # Only residuals that would be harmless with any matrix are remembered as noise.
     noise = jnp.where(found & (error <= NOISE * size), error, s.noise)
     rounding = converged & ~within_tolerance
-    return _Iterate(x, jnp.stack([norm, rate, status, s.iterations + 1, noise, rounding.astype(float)]))
+    return Numbers(norm, rate, status, s.iterations + 1, noise, rounding.astype(float), s.jacobians)
+
+
+def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
+    """After corrections with one matrix: whether to start again from the guess, and the numbers then.
+
+    A stale matrix may have led astray.
+    """
+    if newton.policy != "modified":
+        return jnp.array(False), s
+    astray = (s.jacobians == 0) & ((s.rate > SLOW) | (s.status == diagnose.NOT_FINITE))
+    astray &= s.status != diagnose.SUCCESS
+    again = Numbers(jnp.inf, jnp.nan, SLOW_DOWN, s.iterations, s.noise, 0.0, s.jacobians)  # type: ignore[arg-type]
+    return astray, Numbers(*(jnp.where(astray, new, old) for new, old in zip(again, s, strict=True)))
+
+
+def remembered(newton: Newton, s: Numbers) -> Array:
+    """At the end of a step: whether the matrix is fit for the next one, and the noise it will know of."""
+    stale = _renewing(newton, (s.rate > STALE) & (s.norm > WELL_ABOVE * s.rate))
+    return jnp.stack([jnp.where(stale, 0.0, 1.0), FADING * s.noise])
+
+
+def final_status(s: Numbers) -> Array:
+    return jnp.where(s.status < 0, diagnose.NOT_CONVERGED, s.status)
 
 
 def _renewing(newton: Newton, poor: Array) -> Array:

@@ -1,0 +1,1 @@
+"""How functions become machine code: jaxpr, scalar program, LLVM or CUDA."""

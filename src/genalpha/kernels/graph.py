@@ -1,0 +1,354 @@
+"""Scalar expressions, each stored once: constants folded, zeros dropped, common subexpressions shared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+ZERO, ONE, FALSE, TRUE = 0, 1, 2, 3
+
+
+class Unsupported(Exception):  # noqa: N818 - not an error: another backend takes over
+    """Why a function cannot become a scalar program."""
+
+
+class Node(NamedTuple):
+    """An operation on earlier nodes; ``kind`` is "f" for doubles (integers too) and "b" for booleans."""
+
+    op: str
+    inputs: tuple[int, ...]
+    kind: str
+
+
+def _round(x: float) -> float:
+    return float(np.rint(x))
+
+
+def _quiet(function: Callable[..., float]) -> Callable[..., float]:
+    def evaluate(*values: float) -> float:
+        with np.errstate(all="ignore"):
+            return function(*map(np.float64, values))
+
+    return evaluate
+
+
+def _ufunc(function: Callable[..., float]) -> Callable[..., float]:
+    return _quiet(lambda *values: float(function(*values)))
+
+
+def _scipy(name: str) -> Callable[..., float]:
+    def evaluate(x: float) -> float:
+        import scipy.special
+
+        return float(getattr(scipy.special, name)(x))
+
+    return evaluate
+
+
+# What each operation on doubles computes. Folding uses these, and so do the tests.
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": _ufunc(np.divide),
+    "neg": lambda a: -a,
+    "abs": abs,
+    "sqrt": _ufunc(np.sqrt),
+    "max": _ufunc(np.maximum),
+    "min": _ufunc(np.minimum),
+    "floor": _ufunc(np.floor),
+    "ceil": _ufunc(np.ceil),
+    "trunc": _ufunc(np.trunc),
+    "rint": _round,
+    "fmod": _ufunc(np.fmod),
+    "pow": _ufunc(np.power),
+    "atan2": _ufunc(np.arctan2),
+    "sin": _ufunc(np.sin),
+    "cos": _ufunc(np.cos),
+    "tan": _ufunc(np.tan),
+    "asin": _ufunc(np.arcsin),
+    "acos": _ufunc(np.arccos),
+    "atan": _ufunc(np.arctan),
+    "sinh": _ufunc(np.sinh),
+    "cosh": _ufunc(np.cosh),
+    "tanh": _ufunc(np.tanh),
+    "asinh": _ufunc(np.arcsinh),
+    "acosh": _ufunc(np.arccosh),
+    "atanh": _ufunc(np.arctanh),
+    "exp": _ufunc(np.exp),
+    "exp2": _ufunc(np.exp2),
+    "expm1": _ufunc(np.expm1),
+    "log": _ufunc(np.log),
+    "log1p": _ufunc(np.log1p),
+    "cbrt": _ufunc(np.cbrt),
+    "erf": _scipy("erf"),
+    "erfc": _scipy("erfc"),
+}
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+}
+LOGIC: dict[str, Callable[..., bool]] = {
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+    "xor": lambda a, b: a != b,
+    "not": lambda a: not a,
+}
+
+
+class Graph:
+    """A growing collection of nodes. Numbers of nodes stand for scalars everywhere else."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.nodes: list[Node] = []
+        self.constants: dict[int, float | bool] = {}
+        self.limit = limit
+        self._known: dict[tuple[object, ...], int] = {}
+        # Derivatives that a rule of the user's states: node -> function giving (input, partial) pairs.
+        self.rules: dict[int, Callable[[], Sequence[tuple[int, int]]]] = {}
+        for value in (0.0, 1.0):
+            self.constant(value)
+        for flag in (False, True):
+            self.flag(flag)
+
+    # --- making nodes ---------------------------------------------------------------------------
+
+    def _new(self, key: tuple[object, ...], op: str, inputs: tuple[int, ...], kind: str) -> int:
+        found = self._known.get(key)
+        if found is None:
+            found = len(self.nodes)
+            if self.limit is not None and found > self.limit:
+                raise Unsupported(f"more than {self.limit} scalar operations")
+            self.nodes.append(Node(op, inputs, kind))
+            self._known[key] = found
+        return found
+
+    def constant(self, value: float) -> int:
+        value = float(value)
+        sign = math.copysign(1.0, value) if value == 0 or value != value else 0.0
+        node = self._new(("constant", "nan" if value != value else value, sign), "constant", (), "f")
+        self.constants[node] = value
+        return node
+
+    def flag(self, value: bool) -> int:
+        node = self._new(("flag", bool(value)), "flag", (), "b")
+        self.constants[node] = bool(value)
+        return node
+
+    def inputs(self, shape: int | tuple[int, ...]) -> np.ndarray:
+        """New independent variables."""
+        first = len(self.nodes)
+        count = int(np.prod(shape))
+        self.nodes += [Node("input", (), "f")] * count
+        return np.arange(first, first + count).reshape(shape)
+
+    def distinct(self, op: str, a: int) -> int:
+        """A copy of ``a`` that no other expression shares ("copy"), or that derivatives stop at ("stop")."""
+        key = (op, a) if op == "stop" else (op, len(self.nodes))
+        return self._new(key, op, (a,), self.nodes[a].kind)
+
+    # --- arithmetic -----------------------------------------------------------------------------
+
+    def apply(self, op: str, *inputs: int) -> int:
+        """The function ``op`` of doubles without special rules."""
+        constants = self.constants
+        if all(i in constants for i in inputs):
+            return self.constant(FUNCTIONS[op](*(constants[i] for i in inputs)))
+        return self._new((op, *inputs), op, inputs, "f")
+
+    def add(self, a: int, b: int) -> int:
+        constants = self.constants
+        if a in constants:
+            if b in constants:
+                return self.constant(constants[a] + constants[b])
+            if constants[a] == 0:
+                return b
+        elif b in constants:
+            if constants[b] == 0:
+                return a
+        else:
+            if self.nodes[b].op == "neg":
+                return self.sub(a, self.nodes[b].inputs[0])
+            if self.nodes[a].op == "neg":
+                return self.sub(b, self.nodes[a].inputs[0])
+        if a > b:
+            a, b = b, a
+        return self._new(("add", a, b), "add", (a, b), "f")
+
+    def sub(self, a: int, b: int) -> int:
+        constants = self.constants
+        if b in constants:
+            if a in constants:
+                return self.constant(constants[a] - constants[b])
+            if constants[b] == 0:
+                return a
+        elif self.nodes[b].op == "neg":
+            return self.add(a, self.nodes[b].inputs[0])
+        if a in constants and constants[a] == 0:
+            return self.neg(b)
+        if a not in constants and self.nodes[a].op == "neg":
+            return self.neg(self.add(self.nodes[a].inputs[0], b))
+        return self._new(("sub", a, b), "sub", (a, b), "f")
+
+    def neg(self, a: int) -> int:
+        if a in self.constants:
+            return self.constant(-self.constants[a])
+        node = self.nodes[a]
+        if node.op == "neg":
+            return node.inputs[0]
+        if node.op == "sub":
+            known = self._known.get(("sub", node.inputs[1], node.inputs[0]))
+            if known is not None:
+                return known
+        return self._new(("neg", a), "neg", (a,), "f")
+
+    def mul(self, a: int, b: int) -> int:
+        constants = self.constants
+        if b in constants:
+            a, b = b, a
+        if a in constants:
+            factor = constants[a]
+            if b in constants:
+                return self.constant(factor * constants[b])
+            if factor == 0:
+                return ZERO
+            if factor == 1:
+                return b
+            if factor == -1:
+                return self.neg(b)
+        if a not in constants and self.nodes[a].op == "neg":
+            return self.neg(self.mul(self.nodes[a].inputs[0], b))
+        if self.nodes[b].op == "neg":
+            return self.neg(self.mul(a, self.nodes[b].inputs[0]))
+        if a > b:
+            a, b = b, a
+        return self._new(("mul", a, b), "mul", (a, b), "f")
+
+    def div(self, a: int, b: int) -> int:
+        constants = self.constants
+        if b in constants:
+            if a in constants:
+                return self.constant(FUNCTIONS["div"](constants[a], constants[b]))
+            divisor = constants[b]
+            inverse = 1 / divisor if divisor else math.inf
+            if math.isfinite(inverse) and abs(inverse) > np.finfo(float).tiny:
+                return self.mul(a, self.constant(inverse))
+        if a == ZERO:
+            return ZERO
+        if a not in constants and self.nodes[a].op == "neg":
+            return self.neg(self.div(self.nodes[a].inputs[0], b))
+        if self.nodes[b].op == "neg":
+            return self.neg(self.div(a, self.nodes[b].inputs[0]))
+        return self._new(("div", a, b), "div", (a, b), "f")
+
+    def power(self, a: int, exponent: int) -> int:
+        """A whole power by repeated squaring."""
+        if exponent < 0:
+            return self.div(ONE, self.power(a, -exponent))
+        result, square = ONE, a
+        while exponent:
+            if exponent & 1:
+                result = self.mul(result, square)
+            exponent >>= 1
+            if exponent:
+                square = self.mul(square, square)
+        return result
+
+    def largest(self, values: Iterable[int], op: str = "max") -> int:
+        """The largest of some scalars, NaN if one is, by a balanced tree."""
+        values = list(dict.fromkeys(values))
+        while len(values) > 1:
+            pairs = zip(values[::2], values[1::2], strict=False)
+            values = [self.extreme(op, a, b) for a, b in pairs] + values[len(values) & ~1 :]
+        return values[0]
+
+    def extreme(self, op: str, a: int, b: int) -> int:
+        if a == b:
+            return a
+        return self.apply(op, *sorted((a, b)))
+
+    # --- booleans -------------------------------------------------------------------------------
+
+    def compare(self, op: str, a: int, b: int) -> int:
+        """lt, le, eq or ne; false with NaN, except ne."""
+        constants = self.constants
+        if self.nodes[a].kind == "b":  # eq and ne of booleans
+            differ = self.logic("xor", a, b)
+            return differ if op == "ne" else self.logic("not", differ)
+        if a in constants and b in constants:
+            return self.flag(COMPARISONS[op](constants[a], constants[b]))
+        return self._new((op, a, b), op, (a, b), "b")
+
+    def logic(self, op: str, a: int, b: int | None = None) -> int:
+        if b is None:
+            if a in self.constants:
+                return self.flag(not self.constants[a])
+            if self.nodes[a].op == "not":
+                return self.nodes[a].inputs[0]
+            return self._new(("not", a), "not", (a,), "b")
+        if a in self.constants and b in self.constants:
+            return self.flag(LOGIC[op](self.constants[a], self.constants[b]))
+        if b in self.constants:
+            a, b = b, a
+        if a in (TRUE, FALSE):
+            if op == "and":
+                return b if a == TRUE else FALSE
+            if op == "or":
+                return TRUE if a == TRUE else b
+            return self.logic("not", b) if a == TRUE else b
+        if a == b:
+            return FALSE if op == "xor" else a
+        a, b = sorted((a, b))
+        return self._new((op, a, b), op, (a, b), "b")
+
+    def select(self, condition: int, yes: int, no: int) -> int:
+        if yes == no:
+            return yes
+        if condition in self.constants:
+            return yes if self.constants[condition] else no
+        if self.nodes[condition].op == "not":
+            return self.select(self.nodes[condition].inputs[0], no, yes)
+        if (yes, no) == (TRUE, FALSE):
+            return condition
+        if (yes, no) == (FALSE, TRUE):
+            return self.logic("not", condition)
+        return self._new(
+            ("select", condition, yes, no), "select", (condition, yes, no), self.nodes[yes].kind
+        )
+
+    # --- questions ------------------------------------------------------------------------------
+
+    def reachable(self, outputs: Iterable[int], stop: Iterable[int] = ()) -> list[int]:
+        """The nodes that ``outputs`` are made of, in order; those in ``stop`` are not looked into."""
+        halt, seen, stack = set(stop), set(), list(outputs)
+        while stack:
+            i = stack.pop()
+            if i not in seen:
+                seen.add(i)
+                if i not in halt:
+                    stack.extend(self.nodes[i].inputs)
+        return sorted(seen)
+
+    def evaluate(self, outputs: Sequence[int], values: dict[int, float]) -> list[float | bool]:
+        """Numbers for ``outputs``, given numbers for inputs: the meaning of a program, slowly."""
+        known: dict[int, float | bool] = {**self.constants, **values}
+        for i in self.reachable(outputs, values):
+            if i not in known:
+                op, inputs, _ = self.nodes[i]
+                known[i] = operate(op, *(known[j] for j in inputs))
+        return [known[i] for i in outputs]
+
+
+def operate(op: str, *values: float | bool) -> float | bool:
+    """One operation on numbers."""
+    if op == "select":
+        return values[1] if values[0] else values[2]
+    if op in ("copy", "stop"):
+        return values[0]
+    table = FUNCTIONS if op in FUNCTIONS else COMPARISONS if op in COMPARISONS else LOGIC
+    return table[op](*values)  # type: ignore[operator]

@@ -1,0 +1,170 @@
+"""Straight-line kernels on one array of doubles, cut out of a graph: what the emitters write down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from genalpha.kernels.graph import Graph, Node
+
+
+class Call(NamedTuple):
+    """Run a kernel."""
+
+    kernel: str
+
+
+class If(NamedTuple):
+    """Where the number in slot ``flag`` is not zero, run ``body``."""
+
+    flag: int
+    body: Plan
+
+
+class While(NamedTuple):
+    """While the number in slot ``flag`` is not zero, run ``body``."""
+
+    flag: int
+    body: Plan
+
+
+Plan = Sequence[Call | If | While]
+
+
+class Kernel(NamedTuple):
+    """Load slots, compute, store slots: in this order, so a slot may be read and written.
+
+    ``loads`` are pairs of a node and its slot, ``body`` lists nodes in order, ``stores`` pairs of slot, node.
+    """
+
+    name: str
+    loads: tuple[tuple[int, int], ...]
+    body: tuple[int, ...]
+    stores: tuple[tuple[int, int], ...]
+
+    @property
+    def operations(self) -> int:
+        return len(self.body)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Kernels and the nodes they speak of; immutable.
+
+    ``slots`` is the size of the array they work on.
+    """
+
+    nodes: tuple[Node, ...]
+    constants: dict[int, float | bool]
+    kernels: dict[str, Kernel]
+    slots: int
+
+
+class Loop(NamedTuple):
+    """The steps of a run: what is done in each, and where its data are.
+
+    Before a step, slots ``time`` and ``step`` are filled with t_n and h; the run goes on while slot ``alive``
+    is not zero; ``row`` is the range of slots that a record consists of.
+    """
+
+    once: str
+    body: Plan
+    time: int
+    step: int
+    alive: int
+    row: range
+
+
+class Map(NamedTuple):
+    """A kernel applied to rows of an array: the slots its columns go to, and those the results come from."""
+
+    kernel: str
+    inputs: range
+    outputs: range
+
+
+@dataclass
+class Builder:
+    """Assigns slots and cuts kernels. Every input has a level: how often it changes.
+
+    A kernel of one level takes what depends on lower levels alone from slots, and the kernel of that lower
+    level fills them. So what is the same for all iterations of a step is computed once a step, and what is
+    the same for all steps once a run.
+    """
+
+    graph: Graph
+    slots: int = 0
+    slot_of: dict[int, int] = field(default_factory=dict)
+    level_of: dict[int, int] = field(default_factory=dict)
+    wanted: list[tuple[str, int, dict[int, int]]] = field(default_factory=list)
+    _levels: list[int] = field(default_factory=list)
+
+    def slot(self, count: int) -> np.ndarray:
+        """New slots."""
+        self.slots += count
+        return np.arange(self.slots - count, self.slots)
+
+    def inputs(self, slots: np.ndarray, level: int) -> np.ndarray:
+        """Inputs that live in these slots."""
+        ids = self.graph.inputs(slots.shape)
+        self.slot_of.update(zip(ids.reshape(-1).tolist(), slots.reshape(-1).tolist(), strict=True))
+        self.level_of.update(dict.fromkeys(ids.reshape(-1).tolist(), level))
+        return ids
+
+    def kernel(self, name: str, level: int, *outputs: tuple[np.ndarray, np.ndarray]) -> None:
+        """Ask for a kernel that stores nodes in slots."""
+        stores: dict[int, int] = {}
+        for slots, ids in outputs:
+            stores.update(zip(np.ravel(slots).tolist(), np.ravel(ids).tolist(), strict=True))
+        self.wanted.append((name, level, stores))
+
+    def level(self, i: int) -> int:
+        """The highest level of the inputs a node depends on; −1 for constants."""
+        levels, nodes = self._levels, self.graph.nodes
+        for k in range(len(levels), len(nodes)):
+            if nodes[k].op == "input":
+                levels.append(self.level_of[k])
+            else:
+                levels.append(max((levels[j] for j in nodes[k].inputs), default=-1))
+        return levels[i]
+
+    def build(self, hoisting: dict[int, str]) -> Program:
+        """All kernels; ``hoisting`` names the kernel that computes for each lower level."""
+        hoisted: dict[int, int] = {}
+        kernels = {}
+        for name, level, stores in sorted(self.wanted, key=lambda k: -k[1]):
+            lower = [low for low in hoisting if low < level]
+            if name in hoisting.values():
+                mine = next(low for low, kernel in hoisting.items() if kernel == name)
+                stores = stores | {slot: i for i, slot in hoisted.items() if self.level(i) == mine}
+            kernels[name] = self._cut(name, stores, lower, hoisted)
+        used = self.graph.nodes
+        return Program(tuple(used), dict(self.graph.constants), kernels, self.slots)
+
+    def _cut(self, name: str, stores: dict[int, int], lower: Sequence[int], hoisted: dict[int, int]) -> Kernel:
+        nodes = self.graph.nodes
+        loads: dict[int, int] = {}
+        body: set[int] = set()
+        stack: list[int] = list(stores.values())
+        while stack:
+            i = stack.pop()
+            if i in body or i in loads or i in self.graph.constants:
+                continue
+            if i in self.slot_of:
+                loads[i] = self.slot_of[i]
+            elif self.level(i) in lower and nodes[i].kind == "f":
+                if i not in hoisted:
+                    hoisted[i] = int(self.slot(1)[0])
+                loads[i] = hoisted[i]
+            else:
+                body.add(i)
+                stack.extend(nodes[i].inputs)
+        return Kernel(name, tuple(sorted(loads.items())), tuple(sorted(body)), tuple(sorted(stores.items())))
+
+
+def operations(program: Program, names: Iterable[str] | None = None) -> dict[str, int]:
+    """Number of operations in each kernel."""
+    return {name: program.kernels[name].operations for name in names or program.kernels}
