@@ -61,6 +61,11 @@ def vector(name: str, value: ArrayLike) -> Array | np.ndarray:
     return result
 
 
+def backend(name: Any, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ValueError(f"backend must be one of {', '.join(known)}, got {name!r}")
+
+
 def arguments(args: Any) -> Args:
     """``args`` as a tuple of pytrees of arrays."""
     if not isinstance(args, tuple | list):

@@ -42,7 +42,7 @@ class Beginning(NamedTuple):
         """
         scale, m = self.scale.a, self.g.size
         wanted = jnp.concatenate([jnp.zeros(scale.size), self.rows[:m] @ (r / scale), jnp.zeros(self.k.size)])
-        return scale * jnp.linalg.solve(_saddle(self.M, self.rows, scale), wanted)[: scale.size]
+        return scale * linear.solve_once(_saddle(self.M, self.rows, scale), wanted)[: scale.size]
 
 
 class Matrices(NamedTuple):
@@ -140,7 +140,7 @@ class _Hidden(NamedTuple):
             matrix = _saddle(of.M, self.rows(of), self.scale.a)
         else:
             matrix = jax.jacfwd(lambda x: self.residual(x, t, q, v))(x)
-        return -jnp.linalg.solve(matrix, along)
+        return -linear.solve_once(matrix, along)
 
 
 def accelerations(
@@ -249,10 +249,9 @@ def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tupl
 
 def _linear_root(matrix: Array, value: Array) -> tuple[Array, NewtonReport]:
     """The root of matrix @ x + value: one correction from zero, and a second against rounding."""
-    factors = linear.factor(matrix)
-    x = -linear.solve(factors, value)
-    x = x - linear.solve(factors, matrix @ x + value)
-    condition = lax.stop_gradient(factors.condition)
+    x = -linear.solve_once(matrix, value)
+    x = x - linear.solve_once(matrix, matrix @ x + value)
+    condition = linear.condition_number(lax.stop_gradient(matrix))
     singular = jnp.isfinite(jnp.sum(matrix)) & ~(condition <= newton.MAX_CONDITION)
     status = jnp.where(jnp.isfinite(jnp.sum(x)), diagnose.SUCCESS, diagnose.NOT_FINITE)
     status = jnp.where(singular, diagnose.SINGULAR, status)

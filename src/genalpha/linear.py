@@ -6,6 +6,7 @@ import functools
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from threadpoolctl import ThreadpoolController
@@ -28,6 +29,21 @@ def factor(matrix: Array) -> Factors:
     """
     inverse = jnp.linalg.inv(matrix)
     return Factors(_split(inverse), _norm(matrix) * _norm(inverse))
+
+
+# Every backend compiles these two in its own way; it knows them by their names.
+
+
+@jax.jit
+def solve_once(matrix: Array, rhs: Array) -> Array:
+    """matrix⁻¹ rhs (N,), for a matrix that is used once or a few times."""
+    return jnp.linalg.solve(matrix, rhs)
+
+
+@jax.jit
+def condition_number(matrix: Array) -> Array:
+    """Condition number in the maximum norm."""
+    return _norm(matrix) * _norm(jnp.linalg.inv(matrix))
 
 
 @functools.cache

@@ -13,8 +13,8 @@ from jax import Array
 
 from genalpha import diagnose
 
-_FORMAT = 2
-_META = ("method", "rotations")  # not arrays
+_FORMAT = 3
+_META = ("method", "rotations", "backend")  # not arrays
 
 
 class Residuals(NamedTuple):
@@ -36,8 +36,12 @@ class Reactions(NamedTuple):
     total: Array
 
 
-class Stats(NamedTuple):
-    """Totals of a run. ``rounding_limited`` counts steps whose Newton iteration ended at rounding level."""
+@dataclass(frozen=True)
+class Stats:
+    """Totals of a run. ``rounding_limited`` counts steps whose Newton iteration ended at rounding level.
+
+    ``fallback`` says why XLA ran it, or a part of it, where native code was wanted; None otherwise.
+    """
 
     steps: Any
     rejected: Any
@@ -45,6 +49,11 @@ class Stats(NamedTuple):
     jacobians: Any
     factorizations: Any
     rounding_limited: Any
+    fallback: str | None = None
+
+
+_COUNTS = tuple(spec.name for spec in fields(Stats) if spec.name != "fallback")
+jax.tree_util.register_dataclass(Stats, data_fields=list(_COUNTS), meta_fields=["fallback"])
 
 
 class NewtonHistory(NamedTuple):
@@ -72,6 +81,7 @@ class Solution:
     status, success, message : 0, True and a sentence where the end was reached.
     extra : variables that only some methods have, by name, each (N+1, ...).
     method, rotations : names of the method and of the rotations in the space.
+    backend : what computed it: "native", "xla" or "cuda".
 
     Outside of JAX transforms the arrays are NumPy's and end at the last good row. Under a transform they
     are traced, and rows after a failure are NaN.
@@ -93,6 +103,7 @@ class Solution:
     extra: dict[str, Any]
     method: str
     rotations: tuple[str, ...] = ()
+    backend: str = "xla"
 
     @property
     def success(self) -> Any:
@@ -125,7 +136,8 @@ class Solution:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file (NumPy's .npz), without loss; ``ga.load`` reads it back."""
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._parts().items()}
-        header = {"genalpha": _FORMAT} | {name: getattr(self, name) for name in _META}
+        header = {"genalpha": _FORMAT, "fallback": self.stats.fallback}
+        header |= {name: getattr(self, name) for name in _META}
         arrays["header"] = np.array(json.dumps(header))
         with open(path, "wb") as file:
             np.savez(file, **arrays)
@@ -137,7 +149,9 @@ class Solution:
             value = getattr(self, spec.name)
             if spec.name in _META:
                 continue
-            if isinstance(value, tuple):
+            if isinstance(value, Stats):
+                parts |= {f"{spec.name}.{key}": getattr(value, key) for key in _COUNTS}
+            elif isinstance(value, tuple):
                 parts |= {f"{spec.name}.{key}": part for key, part in value._asdict().items()}  # type: ignore[attr-defined]
             elif isinstance(value, dict):
                 parts |= {f"{spec.name}.{key}": part for key, part in value.items()}
@@ -187,16 +201,17 @@ def load(path: str | os.PathLike[str]) -> Solution:
         if "header" not in file:
             raise foreign
         header = json.loads(str(file["header"]))
-        if header.get("genalpha") != _FORMAT:
+        if header.get("genalpha") not in (2, _FORMAT):
             raise ValueError(f"{os.fspath(path)} has format {header.get('genalpha')}, expected {_FORMAT}")
         parts = {name: file[name] for name in file.files if name != "header"}
 
-    def group(kind: Any, prefix: str, convert: Any = lambda x: x) -> Any:
-        return kind(**{key: convert(parts.pop(f"{prefix}.{key}")) for key in kind._fields})
+    def group(kind: Any, prefix: str) -> Any:
+        return kind(**{key: parts.pop(f"{prefix}.{key}") for key in kind._fields})
 
     residuals, reactions = group(Residuals, "residuals"), group(Reactions, "reactions")
     number = lambda x: x if x.ndim else x.item()  # a batch has an array of each
-    stats, newton = group(Stats, "stats", number), group(NewtonHistory, "newton")
+    counts = {key: number(parts.pop(f"stats.{key}")) for key in _COUNTS}
+    stats, newton = Stats(**counts, fallback=header.get("fallback")), group(NewtonHistory, "newton")
     extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
     status = number(parts.pop("status"))
     return Solution(
@@ -209,4 +224,5 @@ def load(path: str | os.PathLike[str]) -> Solution:
         extra=extra,
         method=header["method"],
         rotations=tuple(header["rotations"]),
+        backend=header.get("backend", "xla"),
     )

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from genalpha import check, control, diagnose, initial, methods
 from genalpha.advance import Setup
-from genalpha.drive import xla
+from genalpha.drive import native, xla
 from genalpha.errors import IntegrationError
 from genalpha.newton import Newton
 from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
@@ -21,6 +21,7 @@ from genalpha.states import begin as begin_program
 from genalpha.system import Args, System
 
 Initial = Literal["check", "project", "assume"]
+Backend = Literal["auto", "native", "xla"]
 _DEFAULT_RHO_INF = 0.8
 
 
@@ -39,6 +40,7 @@ def solve(
     multipliers: tuple[ArrayLike, ArrayLike] | None = None,
     project_velocity_at: Sequence[float] | float = (),
     throw: bool = True,
+    backend: Backend = "auto",
 ) -> Solution:
     """Integrate a constrained mechanical system over a time span.
 
@@ -63,6 +65,9 @@ def solve(
         of ACB15, to see what that does to a method (to "index3" nothing good: docs/theory.md).
     throw : raise :class:`IntegrationError`, which carries the partial solution, where a run stops half-way.
         With ``False`` the partial solution is returned; look at ``sol.success``.
+    backend : "native" runs machine code made for this system, "xla" JAX's compiler, "auto" (default) native
+        code where it can and XLA under transforms. Where native code cannot serve, XLA takes over and
+        ``sol.stats.fallback`` says why; ``sol.backend`` says what ran. docs/native.md tells the difference.
 
     Works inside ``jax.jit``, ``vmap``, ``jvp`` and ``grad`` with respect to q0, v0, args and an array h.
     Under such a transform nothing raises: failures become ``sol.status`` and NaN rows.
@@ -86,6 +91,7 @@ def solve(
     t0, t1 = check.span(t_span)
     q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
     _check_options(initial, newton, method, rho_inf)
+    check.backend(backend, get_args(Backend))
     times, sizes = control.steps(t0, t1, h)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
     q0 = check.point(system.space, q0)
@@ -96,9 +102,10 @@ def solve(
     setup = Setup(system, method, newton, dims)
     guess = check.multipliers(dims, multipliers)
     if closes_over_traced or check.under_transform(q0, v0, args, sizes, guess):
-        run = xla.program(setup, f"traced {initial} {t1}", _traced(initial, t1), outermost=False)
+        traced = _traced(initial, t1, "under a JAX transform" if backend == "native" else None)
+        run = xla.program(setup, f"traced {initial} {t1} {backend == 'native'}", traced, outermost=False)
         return run(times, steps, q0, v0, args, guess)
-    sol = _concrete(setup, initial, np.asarray(times), steps, q0, v0, args, guess)
+    sol = _concrete(setup, initial, np.asarray(times), steps, q0, v0, args, guess, backend)
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
@@ -129,7 +136,7 @@ def _project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any
     return initial.project(setup.system, setup.dims, t, q, v, args)
 
 
-def _traced(mode: str, t1: float) -> Callable[..., Solution]:
+def _traced(mode: str, t1: float, fallback: str | None) -> Callable[..., Solution]:
     """The whole run as one traced computation."""
 
     def run(setup: Setup, times: Any, steps: Times, q: Any, v: Any, args: Args, guess: Any) -> Solution:
@@ -150,13 +157,21 @@ def _traced(mode: str, t1: float) -> Callable[..., Solution]:
         # Under a transform only a constant mass matrix can be known to be singular.
         massless = setup.system.constant_mass and check.is_singular(setup.system.mass)
         derived = xla.derive(setup, rows, times, begin.scale, args, massless)
-        return _solution(setup, rows, derived, times, sizes, status)
+        return _solution(setup, rows, derived, times, sizes, status, "xla", fallback)
 
     return run
 
 
 def _concrete(
-    setup: Setup, mode: str, times: np.ndarray, steps: Times, q: Any, v: Any, args: Args, guess: Any
+    setup: Setup,
+    mode: str,
+    times: np.ndarray,
+    steps: Times,
+    q: Any,
+    v: Any,
+    args: Args,
+    guess: Any,
+    backend: Backend,
 ) -> Solution:
     """The whole run as a few calls of compiled programs."""
     if mode == "project":
@@ -166,16 +181,39 @@ def _concrete(
                 "initial='project' found no q and v on the constraints near q0 and v0: "
                 + diagnose.reason(int(status))
             )
+    fallback = None
+    if backend != "xla":
+        try:
+            return _native(setup, mode, times, steps, np.asarray(q), np.asarray(v), args, guess)
+        except native.Unsupported as reason:
+            fallback = str(reason)
     begin = xla.program(setup, "begin", begin_program)(times[0], q, v, args, guess)
     check.beginning(begin, mode, setup.system.space)
     rows, status = xla.march(setup, begin, steps, args)
     times, sizes = times[: len(rows.q)], steps.h[: len(rows.q) - 1]
     derived = xla.derive_blocks(setup, rows, times, begin.scale, args, check.is_singular(begin.M))
-    return _solution(setup, rows, derived, times, sizes, status)
+    return _solution(setup, rows, derived, times, sizes, status, "xla", fallback)
+
+
+def _native(
+    setup: Setup, mode: str, times: np.ndarray, steps: Times, q: np.ndarray, v: np.ndarray, args: Args, guess: Any
+) -> Solution:
+    run = native.begin(setup, float(times[0]), q, v, float(steps.h[0]), args, guess, mode)
+    rows, status, fallback = native.march(setup, run, steps, args)
+    times, sizes = times[: len(rows.q)], steps.h[: len(rows.q) - 1]
+    derived = native.derive(setup, run, rows, times, run.start.begin.scale, args)
+    return _solution(setup, rows, derived, times, sizes, status, "native", fallback)
 
 
 def _solution(
-    setup: Setup, rows: xla.Rows, derived: xla.Derived, times: Any, sizes: Any, status: Any
+    setup: Setup,
+    rows: xla.Rows,
+    derived: xla.Derived,
+    times: Any,
+    sizes: Any,
+    status: Any,
+    backend: str,
+    fallback: str | None,
 ) -> Solution:
     np_ = np if isinstance(rows.q, np.ndarray) else jnp
     method = setup.method
@@ -198,10 +236,13 @@ def _solution(
         psi=rows.psi,
         residuals=Residuals(derived.position, derived.velocity, derived.nonholonomic),
         reactions=Reactions(derived.holonomic_force, derived.nonholonomic_force, derived.reaction),
-        stats=Stats(steps, 0, total(iterations), total(jacobians), total(jacobians), total(rounding)),
+        stats=Stats(
+            steps, 0, total(iterations), total(jacobians), total(jacobians), total(rounding), fallback
+        ),
         newton=NewtonHistory(iterations, jacobians, rounding.astype(bool)),
         status=status,
         extra=rows.extra,
         method=method.name,
         rotations=setup.system.space.rotations,
+        backend=backend,
     )

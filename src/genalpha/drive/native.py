@@ -1,63 +1,100 @@
-"""Runs as machine code on the CPU: the loop of steps, and what follows from its rows."""
+"""Runs as machine code on the CPU: where they begin, the loop of steps, and what follows from its rows."""
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from genalpha import diagnose
+from genalpha import check, diagnose, initial
 from genalpha.advance import Memory, Setup
+from genalpha.drive import xla
+from genalpha.initial import Beginning
 from genalpha.kernels import llvm, lu, machine
-from genalpha.kernels.program import Loop, Program
-from genalpha.kernels.step import PIVOT, Step, Values, floating
-from genalpha.newton import MAX_CONDITION
+from genalpha.kernels.graph import Unsupported
+from genalpha.kernels.rows import RowFunction
+from genalpha.kernels.step import LIMIT, PIVOT, Step, Values, floating
+from genalpha.newton import MAX_CONDITION, no_memory
 from genalpha.state import Carry, Scale, Times
 from genalpha.system import Args
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+# Orders of pivots that one run may try before it goes on with pivots chosen anew for every matrix.
+MOST_ORDERS = 8
 
 
-class Compiled:
-    """The machine code of a step in one order of pivots, for one system or for several in lanes."""
+class Start(NamedTuple):
+    """A run before its first step: consistent values, what the method makes of them, the first row."""
 
-    def __init__(self, step: Step, order: lu.Order, lanes: int = 1) -> None:
-        self.program: Program
-        self.loop: Loop
-        self.program, self.loop = step.program(order)
+    begin: Beginning
+    carry: Carry
+    x: Any
+    row: Any
+    t_alpha: Any
+
+
+def _start(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args, guess: Any = None) -> Start:
+    begin = initial.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
+    carry, memory, row, t_alpha = xla.start(setup, begin, h, args)
+    return Start(begin, carry, memory.x, row, t_alpha)
+
+
+class Code:
+    """The machine code of a setup with one order of pivots, for one system or for several in lanes."""
+
+    def __init__(self, kernels: Kernels, order: lu.Order, lanes: int) -> None:
         self.lanes = lanes
-        text = llvm.emit(self.program, {"steps": self.loop}, lanes)
-        self.library = machine.Library(text, ["steps"])
-        kinds = [_POINTER] * 5 + [_COUNT] * 2
-        self.steps = self.library.function("steps", *kinds, result=_COUNT)
+        self.program, self.loop = kernels.step.program(order)
+        parts: list[Any] = [(self.program, {"steps": self.loop})]
+        names = ["steps"]
+        for rows in (kernels.start, kernels.derive):
+            if rows is not None:
+                parts.append((rows.program, {rows.name: rows.map}))
+                names.append(rows.name)
+        self.library = machine.Library(llvm.emit(parts, lanes), names)
+        self.steps = self.library.function("steps", *[_POINTER] * 5, *[_COUNT] * 2, result=_COUNT)
+        self._maps = {n: self.library.function(n, *[_POINTER] * 3, _COUNT) for n in names[1:]}
+
+    def rows(self, rows: RowFunction, varying: Any, fixed: Any) -> tuple[Any, np.ndarray]:
+        """``rows`` applied to every row of ``varying``."""
+        columns = rows.pack(varying)
+        results = np.empty((len(columns), rows.width))
+        work = aligned(rows.program.slots)
+        rows.fill(work, fixed)
+        self._maps[rows.name](work.ctypes.data, columns.ctypes.data, results.ctypes.data, len(columns))
+        return rows.unpack(results)
 
 
 @dataclass
 class Kernels:
-    """All that was compiled for one setup; the newest order of pivots last."""
+    """What was traced for a setup, and the code compiled from it; the order of pivots last used comes last.
+
+    ``start`` and ``derive`` are None where they hold something without a scalar form; XLA runs them then.
+    """
 
     step: Step
-    orders: dict[lu.Order, dict[int, Compiled]] = field(default_factory=dict)
+    start: RowFunction | None
+    derive: RowFunction | None
+    massless: bool
+    codes: dict[tuple[lu.Order, int], Code]
+    order: lu.Order
 
-    def compiled(self, order: lu.Order, lanes: int = 1) -> Compiled:
-        known = self.orders.setdefault(order, {})
-        if lanes not in known:
-            known[lanes] = Compiled(self.step, order, lanes)
-        return known[lanes]
+    def code(self, lanes: int = 1) -> Code:
+        key = (self.order, lanes)
+        if key not in self.codes:
+            self.codes[key] = Code(self, self.order, lanes)
+        return self.codes[key]
 
 
-def kernels(setup: Setup, values: Values) -> Kernels:
-    """The expressions of a setup, traced once, and what was compiled from them."""
-    fixed = floating(values.args)[2]
-    shapes = tuple((np.shape(x), None) for x in jax.tree.leaves(values))
-    key = ("native", *setup[1:], fixed, jax.tree.structure(values), shapes)
-    cache = setup.system._programs
-    if key not in cache:
-        cache[key] = Kernels(Step(setup, values))
-    return cache[key]
+def _rows(name: str, function: Callable[[Any, Any], Any], varying: Any, fixed: Any) -> RowFunction | None:
+    try:
+        return RowFunction(name, function, varying, fixed, LIMIT)
+    except Unsupported:
+        return None
 
 
 def aligned(count: int) -> np.ndarray:
@@ -67,51 +104,175 @@ def aligned(count: int) -> np.ndarray:
     return raw[shift : shift + count]
 
 
-def fill(step: Step, slots: np.ndarray, values: Values) -> None:
-    """Write the start of a run into the slots (..., slots)."""
-    doubles = floating(values.args)[0]
+# --- the beginning --------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """A run that has begun."""
+
+    kernels: Kernels
+    start: Start
+    massless: bool
+
+
+def begin(
+    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: float, args: Args, guess: Any, mode: str
+) -> Run:
+    """Everything before the first step, checked; raises :class:`Unsupported` where XLA must take over."""
+    doubles, rebuild, fixed = floating(args)
+    key = ("native", *setup[1:], fixed, tuple(np.shape(x) for x in doubles), jax.tree.structure(args))
+    cache = setup.system._programs
+    if isinstance(cache.get(key), str):
+        raise Unsupported(cache[key])
+    kernels: Kernels | None = cache.get(key)
+    columns = (np.float64(t), q, v, np.float64(h), doubles)
+    found, rows = None, kernels.start if kernels else None
+    if kernels is None and setup.system.reaction is None:
+        rows = _rows("start", lambda row, _: _start(setup, *row[:4], rebuild(row[4])), columns, ())
+        if rows is not None:
+            found, good = rows.unpack(rows.example())
+    elif kernels is not None and rows is not None:
+        one = jax.tree.map(lambda x: np.asarray(x)[None], columns)
+        found, good = kernels.code().rows(rows, one, ())
+        found, good = jax.tree.map(lambda x: x[0], found), good[0]
+    if found is None or not good:
+        run = xla.program(setup, "native start", _start)
+        found = jax.tree.map(np.asarray, run(t, q, v, h, args, guess))
+    check.beginning(found.begin, mode, setup.system.space)
+    massless = check.is_singular(found.begin.M)
+    if kernels is None:
+        try:
+            step = Step(setup, Values(found.carry, found.begin.scale, args, found.x))
+        except Unsupported as reason:
+            cache[key] = str(reason)
+            raise
+        kernels = cache[key] = _build(setup, step, found, rows, (t, h), args, massless)
+    return Run(kernels, found, massless)
+
+
+def _build(
+    setup: Setup,
+    step: Step,
+    start: Start,
+    rows: RowFunction | None,
+    at: tuple[float, float],
+    args: Args,
+    massless: bool,
+) -> Kernels:
+    state, scale = start.begin.state, start.begin.scale
+    doubles, rebuild, _ = floating(args)
+    slots = np.zeros(step.builder.slots)
+    fill(step, slots, start, doubles)
+    slots[step.t], slots[step.h] = at
+    order = step.choose(step.matrix_at(slots, start=True))
+    if order is None:
+        raise Unsupported("the Newton matrix is singular or not finite at the first step")
+    derive = _rows(
+        "derive",
+        lambda row, fixed: xla.derive_row(setup, *row, fixed[0], rebuild(fixed[1]), massless),
+        (state.t, state.q, state.v, state.lam, state.psi),
+        (scale, doubles),
+    )
+    return Kernels(step, rows, derive, massless, {}, order)
+
+
+def fill(step: Step, slots: np.ndarray, start: Start, doubles: list[np.ndarray]) -> None:
+    """Write the start of a run into the slots."""
     places = (step.carry, step.scale, step.args, step.parabola[0])
-    for place, value in zip(
-        jax.tree.leaves(places), jax.tree.leaves((values.carry, values.scale, doubles, values.x)), strict=True
-    ):
+    values = (start.carry, start.begin.scale, doubles, start.x)
+    for place, value in zip(jax.tree.leaves(places), jax.tree.leaves(values), strict=True):
         slots[place.reshape(-1)] = np.asarray(value).reshape(-1)
     slots[step.flags["alive"]] = 1.0
 
 
-def march(
-    setup: Setup, carry: Carry, memory: Memory, first_row: np.ndarray, scale: Scale, steps: Times, args: Args
-) -> tuple[np.ndarray, int]:
-    """All steps. Returns the table of rows, which ends at the last good one, and the status."""
-    values = Values(carry, scale, args, memory.x)
-    found = kernels(setup, values)
-    step = found.step
-    slots = np.zeros(step.builder.slots)
-    fill(step, slots, values)
+# --- the steps ------------------------------------------------------------------------------------------
+
+
+def march(setup: Setup, run: Run, steps: Times, args: Args) -> tuple[xla.Rows, int, str | None]:
+    """All steps. Rows end at the last good one. Returns the rows, the status, and why XLA went on, if it did."""
+    kernels, start, _ = run
+    step = kernels.step
     count = len(steps.h)
     times, sizes = np.ascontiguousarray(steps.t, dtype=float), np.ascontiguousarray(steps.h, dtype=float)
-    slots[step.t], slots[step.h] = times[0], sizes[0]
-    order = next(reversed(found.orders), None) or step.choose(step.matrix_at(slots, start=True))
-    if order is None:
-        raise NotImplementedError
-    table = np.empty((count + 1, len(step.row)))
-    table[0] = first_row
     row_of = np.arange(1, count + 1)
-    done, status = 0, diagnose.SUCCESS
+    table = np.empty((count + 1, len(step.row)))
+    table[0] = start.row
+    slots = np.zeros(step.builder.slots)
+    fill(step, slots, start, floating(args)[0])
+    marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
+    done, status, orders = 0, diagnose.SUCCESS, 0
     while done < count and status == diagnose.SUCCESS:
-        code = found.compiled(order)
+        code = kernels.code()
         work = aligned(code.program.slots)
         work[: slots.size] = slots
-        end = code.steps(
-            work.ctypes.data, times.ctypes.data, sizes.ctypes.data, row_of.ctypes.data, table.ctypes.data, done, count
-        )
+        stop = next((i + 1 for i in marked if i >= done), count)
+        arrays = [x.ctypes.data for x in (work, times, sizes, row_of, table)]
+        end = code.steps(*arrays, done, stop)
         slots = work[: slots.size]
         status = int(slots[step.status])
         done = end if status == diagnose.SUCCESS else end - 1
         if status == PIVOT:
-            matrix = step.matrix_at(slots, start=False)
-            if not np.linalg.cond(matrix, np.inf) <= MAX_CONDITION:
-                status = int(slots[step.if_singular])
-                break
-            order = step.choose(matrix)
-            slots[step.flags["alive"]], slots[step.memory[0]], status = 1.0, 0.0, diagnose.SUCCESS
-    return table[: done + 1], status
+            orders += 1
+            status = _new_order(kernels, slots, orders)
+            if status == PIVOT:
+                reason = f"no order of pivots served for long; XLA went on at t = {times[done]:.9g}"
+                return *_go_on(setup, run, slots, table[: done + 1], steps, args), reason
+        elif status == diagnose.SUCCESS and done - 1 in marked:
+            status = _project(setup, step, slots, times[done - 1] + sizes[done - 1], args)
+            table[done] = slots[step.row.start : step.row.stop]
+            done -= status != diagnose.SUCCESS
+    return xla.columns(setup, table[: done + 1], np.asarray(start.t_alpha)), status, None
+
+
+def _new_order(kernels: Kernels, slots: np.ndarray, orders: int) -> int:
+    """Other pivots for the matrix that the last ones do not suit, unless it is singular; the status.
+
+    It stays PIVOT where none help for long.
+    """
+    step = kernels.step
+    matrix = step.matrix_at(slots, start=False)
+    with np.errstate(all="ignore"):
+        if not np.linalg.cond(matrix, np.inf) <= MAX_CONDITION:
+            return int(slots[step.if_singular])
+    order = step.choose(matrix)
+    if order is None or order == kernels.order or orders > MOST_ORDERS:
+        return PIVOT
+    kernels.order = order
+    slots[step.flags["alive"]], slots[step.memory[0]] = 1.0, 0.0
+    return diagnose.SUCCESS
+
+
+def _go_on(
+    setup: Setup, run: Run, slots: np.ndarray, table: np.ndarray, steps: Times, args: Args
+) -> tuple[xla.Rows, int]:
+    """The rest of a run by XLA, which chooses pivots anew for every matrix."""
+    step, done = run.kernels.step, len(table) - 1
+    look = lambda place: slots[place]
+    carry: Carry = jax.tree.map(look, step.carry)
+    kept = no_memory(len(step.x))._replace(fit_and_noise=np.array([0.0, slots[step.memory[1]]]))
+    memory = Memory(*map(look, step.parabola), kept)
+    rest = jax.tree.map(lambda column: column[done:], steps)
+    tables, status = xla.march_from(setup, carry, memory, run.start.begin.scale, rest, args)
+    return xla.columns(setup, np.concatenate([table, *tables]), np.asarray(run.start.t_alpha)), status
+
+
+def _project(setup: Setup, step: Step, slots: np.ndarray, t: float, args: Args) -> int:
+    """The velocity moved onto the hidden constraints by (7) of ACB15."""
+    q, v = slots[step.carry.q], slots[step.carry.v]
+    project = lambda setup, t, q, v, args: initial.project_velocity(setup.system, setup.dims, t, q, v, args)
+    v, status = xla.program(setup, "project velocity", project)(t, q, v, args)
+    slots[step.carry.v] = v
+    return int(status)
+
+
+def derive(
+    setup: Setup, run: Run, rows: xla.Rows, times: np.ndarray, scale: Scale, args: Args
+) -> xla.Derived:
+    """Accelerations, residuals and reactions."""
+    kernels = run.kernels
+    if kernels.derive is not None and kernels.massless == run.massless:
+        varying = (times, rows.q, rows.v, rows.lam, rows.psi)
+        found, good = kernels.code().rows(kernels.derive, varying, (scale, floating(args)[0]))
+        if good.all():
+            return found
+    return xla.derive_blocks(setup, rows, times, scale, args, run.massless)

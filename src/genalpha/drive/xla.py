@@ -75,7 +75,7 @@ def _counts(report: NewtonReport) -> Array:
     return jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
 
 
-def _columns(setup: Setup, table: Any, t_alpha: Any) -> Rows:
+def columns(setup: Setup, table: Any, t_alpha: Any) -> Rows:
     ends = np.cumsum(_widths(setup))
     columns = [table[:, first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
     q, v, a, lam, psi = columns[:5]
@@ -101,7 +101,7 @@ def scan(setup: Setup, begin: Beginning, steps: Times, args: Args) -> tuple[Rows
         return (carry, memory, status), row
 
     (_, _, status), rows = lax.scan(step, (carry, memory, begin.report.status), steps)
-    return _columns(setup, jnp.concatenate([first[None], rows]), t_alpha), status
+    return columns(setup, jnp.concatenate([first[None], rows]), t_alpha), status
 
 
 # --- outside of transforms --------------------------------------------------------------------------
@@ -139,21 +139,30 @@ def _block(
 
 def march(setup: Setup, begin: Beginning, steps: Times, args: Args) -> tuple[Rows, int]:
     """All steps, a block at a time. Rows end at the last good one. Returns the rows and the status."""
-    start_program = program(setup, "start", start)
+    carry, memory, row, t_alpha = program(setup, "start", start)(begin, steps.h[0], args)
+    tables, status = [], int(begin.report.status)
+    if status == diagnose.SUCCESS:
+        tables, status = march_from(setup, carry, memory, begin.scale, steps, args)
+    return columns(setup, np.concatenate([np.asarray(row)[None], *tables]), np.asarray(t_alpha)), status
+
+
+def march_from(
+    setup: Setup, carry: Carry, memory: Memory, scale: Scale, steps: Times, args: Args
+) -> tuple[list[np.ndarray], int]:
+    """All steps from a carry. Returns the records in blocks, and the status."""
     block_program = program(setup, "block", _block)
-    carry, memory, row, t_alpha = start_program(begin, steps.h[0], args)
-    tables = [np.asarray(row)[None]]
-    status = int(begin.report.status)
+    tables: list[np.ndarray] = []
+    status = diagnose.SUCCESS
     with linear.single_threaded(memory.x.size):
         for first in range(0, len(steps.h), BLOCK):
             if status != diagnose.SUCCESS:
                 break
             count = min(BLOCK, len(steps.h) - first)
             block = _pick(steps, first)
-            carry, memory, rows, good, code = block_program(carry, memory, block, count, begin.scale, args)
+            carry, memory, rows, good, code = block_program(carry, memory, block, count, scale, args)
             tables.append(np.asarray(rows)[: int(good)])
             status = int(code)
-    return _columns(setup, np.concatenate(tables), np.asarray(t_alpha)), status
+    return tables, status
 
 
 def _pick(columns: Any, first: int) -> Any:
@@ -195,34 +204,46 @@ def compiler_options() -> dict[str, Any]:
 
 
 def derive(setup: Setup, rows: Rows, times: Array, scale: Scale, args: Args, massless: bool) -> Derived:
-    """Accelerations, residuals and reactions for rows of any number.
+    """Accelerations, residuals and reactions for rows of any number."""
+    one = lambda *row: derive_row(setup, *row, scale, args, massless)
+    return jax.vmap(one)(times, rows.q, rows.v, rows.lam, rows.psi)
+
+
+def derive_row(
+    setup: Setup,
+    t: Array,
+    q: Array,
+    v: Array,
+    lam: Array,
+    psi: Array,
+    scale: Scale,
+    args: Args,
+    massless: bool,
+) -> Derived:
+    """Accelerations, residuals and reactions for one row.
 
     v' solves M v' = f; where the mass matrix is singular (``massless``), it follows from the hidden
     acceleration constraints too.
     """
     system, dims = setup.system, setup.dims
-
-    def one(t: Array, q: Array, v: Array, lam: Array, psi: Array) -> Derived:
-        holonomic = system.holonomic_force(t, q, lam, args)
-        nonholonomic = system.nonholonomic_force(t, q, v, psi, args)
-        custom = system.reaction is not None
-        reaction = system.reactions(t, q, v, lam, psi, args) if custom else holonomic + nonholonomic
-        if massless:
-            acceleration = accelerations(system, dims, scale, t, q, v, args)[0]
-        else:
-            acceleration = jnp.linalg.solve(system.M(t, q, args), system.applied(t, q, v, args) + reaction)
-        position, velocity = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0),) * 2
-        return Derived(
-            a=acceleration,
-            position=jnp.max(jnp.abs(position), initial=0.0),
-            velocity=jnp.max(jnp.abs(velocity), initial=0.0),
-            nonholonomic=jnp.max(jnp.abs(system.k(t, q, v, args)), initial=0.0),
-            holonomic_force=holonomic,
-            nonholonomic_force=nonholonomic,
-            reaction=reaction,
-        )
-
-    return jax.vmap(one)(times, rows.q, rows.v, rows.lam, rows.psi)
+    holonomic = system.holonomic_force(t, q, lam, args)
+    nonholonomic = system.nonholonomic_force(t, q, v, psi, args)
+    custom = system.reaction is not None
+    reaction = system.reactions(t, q, v, lam, psi, args) if custom else holonomic + nonholonomic
+    if massless:
+        acceleration = accelerations(system, dims, scale, t, q, v, args)[0]
+    else:
+        acceleration = linear.solve_once(system.M(t, q, args), system.applied(t, q, v, args) + reaction)
+    position, velocity = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0),) * 2
+    return Derived(
+        a=acceleration,
+        position=jnp.max(jnp.abs(position), initial=0.0),
+        velocity=jnp.max(jnp.abs(velocity), initial=0.0),
+        nonholonomic=jnp.max(jnp.abs(system.k(t, q, v, args)), initial=0.0),
+        holonomic_force=holonomic,
+        nonholonomic_force=nonholonomic,
+        reaction=reaction,
+    )
 
 
 def derive_blocks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from genalpha.kernels.graph import FUNCTIONS
 from genalpha.kernels.program import Call, If, Kernel, Loop, Map, Plan, Program, While
@@ -261,14 +261,20 @@ class Emitter:
         self.lines.append("}")
 
 
-def emit(program: Program, entries: dict[str, Loop | Map], lanes: int = 1) -> str:
-    """The module: every kernel, and a function for every loop over them."""
-    emitter = Emitter(program, lanes)
-    for kernel in program.kernels.values():
-        emitter.kernel(kernel)
-    for name, entry in entries.items():
-        (emitter.loop if isinstance(entry, Loop) else emitter.map)(name, entry)  # type: ignore[operator]
-    return "\n".join([*emitter.declarations(), *emitter.lines, ""])
-
-
-Emit = Callable[[Program, dict[str, Loop | Map], int], str]
+def emit(parts: Sequence[tuple[Program, dict[str, Loop | Map]]], lanes: int = 1) -> str:
+    """A module: every kernel of the programs, and a function for every loop over them."""
+    used: set[str] = set()
+    lines: list[str] = []
+    for program, entries in parts:
+        emitter = Emitter(program, lanes)
+        for kernel in program.kernels.values():
+            emitter.kernel(kernel)
+        for name, entry in entries.items():
+            if isinstance(entry, Loop):
+                emitter.loop(name, entry)
+            else:
+                emitter.map(name, entry)
+        used |= emitter.used
+        lines += emitter.lines
+    emitter.used = used
+    return "\n".join([*emitter.declarations(), *lines, ""])

@@ -9,6 +9,8 @@ import numpy as np
 
 from genalpha.kernels.graph import ONE, ZERO, Graph
 
+# Factors are trusted while their backward error is below the one, the condition number below the other.
+BACKWARD, CONDITION = 1e-10, 1e12
 # A pivot is at least this fraction of the largest entry in its column.
 THRESHOLD = 0.1
 
@@ -107,3 +109,32 @@ def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
             total = graph.sub(total, graph.mul(x, int(result[j])))
         result[column] = graph.mul(total, over)
     return result
+
+
+def examine(graph: Graph, matrix: np.ndarray, factors: Factors) -> tuple[int, int]:
+    """Whether a matrix is finite, and whether its factors solve a test problem well: the monitor.
+
+    In another order than rows ask for, small pivots make factors grow and the solution inexact. That shows in
+    the residual of a solution, and a singular matrix in its size.
+    """
+    size = len(matrix)
+    probe = np.random.default_rng(size).uniform(0.5, 1.0, size) * np.where(np.arange(size) % 3 == 1, -1, 1)
+    rhs = [graph.constant(x) for x in probe]
+    found = solve(graph, factors, np.array(rhs)).tolist()
+    sums, defects, total = [], [], ZERO
+    for row, right in zip(matrix.tolist(), rhs, strict=True):
+        size_of_row, product = ZERO, ZERO
+        for x, y in zip(row, found, strict=True):
+            if x != ZERO:
+                size_of_row = graph.add(size_of_row, graph.apply("abs", x))
+                product = graph.add(product, graph.mul(x, y))
+        sums.append(size_of_row)
+        defects.append(graph.apply("abs", graph.sub(product, right)))
+        total = graph.add(total, size_of_row)
+    largest = graph.largest(graph.apply("abs", y) for y in found)
+    amplified = graph.mul(graph.largest(sums), largest)
+    allowed = graph.mul(graph.constant(BACKWARD), graph.add(amplified, ONE))
+    exact = graph.compare("le", graph.largest(defects), allowed)
+    regular = graph.compare("le", amplified, graph.constant(CONDITION))
+    finite = graph.compare("lt", total, graph.constant(np.inf))
+    return finite, graph.logic("and", exact, regular)

@@ -232,7 +232,8 @@ def _reduction(known: Callable[..., Any], entry: Callable[[Graph, list[int]], in
         ids = value.ids
         kept = [k for k in range(ids.ndim) if k not in axes]
         shape = [ids.shape[k] for k in kept]
-        rows = ids.transpose(kept + list(axes)).reshape(int(np.prod(shape)), -1)
+        inner = int(np.prod([ids.shape[k] for k in axes]))
+        rows = ids.transpose(kept + list(axes)).reshape(int(np.prod(shape)), inner)
         flat = [entry(graph, row) for row in rows.tolist()]
         return Symbols(np.array(flat, dtype=np.int64).reshape(shape), value.kind)
 
@@ -251,6 +252,15 @@ def _product(graph: Graph, row: list[int]) -> int:
     for x in row:
         total = graph.mul(total, x)
     return total
+
+
+def _extremum(op: str, empty: float) -> Handler:
+    def known(x: Any, axis: Any) -> Any:
+        if x.size == 0:
+            return np.full([s for k, s in enumerate(x.shape) if k not in axis], empty)
+        return {"max": np.max, "min": np.min}[op](x, axis=axis)
+
+    return _reduction(known, lambda g, row: g.largest(row, op) if row else g.constant(empty))
 
 
 def _all(op: str, empty: int) -> Callable[[Graph, list[int]], int]:
@@ -678,8 +688,8 @@ _BARE: dict[str, Handler] = {
     "iota": _iota,
     "reduce_sum": _reduction(np.sum, _sum),
     "reduce_prod": _reduction(np.prod, _product),
-    "reduce_max": _reduction(np.max, lambda g, row: g.largest(row)),
-    "reduce_min": _reduction(np.min, lambda g, row: g.largest(row, "min")),
+    "reduce_max": _extremum("max", -np.inf),
+    "reduce_min": _extremum("min", np.inf),
     "reduce_and": _reduction(np.all, _all("and", TRUE)),
     "reduce_or": _reduction(np.any, _all("or", FALSE)),
     "argmax": _position("max"),

@@ -32,7 +32,13 @@ Value = np.ndarray | Symbols
 MOST_TURNS = 1000
 
 
-def inline(graph: Graph, function: Callable[..., Any], *arguments: Any) -> Any:
+# Functions known by their names, which something else than their jaxpr is put in the place of.
+Helpers = dict[str, Callable[..., Sequence[np.ndarray]]]
+
+
+def inline(
+    graph: Graph, function: Callable[..., Any], *arguments: Any, helpers: Helpers | None = None
+) -> Any:
     """``function`` of pytrees of arrays, of which some are :class:`Symbols`, as expressions in ``graph``.
 
     Returns its output with every array as node numbers (``np.ndarray`` of integers, constants included).
@@ -44,7 +50,7 @@ def inline(graph: Graph, function: Callable[..., Any], *arguments: Any) -> Any:
     traced, out_shape = jax.make_jaxpr(
         lambda *flat: function(*jax.tree.unflatten(structure, flat)), return_shape=True
     )(*shapes)
-    outputs = Reader(graph).closed(traced, leaves)
+    outputs = Reader(graph, helpers).closed(traced, leaves)
     return jax.tree.unflatten(
         jax.tree.structure(out_shape), [nodes(graph, output) for output in outputs]
     )
@@ -86,8 +92,9 @@ def _dtype(value: Any) -> Any:
 class Reader:
     """Reads jaxprs into one graph."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, helpers: Helpers | None = None) -> None:
         self.graph = graph
+        self.helpers = helpers or {}
 
     def closed(self, program: Any, inputs: Sequence[Value]) -> list[Value]:
         return self.read(program.jaxpr, program.consts, inputs)
@@ -113,6 +120,9 @@ class Reader:
         from genalpha.kernels import primitives
 
         name, params = equation.primitive.name, equation.params
+        helper = self.helpers.get(params.get("name", ""))
+        if helper is not None and any(isinstance(x, Symbols) for x in inputs):
+            return [Symbols(x, "f") for x in helper(self.graph, *(nodes(self.graph, x) for x in inputs))]
         if name in CALLS:
             return CALLS[name](self, equation, inputs)
         handler = primitives.TABLE.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from genalpha import advance, diagnose, newton
 from genalpha.kernels import lu
 from genalpha.kernels.differentiate import jacobian
-from genalpha.kernels.graph import ZERO, Graph, Unsupported
+from genalpha.kernels.graph import ZERO, Graph
 from genalpha.kernels.program import Builder, Call, If, Loop, Program, While
 from genalpha.kernels.scalar import Symbols, inline
 from genalpha.state import Carry, Scale
@@ -22,8 +22,6 @@ from genalpha.state import Carry, Scale
 LIMIT = 40_000
 # The status of a step whose matrix needs other pivots; it never leaves the driver.
 PIVOT = 8
-# A factorization is trusted while its backward error is below the one, its condition number the other.
-BACKWARD, CONDITION = 1e-10, 1e12
 
 RUN, STEP, ITERATION = range(3)
 
@@ -182,7 +180,7 @@ class Step:
         builder.kernel("prepare", STEP, (self.x, self.guess.ids), *zip((self.numbers, three), _ids(begun), strict=True))
 
         # a new matrix
-        finite, healthy = self._examine(factors)
+        finite, healthy = (Symbols(np.array(i), "b") for i in lu.examine(graph, self.matrix, factors))
 
         def renew(numbers: newton.Numbers, finite: Any, healthy: Any) -> Any:
             after = newton.renewed(options, numbers, finite, jnp.array(False))
@@ -251,21 +249,6 @@ class Step:
         ids = builder.inputs(self.numbers, ITERATION)
         return [Symbols(i, "f") for i in ids]
 
-    def _examine(self, factors: lu.Factors) -> tuple[Symbols, Symbols]:
-        """Whether the matrix is finite, and whether its factors solve a test problem well."""
-        graph, size = self.graph, len(self.matrix)
-        probe = np.array([graph.constant(x) for x in _probe(size)])
-        found = lu.solve(graph, factors, probe)
-
-        def examine(matrix: Any, found: Any, probe: Any) -> Any:
-            largest = jnp.max(jnp.abs(found))
-            norm = jnp.max(jnp.sum(jnp.abs(matrix), axis=1))
-            defect = jnp.max(jnp.abs(matrix @ found - probe))
-            well = (defect <= BACKWARD * (norm * largest + 1)) & (norm * largest <= CONDITION)
-            return jnp.isfinite(jnp.sum(matrix)), well
-
-        return self._inline(examine, self._symbols(self.matrix), self._symbols(found), Symbols(probe, "f"))
-
     def _finish(self, builder: Builder, numbers: newton.Numbers) -> None:
         carry, output, parabola = self.finished
         options = self.setup.newton
@@ -288,11 +271,3 @@ class Step:
 
 def _ids(tree: Any) -> Any:
     return jax.tree.map(lambda s: s.ids, tree, is_leaf=lambda s: isinstance(s, Symbols))
-
-
-def _probe(size: int) -> Iterable[float]:
-    """A right side without structure."""
-    return np.random.default_rng(size).uniform(0.5, 1.0, size) * np.where(np.arange(size) % 3 == 1, -1, 1)
-
-
-__all__ = ["PIVOT", "Step", "Unsupported", "Values", "floating"]
