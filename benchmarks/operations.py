@@ -66,7 +66,7 @@ def _compiled(problem: ga.problems.Problem, options: dict[str, Any]) -> str:
 
 def _run(problem: ga.problems.Problem, options: dict[str, Any]) -> None:
     """One block of steps."""
-    problem.solve(t_end=problem.t_span[0] + xla.BLOCK * problem.h, **options)
+    problem.solve(t_end=problem.t_span[0] + xla.BLOCK * problem.h, backend="xla", **options)
 
 
 def _computations(text: str) -> tuple[dict[str, list[Instruction]], str]:

@@ -76,7 +76,7 @@ def test_arguments_of_solve(changes, error, message):
 
 
 def test_unknown_and_later_arguments_are_absent_not_ignored():
-    for name in ("rtol", "events", "dense_output", "backend", "t_eval"):
+    for name in ("rtol", "events", "dense_output", "t_eval"):
         with pytest.raises(TypeError, match=name):
             solve(**{name: None})
 

@@ -59,14 +59,18 @@ class Code:
         self.steps = self.library.function("steps", *[_POINTER] * 5, *[_COUNT] * 2, result=_COUNT)
         self._maps = {n: self.library.function(n, *[_POINTER] * 3, _COUNT) for n in names[1:]}
 
-    def rows(self, rows: RowFunction, varying: Any, fixed: Any) -> tuple[Any, np.ndarray]:
-        """``rows`` applied to every row of ``varying``."""
-        columns = rows.pack(varying)
-        results = np.empty((len(columns), rows.width))
-        work = aligned(rows.program.slots)
-        rows.fill(work, fixed)
-        self._maps[rows.name](work.ctypes.data, columns.ctypes.data, results.ctypes.data, len(columns))
-        return rows.unpack(results)
+    def rows(self, rows: RowFunction, arguments: Any) -> tuple[Any, np.ndarray]:
+        """``rows`` applied to every row of its arguments: results, and which of them are good."""
+        columns = rows.pack(arguments)
+        count, lanes = len(columns), self.lanes
+        groups = -(-count // lanes)
+        if groups * lanes > count:
+            columns = np.concatenate([columns, np.repeat(columns[-1:], groups * lanes - count, axis=0)])
+        columns = np.ascontiguousarray(columns.reshape(groups, lanes, -1).swapaxes(1, 2))
+        results = np.empty((groups, rows.width, lanes))
+        work = aligned(rows.program.slots * lanes)
+        self._maps[rows.name](work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups)
+        return rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, -1)[:count])
 
 
 @dataclass
@@ -90,9 +94,9 @@ class Kernels:
         return self.codes[key]
 
 
-def _rows(name: str, function: Callable[[Any, Any], Any], varying: Any, fixed: Any) -> RowFunction | None:
+def _rows(name: str, function: Callable[..., Any], example: Any) -> RowFunction | None:
     try:
-        return RowFunction(name, function, varying, fixed, LIMIT)
+        return RowFunction(name, function, example, LIMIT)
     except Unsupported:
         return None
 
@@ -128,12 +132,12 @@ def begin(
     columns = (np.float64(t), q, v, np.float64(h), doubles)
     found, rows = None, kernels.start if kernels else None
     if kernels is None and setup.system.reaction is None:
-        rows = _rows("start", lambda row, _: _start(setup, *row[:4], rebuild(row[4])), columns, ())
+        rows = _rows("start", lambda t, q, v, h, x: _start(setup, t, q, v, h, rebuild(x)), columns)
         if rows is not None:
             found, good = rows.unpack(rows.example())
     elif kernels is not None and rows is not None:
         one = jax.tree.map(lambda x: np.asarray(x)[None], columns)
-        found, good = kernels.code().rows(rows, one, ())
+        found, good = kernels.code().rows(rows, one)
         found, good = jax.tree.map(lambda x: x[0], found), good[0]
     if found is None or not good:
         run = xla.program(setup, "native start", _start)
@@ -169,9 +173,8 @@ def _build(
         raise Unsupported("the Newton matrix is singular or not finite at the first step")
     derive = _rows(
         "derive",
-        lambda row, fixed: xla.derive_row(setup, *row, fixed[0], rebuild(fixed[1]), massless),
-        (state.t, state.q, state.v, state.lam, state.psi),
-        (scale, doubles),
+        lambda *row: xla.derive_row(setup, *row[:6], rebuild(row[6]), massless),
+        (state.t, state.q, state.v, state.lam, state.psi, scale, doubles),
     )
     return Kernels(step, rows, derive, massless, {}, order)
 
@@ -197,18 +200,14 @@ def march(setup: Setup, run: Run, steps: Times, args: Args) -> tuple[xla.Rows, i
     row_of = np.arange(1, count + 1)
     table = np.empty((count + 1, len(step.row)))
     table[0] = start.row
-    slots = np.zeros(step.builder.slots)
+    code = kernels.code()
+    slots = aligned(code.program.slots)
     fill(step, slots, start, floating(args)[0])
     marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
     done, status, orders = 0, diagnose.SUCCESS, 0
     while done < count and status == diagnose.SUCCESS:
-        code = kernels.code()
-        work = aligned(code.program.slots)
-        work[: slots.size] = slots
         stop = next((i + 1 for i in marked if i >= done), count)
-        arrays = [x.ctypes.data for x in (work, times, sizes, row_of, table)]
-        end = code.steps(*arrays, done, stop)
-        slots = work[: slots.size]
+        end = code.steps(*(x.ctypes.data for x in (slots, times, sizes, row_of, table)), done, stop)
         status = int(slots[step.status])
         done = end if status == diagnose.SUCCESS else end - 1
         if status == PIVOT:
@@ -217,6 +216,9 @@ def march(setup: Setup, run: Run, steps: Times, args: Args) -> tuple[xla.Rows, i
             if status == PIVOT:
                 reason = f"no order of pivots served for long; XLA went on at t = {times[done]:.9g}"
                 return *_go_on(setup, run, slots, table[: done + 1], steps, args), reason
+            code, old = kernels.code(), slots
+            slots = aligned(code.program.slots)
+            slots[: step.builder.slots] = old[: step.builder.slots]
         elif status == diagnose.SUCCESS and done - 1 in marked:
             status = _project(setup, step, slots, times[done - 1] + sizes[done - 1], args)
             table[done] = slots[step.row.start : step.row.stop]
@@ -271,8 +273,9 @@ def derive(
     """Accelerations, residuals and reactions."""
     kernels = run.kernels
     if kernels.derive is not None and kernels.massless == run.massless:
-        varying = (times, rows.q, rows.v, rows.lam, rows.psi)
-        found, good = kernels.code().rows(kernels.derive, varying, (scale, floating(args)[0]))
+        fixed = jax.tree.map(lambda x: np.asarray(x)[None], (scale, floating(args)[0]))
+        arguments = (times, rows.q, rows.v, rows.lam, rows.psi, *fixed)
+        found, good = kernels.code().rows(kernels.derive, arguments)
         if good.all():
             return found
     return xla.derive_blocks(setup, rows, times, scale, args, run.massless)

@@ -280,6 +280,9 @@ def _position(better: str) -> Handler:
         (value,), (axis,) = inputs, params["axes"]
         if not isinstance(value, Symbols):
             return {"max": np.argmax, "min": np.argmin}[better](value, axis=axis)
+        if value.kind == "b":
+            value = _convert(graph, [value], {"new_dtype": np.float64})
+            assert isinstance(value, Symbols)
         rows = np.moveaxis(value.ids, axis, -1)
         shape = rows.shape[:-1]
         flat = []

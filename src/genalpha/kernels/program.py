@@ -126,7 +126,7 @@ class Builder:
         levels, nodes = self._levels, self.graph.nodes
         for k in range(len(levels), len(nodes)):
             if nodes[k].op == "input":
-                levels.append(self.level_of[k])
+                levels.append(self.level_of.get(k, -1))  # an input of others is no concern of ours
             else:
                 levels.append(max((levels[j] for j in nodes[k].inputs), default=-1))
         return levels[i]

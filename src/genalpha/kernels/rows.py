@@ -14,57 +14,41 @@ from genalpha.kernels.graph import TRUE, ZERO, Graph, Unsupported
 from genalpha.kernels.program import Builder, Map, Program
 from genalpha.kernels.scalar import Symbols, inline, nodes
 
-VARYING, FIXED = 1, 0
-
-
 class RowFunction:
-    """``function(varying, fixed)`` of two pytrees of doubles, as a kernel on rows.
+    """``function(*arguments)`` of pytrees of doubles, as a kernel on rows: a row holds one set of arguments.
 
-    The numbers of ``varying`` are the columns of a row, those of ``fixed`` stay the same. Small linear systems
-    are solved with pivots chosen on the example; the last column of the result is 1 where that went well.
+    Small linear systems are solved with pivots chosen on an example; the last column of the result is 1 where
+    that went well.
     """
 
-    def __init__(
-        self,
-        name: str,
-        function: Callable[[Any, Any], Any],
-        varying: Any,
-        fixed: Any,
-        limit: int,
-    ) -> None:
-        graph = Graph(limit)
+    def __init__(self, name: str, function: Callable[..., Any], example: Any, limit: int) -> None:
+        graph = self._graph = Graph(limit)
         builder = Builder(graph)
-        slot = lambda leaf: builder.slot(np.size(leaf)).reshape(np.shape(leaf))
-        self.columns = jax.tree.map(slot, varying)
-        inputs = range(builder.slots)
-        self.fixed = jax.tree.map(slot, fixed)
-        symbols = lambda level: lambda s: Symbols(builder.inputs(s, level), "f")
-        self._numbers: dict[int, float] = {}
-        given = []
-        for slots, values, level in ((self.columns, varying, VARYING), (self.fixed, fixed, FIXED)):
-            given.append(jax.tree.map(symbols(level), slots))
-            ids = jax.tree.leaves(given[-1], is_leaf=lambda s: isinstance(s, Symbols))
-            for s, value in zip(ids, jax.tree.leaves(values), strict=True):
-                self._numbers.update(
-                    zip(s.ids.reshape(-1).tolist(), np.asarray(value, float).reshape(-1).tolist(), strict=True)
-                )
+        leaves, structure = jax.tree.flatten(example)
+        shapes = [np.shape(leaf) for leaf in leaves]
+        given = [
+            Symbols(builder.inputs(builder.slot(int(np.prod(shape))).reshape(shape), 0), "f") for shape in shapes
+        ]
+        self._columns = [g.ids.reshape(-1) for g in given]
+        self._example = self.pack(jax.tree.map(lambda x: np.asarray(x)[None], example))[0]
+        self._numbers = dict(zip(np.concatenate(self._columns).tolist(), self._example.tolist(), strict=True))
         self._factors: dict[bytes, lu.Factors] = {}
         self._trusted = TRUE
         helpers = {
             linear.solve_once.__name__: self._solve,
             linear.condition_number.__name__: self._condition,
         }
-        outputs = inline(graph, function, *given, helpers=helpers)
+        inputs = range(builder.slots)
+        outputs = inline(graph, function, *structure.unflatten(given), helpers=helpers)
         leaves, self._structure = jax.tree.flatten(outputs)
         self._shapes = [leaf.shape for leaf in leaves]
         flat = np.concatenate([leaf.reshape(-1) for leaf in leaves] + [np.array([self._trusted])])
+        self._flat = flat.tolist()
+        self.name, self.width = name, len(flat)
         results = builder.slot(len(flat))
-        builder.kernel(f"{name}_row", VARYING, (results, flat))
-        self._graph, self._flat = graph, flat.tolist()
+        builder.kernel(f"{name}_row", 0, (results, flat))
         self.program: Program = builder.build({})
-        self.name = name
         self.map = Map(f"{name}_row", inputs, range(int(results[0]), int(results[-1]) + 1))
-        self.width = len(flat)
 
     # --- small linear systems -------------------------------------------------------------------
 
@@ -96,16 +80,12 @@ class RowFunction:
         with np.errstate(all="ignore"):
             return np.array(self._graph.evaluate(self._flat, self._numbers), dtype=float)
 
-    def pack(self, varying: Any) -> np.ndarray:
+    def pack(self, arguments: Any) -> np.ndarray:
         """Columns (count, inputs) from arrays with rows first."""
-        leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(varying)]
-        count = len(leaves[0])
-        return np.concatenate([leaf.reshape(count, -1) for leaf in leaves], axis=1)
-
-    def fill(self, work: np.ndarray, fixed: Any) -> None:
-        """Write the numbers that stay the same into the slots."""
-        for slots, value in zip(jax.tree.leaves(self.fixed), jax.tree.leaves(fixed), strict=True):
-            work[slots.reshape(-1)] = np.asarray(value, dtype=float).reshape(-1)
+        leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(arguments)]
+        count = max(map(len, leaves))
+        wide = [np.broadcast_to(leaf.reshape(len(leaf), -1), (count, leaf[0].size)) for leaf in leaves]
+        return np.concatenate(wide, axis=1)
 
     def unpack(self, table: np.ndarray) -> tuple[Any, np.ndarray]:
         """The results (count, width), as the pytree that the function returns, and where they are good."""

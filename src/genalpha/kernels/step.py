@@ -87,6 +87,7 @@ class Step:
         self.numbers = slot(len(newton.Numbers._fields))
         self.flags = {name: int(slot(1)[0]) for name in ("unfinished", "running", "slow", "converged", "alive")}
         self.status, self.taken, self.if_singular = (int(slot(1)[0]) for _ in range(3))
+        self.totals = slot(3)  # of the counts
 
     def _inputs(self, slots: Any, level: int) -> Any:
         """Symbols for a tree of slots."""
@@ -253,16 +254,18 @@ class Step:
         carry, output, parabola = self.finished
         options = self.setup.newton
 
-        def close(numbers: newton.Numbers, turns: Any, taken: Any) -> Any:
+        def close(numbers: newton.Numbers, turns: Any, taken: Any, totals: Any) -> Any:
             status = diagnose.turned(jnp.array(diagnose.SUCCESS), turns)
             good = status == diagnose.SUCCESS
             counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
             memory = newton.remembered(options, numbers)
-            return counts, memory, status, good.astype(float), taken + good
+            totals += jnp.where(good, counts, 0.0)
+            return counts, memory, status, good.astype(float), taken + good, totals
 
-        taken = Symbols(builder.inputs(np.array(self.taken), STEP), "f")
-        closed = _ids(self._inline(close, numbers, output.turns, taken))
-        targets = [self.counts, self.memory, *map(np.array, (self.status, self.flags["alive"], self.taken))]
+        taken, totals = (Symbols(builder.inputs(np.array(s), STEP), "f") for s in (self.taken, self.totals))
+        closed = _ids(self._inline(close, numbers, output.turns, taken, totals))
+        single = map(np.array, (self.status, self.flags["alive"], self.taken))
+        targets = [self.counts, self.memory, *single, self.totals]
         pairs = list(zip(jax.tree.leaves(self.carry), jax.tree.leaves(_ids(carry)), strict=True))
         pairs += zip(self.output, _ids(output[:3]), strict=True)
         pairs += zip(self.parabola, _ids(parabola), strict=True)

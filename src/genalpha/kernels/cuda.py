@@ -1,0 +1,179 @@
+"""The same kernels and loops as CUDA C, one thread a system; with a few macros also plain C, for tests.
+
+Numbers of all systems lie side by side (slot by slot, system by system), so that neighbouring threads read
+neighbouring addresses. Each thread works on a copy of its own, most of which ends up in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from genalpha.kernels.program import Call, If, Kernel, Loop, Map, Plan, Program, While
+
+_PLAIN_C = """\
+#include <math.h>
+#include <stdbool.h>
+#define FUNCTION static inline
+#define ENTRY void
+#define FOR_EACH_SYSTEM(b, count) for (long long b = 0; b < count; ++b)
+"""
+_CUDA = """\
+#define FUNCTION __device__ __forceinline__
+#define ENTRY extern "C" __global__ void __launch_bounds__(BLOCK)
+#define FOR_EACH_SYSTEM(b, count) \\
+    long long b = blockIdx.x * (long long)BLOCK + threadIdx.x; if (b < count)
+"""
+_COMMON = """\
+#define INF (1e308 * 10)
+#define NOT_A_NUMBER (INF - INF)
+FUNCTION double larger(double a, double b) { return (a > b || a != a) ? a : b; }
+FUNCTION double smaller(double a, double b) { return (a < b || a != a) ? a : b; }
+"""
+_OPERATORS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ne": "!=",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+}
+_NAMES = {"abs": "fabs", "max": "larger", "min": "smaller"}
+
+
+class Emitter:
+    """Text for the kernels of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def constant(self, value: float | bool) -> str:
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if math.isnan(value):
+            return "NOT_A_NUMBER"
+        if math.isinf(value):
+            return "INF" if value > 0 else "(-INF)"
+        return repr(value) if value >= 0 and math.copysign(1, value) > 0 else f"({value!r})"
+
+    def name(self, i: int) -> str:
+        constants = self.program.constants
+        return self.constant(constants[i]) if i in constants else f"n{i}"
+
+    def say(self, line: str) -> None:
+        self.lines.append("  " * self.depth + line)
+
+    def kernel(self, kernel: Kernel) -> None:
+        self.lines.append(f"FUNCTION void {kernel.name}(double *w) {{")
+        for i, slot in kernel.loads:
+            self.say(f"const double n{i} = w[{slot}];")
+        for i in kernel.body:
+            kind = "double" if self.program.nodes[i].kind == "f" else "bool"
+            self.say(f"const {kind} n{i} = {self.expression(i)};")
+        for slot, i in kernel.stores:
+            flag = self.program.nodes[i].kind == "b"
+            self.say(f"w[{slot}] = {self.name(i)}{' ? 1.0 : 0.0' if flag else ''};")
+        self.lines.append("}")
+
+    def expression(self, i: int) -> str:
+        op, inputs, _ = self.program.nodes[i]
+        at = [self.name(j) for j in inputs]
+        if op in _OPERATORS:
+            return f"{at[0]} {_OPERATORS[op]} {at[1]}"
+        if op == "neg":
+            return f"-{at[0]}"
+        if op == "not":
+            return f"!{at[0]}"
+        if op == "select":
+            return f"{at[0]} ? {at[1]} : {at[2]}"
+        if op in ("copy", "stop"):
+            return at[0]
+        return f"{_NAMES.get(op, op)}({', '.join(at)})"
+
+    def plan(self, plan: Plan) -> None:
+        for part in plan:
+            if isinstance(part, Call):
+                self.say(f"{part.kernel}(w);")
+                continue
+            word = "while" if isinstance(part, While) else "if"
+            assert isinstance(part, While | If)
+            self.say(f"{word} (w[{part.flag}] != 0) {{")
+            self.depth += 1
+            self.plan(part.body)
+            self.depth -= 1
+            self.say("}")
+
+    def loop(self, name: str, loop: Loop, inputs: Iterable[int], outputs: Iterable[int]) -> None:
+        """Steps first to last - 1 of ``count`` systems; slots ``inputs`` come in, ``outputs`` go back."""
+        self.lines.append(
+            f"ENTRY {name}(double *in, double *out, const double *times, const double *steps, "
+            "const long long *row_of, double *rows, long long first, long long last, long long count) {"
+        )
+        self.say("FOR_EACH_SYSTEM(b, count) {")
+        self.depth += 1
+        self.say(f"double w[{self.program.slots}];")
+        for k, slot in enumerate(inputs):
+            self.say(f"w[{slot}] = in[{k} * count + b];")
+        self.say(f"{loop.once}(w);")
+        self.say(f"for (long long i = first; i < last && w[{loop.alive}] != 0; ++i) {{")
+        self.depth += 1
+        self.say(f"w[{loop.time}] = times[i];")
+        self.say(f"w[{loop.step}] = steps[i];")
+        self.plan(loop.body)
+        self.say("const long long row = row_of[i];")
+        self.say(f"if (row >= 0 && w[{loop.alive}] != 0) {{")
+        self.depth += 1
+        for k, slot in enumerate(loop.row):
+            self.say(f"rows[(row * {len(loop.row)} + {k}) * count + b] = w[{slot}];")
+        self.depth -= 1
+        self.say("}")
+        self.depth -= 1
+        self.say("}")
+        for k, slot in enumerate(outputs):
+            self.say(f"out[{k} * count + b] = w[{slot}];")
+        self.depth -= 1
+        self.say("}")
+        self.lines.append("}")
+
+    def map(self, name: str, map_: Map) -> None:
+        """Columns of ``count`` systems to columns of results."""
+        self.lines.append(f"ENTRY {name}(const double *in, double *out, long long count) {{")
+        self.say("FOR_EACH_SYSTEM(b, count) {")
+        self.depth += 1
+        self.say(f"double w[{self.program.slots}];")
+        for k, slot in enumerate(map_.inputs):
+            self.say(f"w[{slot}] = in[{k} * count + b];")
+        self.say(f"{map_.kernel}(w);")
+        for k, slot in enumerate(map_.outputs):
+            self.say(f"out[{k} * count + b] = w[{slot}];")
+        self.depth -= 1
+        self.say("}")
+        self.lines.append("}")
+
+
+
+
+def emit(
+    parts: Sequence[tuple[Program, dict[str, tuple[Loop, Sequence[int], Sequence[int]] | Map]]],
+    block: int | None = 128,
+) -> str:
+    """The source of all kernels and entries; plain C where ``block`` (threads in a block) is None."""
+    lines = [_PLAIN_C if block is None else f"#define BLOCK {block}\n{_CUDA}", _COMMON]
+    for program, entries in parts:
+        emitter = Emitter(program)
+        for kernel in program.kernels.values():
+            emitter.kernel(kernel)
+        for name, entry in entries.items():
+            if isinstance(entry, Map):
+                emitter.map(name, entry)
+            else:
+                emitter.loop(name, *entry)
+        lines += emitter.lines
+    return "\n".join([*lines, ""])
