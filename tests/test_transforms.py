@@ -1,6 +1,6 @@
-import functools
 """solve under jit, vmap, jvp and grad; compiled once; closures over traced values."""
 
+import functools
 import gc
 import weakref
 

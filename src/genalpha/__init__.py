@@ -9,6 +9,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 from genalpha import analysis, problems, rotation  # noqa: E402
+from genalpha.batch import solve_batch  # noqa: E402
 from genalpha.coefficients import (  # noqa: E402
     Coefficients,
     chung_hulbert,
@@ -75,6 +76,7 @@ __all__ = [
     "project_velocity",
     "rotation",
     "solve",
+    "solve_batch",
     "stormer",
     "trapezoidal",
     "wbz",

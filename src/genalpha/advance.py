@@ -14,6 +14,8 @@ from genalpha.methods import Method
 from genalpha.state import Carry, NewtonMemory, NewtonReport, Output, Scale, State, Times
 from genalpha.system import Args, Dims, System
 
+Parabola = tuple[Array, Array, Array]
+
 
 class Setup(NamedTuple):
     """What a run is made of, fixed before anything is traced."""
@@ -61,13 +63,13 @@ def advance(
     x, kept, report = newton.solve(
         options,
         lambda x: method.residual(system, step, dims, scale, x, args),
-        guess(memory, carry.h, h),
+        extrapolated(memory[:3], carry.h, h),
         memory.newton,
         levels,
         groups,
         implicit,
     )
-    memory = Memory(*extrapolation(memory, x, carry.h, h), kept)
+    memory = Memory(*parabola(memory[:3], x, carry.h, h), kept)
     carry, output = method.finish(system, step, dims, scale, x, args)
     status = diagnose.turned(report.status, output.turns)
     if at.project is not None:
@@ -75,15 +77,16 @@ def advance(
     return carry, memory, output, report._replace(status=status)
 
 
-def guess(memory: Memory, h_old: Array, h: Array) -> Array:
+def extrapolated(last: Parabola, h_old: Array, h: Array) -> Array:
     """The unknowns (N,) where the parabola through the last three solutions leads."""
-    return memory.x + h * (memory.slope + (h + h_old) * memory.bend)
+    x, slope, bend = last
+    return x + h * (slope + (h + h_old) * bend)
 
 
-def extrapolation(memory: Memory, x: Array, h_old: Array, h: Array) -> tuple[Array, Array, Array]:
+def parabola(last: Parabola, x: Array, h_old: Array, h: Array) -> Parabola:
     """The parabola (x, slope, bend) with a new solution x."""
-    slope = (x - memory.x) / h
-    return x, slope, (slope - memory.slope) / (h + h_old)
+    slope = (x - last[0]) * (1 / h)
+    return x, slope, (slope - last[1]) * (1 / (h + h_old))
 
 
 def _project(setup: Setup, carry: Carry, at: Times, status: Array, args: Args) -> tuple[Carry, Array]:
@@ -111,8 +114,9 @@ def rounding_levels(
     Returns levels for groups of unknowns, and the sizes of these groups.
     """
     eps = jnp.finfo(float).eps
-    position = jnp.max(setup.system.space.magnitude(carry.q) / scale.a) / h**2
-    velocity = jnp.max(jnp.abs(carry.v) / scale.a) / h
+    unit = 1 / scale.a
+    position = jnp.max(setup.system.space.magnitude(carry.q) * unit) / h**2
+    velocity = jnp.max(jnp.abs(carry.v) * unit) / h
     loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
     share = setup.method.position_rounding(setup.dims)
     floor, loose, groups = [], [], []

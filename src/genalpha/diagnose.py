@@ -94,6 +94,7 @@ def message(
     'reached the end of the time span'
     """
     text = _text(status, rotations)
-    if status == SUCCESS or t is None:
+    if status == SUCCESS or step is None:
         return text
-    return f"stopped after t = {t:.9g} (step {step}): {text}"
+    where = f"step {step}" if t is None else f"t = {t:.9g} (step {step})"
+    return f"stopped after {where}: {text}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from threadpoolctl import ThreadpoolController
 
 
 class Factors(NamedTuple):
@@ -31,24 +31,33 @@ def factor(matrix: Array) -> Factors:
     return Factors(_split(inverse), _norm(matrix) * _norm(inverse))
 
 
-# Every backend compiles these two in its own way; it knows them by their names.
+# Every backend compiles these two in its own way; it knows them by the names that they have in a jaxpr.
+SOLVE, CONDITION = "genalpha_solve", "genalpha_condition"
 
 
-@jax.jit
+def _named(name: str, function: Callable[..., Array]) -> Callable[..., Array]:
+    function.__name__ = name
+    return jax.jit(function)
+
+
+_solve = _named(SOLVE, lambda matrix, rhs: jnp.linalg.solve(matrix, rhs))
+_condition = _named(CONDITION, lambda matrix: _norm(matrix) * _norm(jnp.linalg.inv(matrix)))
+
+
 def solve_once(matrix: Array, rhs: Array) -> Array:
     """matrix⁻¹ rhs (N,), for a matrix that is used once or a few times."""
-    return jnp.linalg.solve(matrix, rhs)
+    return _solve(matrix, rhs)
 
 
-@jax.jit
 def condition_number(matrix: Array) -> Array:
     """Condition number in the maximum norm."""
-    return _norm(matrix) * _norm(jnp.linalg.inv(matrix))
+    return _condition(matrix)
 
 
 @functools.cache
-def _blas() -> ThreadpoolController:
+def _blas() -> Any:
     import scipy.linalg  # noqa: F401 - the library must be loaded to be found
+    from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 

@@ -180,17 +180,13 @@ def _iterate(
 
     def attempt(s: _Attempt) -> _Attempt:
         s = lax.cond(s.iterate.known.status == SLOW_DOWN, renew, lambda s: s, s)
-        end = lax.while_loop(
-            lambda i: running(newton, i.known), lambda i: correct(i, s.factors), s.iterate
-        )
+        end = lax.while_loop(lambda i: running(newton, i.known), lambda i: correct(i, s.factors), s.iterate)
         astray, numbers = reconsidered(newton, end.known)
         return s._replace(iterate=_Iterate(jnp.where(astray, guess, end.x), jnp.stack(numbers)))
 
     start = _Iterate(guess, jnp.stack(begun(*memory.fit_and_noise)))
     factors = linear.Factors(memory.inverse, jnp.array(0.0))
-    return lax.while_loop(
-        lambda s: unfinished(newton, s.iterate.known), attempt, _Attempt(start, factors)
-    )
+    return lax.while_loop(lambda s: unfinished(newton, s.iterate.known), attempt, _Attempt(start, factors))
 
 
 # --- the course of an iteration, in numbers: every backend runs these -------------------------------
@@ -236,15 +232,15 @@ def judged(
     ends = [0, *itertools.accumulate(groups)]
     largest = jnp.stack([jnp.max(moved[i:j]) for i, j in itertools.pairwise(ends)])
     norm = jnp.max(largest / (allowed + levels.floor))
-    above_noise = jnp.max(largest / (NOISE * size + levels.loose))
-    strict = jnp.max(largest) / allowed
+    above_noise = jnp.any(largest > NOISE * size + levels.loose)
+    strict = jnp.max(largest)
     rate = jnp.where(jnp.isinf(s.norm), jnp.nan, norm / s.norm)  # NaN compares false
 
     # A small correction means little with the matrix of an earlier step: it may be far too stiff.
     trusted = (s.jacobians > 0) | (newton.policy == "frozen") & (s.iterations > 0)
-    contracting = (_remaining(newton, norm, rate) <= 1) | (error == 0)
+    contracting = _contracts(newton, norm, rate, 1.0) | (error == 0)
     small = trusted & (norm <= 1)
-    stagnated = trusted & (rate * s.rate > SLOW**2) & (above_noise <= 1)  # rounding may alternate
+    stagnated = trusted & (rate * s.rate > SLOW**2) & ~above_noise  # rounding may alternate
     at_noise = error <= AT_NOISE * s.noise
     found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
     converged = contracting | small | stagnated | at_noise
@@ -257,7 +253,9 @@ def judged(
     # Overflow at the end of such an iteration is divergence; out of the blue it is a bad function value.
     failed = jnp.where(s.rate > DIVERGING, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
     status = jnp.where(jnp.isfinite(norm), status, failed)
-    within_tolerance = (_remaining(newton, strict, rate) <= 1) | (trusted & (strict <= 1)) | (error == 0)
+    within_tolerance = (
+        _contracts(newton, strict, rate, allowed) | (trusted & (strict <= allowed)) | (error == 0)
+    )
     # Only residuals that would be harmless with any matrix are remembered as noise.
     noise = jnp.where(found & (error <= NOISE * size), error, s.noise)
     rounding = converged & ~within_tolerance
@@ -292,7 +290,10 @@ def _renewing(newton: Newton, poor: Array) -> Array:
     return {"full": jnp.array(True), "modified": poor, "frozen": jnp.array(False)}[newton.policy]
 
 
-def _remaining(newton: Newton, norm: Array, rate: Array) -> Array:
-    """Error left after a correction of that size, if the iteration goes on to contract at that rate."""
+def _contracts(newton: Newton, norm: Array, rate: Array, allowed: Array | float) -> Array:
+    """Whether the error left after a correction of that size is allowed, if the rate stays the same.
+
+    It is rate/(1 − rate) times the correction.
+    """
     reliable = rate if newton.policy == "full" else jnp.maximum(rate, LEAST_RATE)
-    return jnp.where(rate < 1, norm * reliable / (1 - rate), jnp.inf)
+    return (rate < 1) & (norm * reliable <= (1 - rate) * allowed)

@@ -117,7 +117,9 @@ class Solution:
                 f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
             )
         steps = int(self.stats.steps)
-        return diagnose.message(int(self.status), float(self.t[steps]), steps, self.rotations)
+        every = len(self.newton.iterations) == len(self.t) - 1  # not so in a batch that keeps some rows
+        time = float(self.t[steps]) if every else None
+        return diagnose.message(int(self.status), time, steps, self.rotations)
 
     def __getitem__(self, index: Any) -> Solution:
         """A member of a batch that ``vmap`` made."""

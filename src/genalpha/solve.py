@@ -14,6 +14,7 @@ from genalpha import check, control, diagnose, initial, methods
 from genalpha.advance import Setup
 from genalpha.drive import native, xla
 from genalpha.errors import IntegrationError
+from genalpha.kernels.graph import Unsupported
 from genalpha.newton import Newton
 from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
 from genalpha.state import Times
@@ -90,7 +91,7 @@ def solve(
     """
     t0, t1 = check.span(t_span)
     q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
-    _check_options(initial, newton, method, rho_inf)
+    check_options(initial, newton, method, rho_inf)
     check.backend(backend, get_args(Backend))
     times, sizes = control.steps(t0, t1, h)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
@@ -99,7 +100,7 @@ def solve(
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
     method.check(system, dims)
-    setup = Setup(system, method, newton, dims)
+    setup = Setup(system, control.suited(method, sizes), newton, dims)
     guess = check.multipliers(dims, multipliers)
     if closes_over_traced or check.under_transform(q0, v0, args, sizes, guess):
         traced = _traced(initial, t1, "under a JAX transform" if backend == "native" else None)
@@ -111,7 +112,7 @@ def solve(
     return sol
 
 
-def _check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:
+def check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:
     if initial not in get_args(Initial):
         raise ValueError(f"initial must be one of {', '.join(get_args(Initial))}, got {initial!r}")
     if not isinstance(newton, Newton):
@@ -185,7 +186,7 @@ def _concrete(
     if backend != "xla":
         try:
             return _native(setup, mode, times, steps, np.asarray(q), np.asarray(v), args, guess)
-        except native.Unsupported as reason:
+        except Unsupported as reason:
             fallback = str(reason)
     begin = xla.program(setup, "begin", begin_program)(times[0], q, v, args, guess)
     check.beginning(begin, mode, setup.system.space)
@@ -196,7 +197,14 @@ def _concrete(
 
 
 def _native(
-    setup: Setup, mode: str, times: np.ndarray, steps: Times, q: np.ndarray, v: np.ndarray, args: Args, guess: Any
+    setup: Setup,
+    mode: str,
+    times: np.ndarray,
+    steps: Times,
+    q: np.ndarray,
+    v: np.ndarray,
+    args: Args,
+    guess: Any,
 ) -> Solution:
     run = native.begin(setup, float(times[0]), q, v, float(steps.h[0]), args, guess, mode)
     rows, status, fallback = native.march(setup, run, steps, args)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from genalpha import check, diagnose, initial
@@ -28,19 +29,28 @@ MOST_ORDERS = 8
 
 
 class Start(NamedTuple):
-    """A run before its first step: consistent values, what the method makes of them, the first row."""
+    """A run before its first step: consistent values, what the method makes of them, the first row.
+
+    ``status`` is that of the start where q and v are trusted, ``consistent`` says whether they could be.
+    """
 
     begin: Beginning
     carry: Carry
     x: Any
     row: Any
     t_alpha: Any
+    status: Any
+    consistent: Any
 
 
-def _start(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args, guess: Any = None) -> Start:
+def start_run(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args, guess: Any = None) -> Start:
+    """Everything before the first step of size h."""
     begin = initial.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
     carry, memory, row, t_alpha = xla.start(setup, begin, h, args)
-    return Start(begin, carry, memory.x, row, t_alpha)
+    values = (begin.M, begin.applied, begin.rows, begin.g, begin.g_dot, begin.k)
+    finite = jnp.isfinite(sum(jnp.sum(x) for x in values))
+    status = jnp.where(finite, begin.report.status, diagnose.NOT_FINITE)
+    return Start(begin, carry, memory.x, row, t_alpha, status, check.consistent(begin))
 
 
 class Code:
@@ -119,39 +129,60 @@ class Run(NamedTuple):
     massless: bool
 
 
+def _key(setup: Setup, args: Args) -> Any:
+    doubles, _, fixed = floating(args)
+    return ("native", *setup[1:], fixed, tuple(np.shape(x) for x in doubles), jax.tree.structure(args))
+
+
+def kernels(
+    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: float, args: Args, guess: Any, mode: str
+) -> Kernels:
+    """The kernels of a setup, made from these values if there are none yet.
+
+    Raises what is wrong with the values, and :class:`Unsupported` where XLA must take over.
+    """
+    key, cache = _key(setup, args), setup.system._programs
+    if isinstance(cache.get(key), str):
+        raise Unsupported(cache[key])
+    if key in cache:
+        return cache[key]
+    doubles, rebuild, _ = floating(args)
+    rows, found, good = None, None, np.array(False)
+    if setup.system.reaction is None:  # others need an iteration
+        columns = (np.float64(t), q, v, np.float64(h), doubles)
+        rows = _rows("start", lambda t, q, v, h, x: start_run(setup, t, q, v, h, rebuild(x)), columns)
+    if rows is not None:
+        found, good = rows.unpack(rows.example())
+    if found is None or not good:
+        found = _start_by_xla(setup, t, q, v, h, args, guess)
+    check.beginning(found.begin, mode, setup.system.space)
+    try:
+        step = Step(setup, Values(found.carry, found.begin.scale, args, found.x))
+    except Unsupported as reason:
+        cache[key] = str(reason)
+        raise
+    cache[key] = _build(setup, step, found, rows, (t, h), args)
+    return cache[key]
+
+
 def begin(
     setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: float, args: Args, guess: Any, mode: str
 ) -> Run:
-    """Everything before the first step, checked; raises :class:`Unsupported` where XLA must take over."""
-    doubles, rebuild, fixed = floating(args)
-    key = ("native", *setup[1:], fixed, tuple(np.shape(x) for x in doubles), jax.tree.structure(args))
-    cache = setup.system._programs
-    if isinstance(cache.get(key), str):
-        raise Unsupported(cache[key])
-    kernels: Kernels | None = cache.get(key)
-    columns = (np.float64(t), q, v, np.float64(h), doubles)
-    found, rows = None, kernels.start if kernels else None
-    if kernels is None and setup.system.reaction is None:
-        rows = _rows("start", lambda t, q, v, h, x: _start(setup, t, q, v, h, rebuild(x)), columns)
-        if rows is not None:
-            found, good = rows.unpack(rows.example())
-    elif kernels is not None and rows is not None:
-        one = jax.tree.map(lambda x: np.asarray(x)[None], columns)
-        found, good = kernels.code().rows(rows, one)
-        found, good = jax.tree.map(lambda x: x[0], found), good[0]
+    """Everything before the first step, checked."""
+    found, good = None, np.array(False)
+    made = kernels(setup, t, q, v, h, args, guess, mode)
+    if made.start is not None:
+        columns = (np.float64(t), q, v, np.float64(h), floating(args)[0])
+        found, good = made.code().rows(made.start, jax.tree.map(lambda x: np.asarray(x)[None], columns))
+        found = jax.tree.map(lambda x: x[0], found)
     if found is None or not good:
-        run = xla.program(setup, "native start", _start)
-        found = jax.tree.map(np.asarray, run(t, q, v, h, args, guess))
+        found = _start_by_xla(setup, t, q, v, h, args, guess)
     check.beginning(found.begin, mode, setup.system.space)
-    massless = check.is_singular(found.begin.M)
-    if kernels is None:
-        try:
-            step = Step(setup, Values(found.carry, found.begin.scale, args, found.x))
-        except Unsupported as reason:
-            cache[key] = str(reason)
-            raise
-        kernels = cache[key] = _build(setup, step, found, rows, (t, h), args, massless)
-    return Run(kernels, found, massless)
+    return Run(made, found, check.is_singular(found.begin.M))
+
+
+def _start_by_xla(setup: Setup, *values: Any) -> Start:
+    return jax.tree.map(np.asarray, xla.program(setup, "native start", start_run)(*values))
 
 
 def _build(
@@ -161,19 +192,21 @@ def _build(
     rows: RowFunction | None,
     at: tuple[float, float],
     args: Args,
-    massless: bool,
 ) -> Kernels:
     state, scale = start.begin.state, start.begin.scale
+    massless = check.is_singular(start.begin.M)
     doubles, rebuild, _ = floating(args)
     slots = np.zeros(step.builder.slots)
     fill(step, slots, start, doubles)
     slots[step.t], slots[step.h] = at
-    order = step.choose(step.matrix_at(slots, start=True))
+    order = step.choose(slots, start=True)
     if order is None:
         raise Unsupported("the Newton matrix is singular or not finite at the first step")
     derive = _rows(
         "derive",
-        lambda *row: xla.derive_row(setup, *row[:6], rebuild(row[6]), massless),
+        lambda t, q, v, lam, psi, scale, x: xla.derive_row(
+            setup, t, q, v, lam, psi, scale, rebuild(x), massless
+        ),
         (state.t, state.q, state.v, state.lam, state.psi, scale, doubles),
     )
     return Kernels(step, rows, derive, massless, {}, order)
@@ -192,15 +225,15 @@ def fill(step: Step, slots: np.ndarray, start: Start, doubles: list[np.ndarray])
 
 
 def march(setup: Setup, run: Run, steps: Times, args: Args) -> tuple[xla.Rows, int, str | None]:
-    """All steps. Rows end at the last good one. Returns the rows, the status, and why XLA went on, if it did."""
-    kernels, start, _ = run
-    step = kernels.step
+    """All steps; rows end at the last good one. Returns rows, status, and why XLA went on, if it did."""
+    made, start, _ = run
+    step = made.step
     count = len(steps.h)
     times, sizes = np.ascontiguousarray(steps.t, dtype=float), np.ascontiguousarray(steps.h, dtype=float)
     row_of = np.arange(1, count + 1)
     table = np.empty((count + 1, len(step.row)))
     table[0] = start.row
-    code = kernels.code()
+    code = made.code()
     slots = aligned(code.program.slots)
     fill(step, slots, start, floating(args)[0])
     marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
@@ -212,11 +245,11 @@ def march(setup: Setup, run: Run, steps: Times, args: Args) -> tuple[xla.Rows, i
         done = end if status == diagnose.SUCCESS else end - 1
         if status == PIVOT:
             orders += 1
-            status = _new_order(kernels, slots, orders)
+            status = _new_order(made, slots, orders)
             if status == PIVOT:
                 reason = f"no order of pivots served for long; XLA went on at t = {times[done]:.9g}"
                 return *_go_on(setup, run, slots, table[: done + 1], steps, args), reason
-            code, old = kernels.code(), slots
+            code, old = made.code(), slots
             slots = aligned(code.program.slots)
             slots[: step.builder.slots] = old[: step.builder.slots]
         elif status == diagnose.SUCCESS and done - 1 in marked:
@@ -226,20 +259,20 @@ def march(setup: Setup, run: Run, steps: Times, args: Args) -> tuple[xla.Rows, i
     return xla.columns(setup, table[: done + 1], np.asarray(start.t_alpha)), status, None
 
 
-def _new_order(kernels: Kernels, slots: np.ndarray, orders: int) -> int:
+def _new_order(made: Kernels, slots: np.ndarray, orders: int) -> int:
     """Other pivots for the matrix that the last ones do not suit, unless it is singular; the status.
 
     It stays PIVOT where none help for long.
     """
-    step = kernels.step
+    step = made.step
     matrix = step.matrix_at(slots, start=False)
     with np.errstate(all="ignore"):
         if not np.linalg.cond(matrix, np.inf) <= MAX_CONDITION:
             return int(slots[step.if_singular])
-    order = step.choose(matrix)
-    if order is None or order == kernels.order or orders > MOST_ORDERS:
+    order = step.choose(slots, start=False)
+    if order is None or order == made.order or orders > MOST_ORDERS:
         return PIVOT
-    kernels.order = order
+    made.order = order
     slots[step.flags["alive"]], slots[step.memory[0]] = 1.0, 0.0
     return diagnose.SUCCESS
 
@@ -251,8 +284,9 @@ def _go_on(
     step, done = run.kernels.step, len(table) - 1
     look = lambda place: slots[place]
     carry: Carry = jax.tree.map(look, step.carry)
-    kept = no_memory(len(step.x))._replace(fit_and_noise=np.array([0.0, slots[step.memory[1]]]))
-    memory = Memory(*map(look, step.parabola), kept)
+    kept = no_memory(len(step.x))._replace(fit_and_noise=jnp.array([0.0, slots[step.memory[1]]]))
+    x, slope, bend = (jnp.asarray(look(place)) for place in step.parabola)
+    memory = Memory(x, slope, bend, kept)
     rest = jax.tree.map(lambda column: column[done:], steps)
     tables, status = xla.march_from(setup, carry, memory, run.start.begin.scale, rest, args)
     return xla.columns(setup, np.concatenate([table, *tables]), np.asarray(run.start.t_alpha)), status
@@ -271,11 +305,11 @@ def derive(
     setup: Setup, run: Run, rows: xla.Rows, times: np.ndarray, scale: Scale, args: Args
 ) -> xla.Derived:
     """Accelerations, residuals and reactions."""
-    kernels = run.kernels
-    if kernels.derive is not None and kernels.massless == run.massless:
+    made = run.kernels
+    if made.derive is not None and made.massless == run.massless:
         fixed = jax.tree.map(lambda x: np.asarray(x)[None], (scale, floating(args)[0]))
         arguments = (times, rows.q, rows.v, rows.lam, rows.psi, *fixed)
-        found, good = kernels.code().rows(kernels.derive, arguments)
+        found, good = made.code().rows(made.derive, arguments)
         if good.all():
             return found
     return xla.derive_blocks(setup, rows, times, scale, args, run.massless)

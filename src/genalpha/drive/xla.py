@@ -76,11 +76,12 @@ def _counts(report: NewtonReport) -> Array:
 
 
 def columns(setup: Setup, table: Any, t_alpha: Any) -> Rows:
+    """The parts of records (..., width)."""
     ends = np.cumsum(_widths(setup))
-    columns = [table[:, first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
-    q, v, a, lam, psi = columns[:5]
+    columns = [table[..., first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
     extra = dict(zip(setup.method.extras(setup.dims), columns[5:], strict=True))
-    return Rows(q, v, a, lam, psi, extra, table[1:, ends[-1] :], t_alpha)
+    q, v, a, lam, psi = columns[:5]
+    return Rows(q, v, a, lam, psi, extra, table[..., 1:, ends[-1] :], t_alpha)
 
 
 # --- under transforms -------------------------------------------------------------------------------
@@ -140,7 +141,8 @@ def _block(
 def march(setup: Setup, begin: Beginning, steps: Times, args: Args) -> tuple[Rows, int]:
     """All steps, a block at a time. Rows end at the last good one. Returns the rows and the status."""
     carry, memory, row, t_alpha = program(setup, "start", start)(begin, steps.h[0], args)
-    tables, status = [], int(begin.report.status)
+    tables: list[np.ndarray] = []
+    status = int(begin.report.status)
     if status == diagnose.SUCCESS:
         tables, status = march_from(setup, carry, memory, begin.scale, steps, args)
     return columns(setup, np.concatenate([np.asarray(row)[None], *tables]), np.asarray(t_alpha)), status
@@ -205,7 +207,7 @@ def compiler_options() -> dict[str, Any]:
 
 def derive(setup: Setup, rows: Rows, times: Array, scale: Scale, args: Args, massless: bool) -> Derived:
     """Accelerations, residuals and reactions for rows of any number."""
-    one = lambda *row: derive_row(setup, *row, scale, args, massless)
+    one = lambda t, q, v, lam, psi: derive_row(setup, t, q, v, lam, psi, scale, args, massless)
     return jax.vmap(one)(times, rows.q, rows.v, rows.lam, rows.psi)
 
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from genalpha.kernels.branches import Body, Branch, structured
 from genalpha.kernels.program import Call, If, Kernel, Loop, Map, Plan, Program, While
 
 _PLAIN_C = """\
 #include <math.h>
 #include <stdbool.h>
 #define FUNCTION static inline
+#define SINE_AND_COSINE(a, s, c) (*(s) = sin(a), *(c) = cos(a))
 #define ENTRY void
 #define FOR_EACH_SYSTEM(b, count) for (long long b = 0; b < count; ++b)
 """
 _CUDA = """\
 #define FUNCTION __device__ __forceinline__
+#define SINE_AND_COSINE sincos
 #define ENTRY extern "C" __global__ void __launch_bounds__(BLOCK)
 #define FOR_EACH_SYSTEM(b, count) \\
     long long b = blockIdx.x * (long long)BLOCK + threadIdx.x; if (b < count)
@@ -74,13 +77,43 @@ class Emitter:
         self.lines.append(f"FUNCTION void {kernel.name}(double *w) {{")
         for i, slot in kernel.loads:
             self.say(f"const double n{i} = w[{slot}];")
-        for i in kernel.body:
-            kind = "double" if self.program.nodes[i].kind == "f" else "bool"
-            self.say(f"const {kind} n{i} = {self.expression(i)};")
+        nodes = self.program.nodes
+        self.body(structured(nodes, kernel.body, [i for _, i in kernel.stores]))
         for slot, i in kernel.stores:
-            flag = self.program.nodes[i].kind == "b"
+            flag = nodes[i].kind == "b"
             self.say(f"w[{slot}] = {self.name(i)}{' ? 1.0 : 0.0' if flag else ''};")
         self.lines.append("}")
+
+    def body(self, body: Body) -> None:
+        nodes = self.program.nodes
+        plain = [i for i in body if not isinstance(i, Branch)]
+        sines = {nodes[i].inputs: i for i in plain if nodes[i].op == "sin"}
+        cosines = {nodes[i].inputs: i for i in plain if nodes[i].op == "cos"}
+        done: set[int] = set()
+        for part in body:
+            if isinstance(part, Branch):
+                self.branch(part)
+                continue
+            op, inputs, kind = nodes[part]
+            if op in ("sin", "cos") and inputs in sines and inputs in cosines:  # one function computes both
+                sine, cosine = sines[inputs], cosines[inputs]
+                if part not in done:
+                    self.say(f"double n{sine}, n{cosine};")
+                    self.say(f"SINE_AND_COSINE({self.name(inputs[0])}, &n{sine}, &n{cosine});")
+                    done |= {sine, cosine}
+                continue
+            self.say(f"const {'double' if kind == 'f' else 'bool'} n{part} = {self.expression(part)};")
+
+    def branch(self, branch: Branch) -> None:
+        self.say(f"double {', '.join(f'n{i}' for i in branch.results)};")
+        for side, body in ((1, branch.yes), (2, branch.no)):
+            self.say(f"if ({'' if side == 1 else '!'}{self.name(branch.condition)}) {{")
+            self.depth += 1
+            self.body(body)
+            for i in branch.results:
+                self.say(f"n{i} = {self.name(self.program.nodes[i].inputs[side])};")
+            self.depth -= 1
+            self.say("}")
 
     def expression(self, i: int) -> str:
         op, inputs, _ = self.program.nodes[i]
@@ -156,8 +189,6 @@ class Emitter:
         self.depth -= 1
         self.say("}")
         self.lines.append("}")
-
-
 
 
 def emit(

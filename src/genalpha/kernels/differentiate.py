@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -14,12 +14,10 @@ Slopes = dict[int, int]  # the derivatives of one node that are not zero, by var
 
 def jacobian(graph: Graph, outputs: np.ndarray, variables: np.ndarray) -> np.ndarray:
     """The derivatives (N, M) of N expressions with respect to M inputs, as nodes; zeros are the node ZERO."""
-    slopes: dict[int, Slopes] = {int(v): {j: ONE} for j, v in enumerate(variables)}
-    for i in graph.reachable(outputs.tolist(), list(slopes)):
-        if i not in slopes and any(j in slopes for j in graph.nodes[i].inputs):
-            found = _slopes(graph, i, slopes)
-            if found:
-                slopes[i] = found
+    slopes: dict[int, Slopes] = {}
+    for j, v in enumerate(variables.tolist()):
+        slopes.setdefault(v, {})[j] = ONE
+    _spread(graph, outputs.tolist(), slopes, ())
     result = np.full((len(outputs), len(variables)), ZERO, dtype=np.int64)
     for row, i in enumerate(outputs.tolist()):
         for column, slope in slopes.get(i, {}).items():
@@ -27,22 +25,45 @@ def jacobian(graph: Graph, outputs: np.ndarray, variables: np.ndarray) -> np.nda
     return result
 
 
+def _spread(graph: Graph, outputs: Iterable[int], slopes: dict[int, Slopes], stop: Iterable[int]) -> None:
+    """Add the derivatives of all that ``outputs`` are made of; those in ``stop`` are known already."""
+    halt, seen, stack = {*slopes, *stop}, set(), list(outputs)
+    while stack:
+        i = stack.pop()
+        if i not in seen and i not in halt:
+            seen.add(i)
+            stack.extend(_depends(graph, i))
+    for i in sorted(seen):
+        if any(j in slopes for j in _depends(graph, i)):
+            found = _slopes(graph, i, slopes)
+            if found:
+                slopes[i] = found
+
+
+def _depends(graph: Graph, i: int) -> tuple[int, ...]:
+    """What the derivatives of a node are made of."""
+    if i in graph.rules:
+        return graph.rules[i].inputs
+    op, inputs, kind = graph.nodes[i]
+    if kind == "b" or op in FLAT:
+        return ()
+    return inputs[1:] if op == "select" else inputs
+
+
 def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
     op, inputs, _ = graph.nodes[i]
+    partials: Sequence[tuple[int, int]]
     if i in graph.rules:
-        partials = graph.rules[i]()
+        given, partials = set(graph.rules[i].inputs), graph.rules[i].partials()
+        _spread(graph, [j for j, _ in partials if j not in given], slopes, given)
     elif op == "select":
         # A choice between derivatives, not a sum: the one that is not taken may be NaN.
         yes, no = slopes.get(inputs[1], {}), slopes.get(inputs[2], {})
         columns = dict.fromkeys((*yes, *no))
         return {c: graph.select(inputs[0], yes.get(c, ZERO), no.get(c, ZERO)) for c in columns}
     elif op in RULES:
-        wanted = [j in slopes for j in inputs]
-        partials = [
-            (j, rule(graph, i, *inputs))
-            for j, rule, needed in zip(inputs, RULES[op], wanted, strict=True)
-            if needed
-        ]
+        rules = zip(inputs, RULES[op], strict=True)
+        partials = [(j, rule(graph, i, *inputs)) for j, rule in rules if j in slopes]
     else:
         raise Unsupported(f"the operation {op!r} has no derivative here")
     total: Slopes = {}
@@ -72,8 +93,8 @@ def _square(g: Graph, a: int) -> int:
 
 
 def _sign(g: Graph, i: int, a: int) -> int:
-    negative = g.select(g.compare("lt", a, ZERO), g.constant(-1.0), ZERO)
-    return g.select(g.compare("lt", ZERO, a), ONE, negative)
+    """One at zero, as in JAX."""
+    return g.select(g.compare("le", ZERO, a), ONE, g.constant(-1.0))
 
 
 def _bell(factor: float) -> tuple[Rule]:
@@ -92,14 +113,19 @@ def _taken(better: str) -> tuple[Rule, Rule]:
     return (lambda g, i, a, b: rule(g, a, b), lambda g, i, a, b: rule(g, b, a))
 
 
-def _root(g: Graph, a: int, offset: float, sign: float) -> int:
-    """√(offset + sign a²)."""
-    square = _square(g, a)
-    return g.apply("sqrt", g.add(g.constant(offset), square if sign > 0 else g.neg(square)))
+def _below_one(g: Graph, i: int, a: int) -> int:
+    """1 − a², without cancellation near 1."""
+    return g.mul(g.sub(ONE, a), g.add(ONE, a))
+
+
+def _root(square: Callable[[Graph, int, int], int]) -> Callable[[Graph, int, int], int]:
+    return lambda g, i, a: g.apply("sqrt", square(g, i, a))
 
 
 def _pow_base(g: Graph, i: int, a: int, b: int) -> int:
-    return g.mul(b, g.apply("pow", a, g.sub(b, ONE)))
+    flat = g.compare("eq", b, ZERO)  # a⁰ is 1 everywhere: no 0 · ∞ at a = 0
+    exponent = g.select(flat, ONE, g.sub(b, ONE))
+    return g.select(flat, ZERO, g.mul(b, g.apply("pow", a, exponent)))
 
 
 def _pow_exponent(g: Graph, i: int, a: int, b: int) -> int:
@@ -107,7 +133,8 @@ def _pow_exponent(g: Graph, i: int, a: int, b: int) -> int:
     return g.mul(g.apply("log", positive), i)
 
 
-_FLAT = _constant(0.0)
+# Operations whose derivatives are zero, or that are there to make them zero.
+FLAT = {"stop", "floor", "ceil", "trunc", "rint"}
 
 RULES: dict[str, tuple[Rule, ...]] = {
     "add": (_constant(1.0), _constant(1.0)),
@@ -116,16 +143,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "div": (lambda g, i, a, b: g.div(ONE, b), lambda g, i, a, b: g.neg(g.mul(i, g.div(ONE, b)))),
     "neg": (_constant(-1.0),),
     "copy": (_constant(1.0),),
-    "stop": (_FLAT,),
     "abs": (_sign,),
     "sqrt": (lambda g, i, a: g.div(g.constant(0.5), i),),
     "cbrt": (lambda g, i, a: g.div(i, g.mul(g.constant(3.0), a)),),
     "max": _taken("max"),
     "min": _taken("min"),
-    "floor": (_FLAT,),
-    "ceil": (_FLAT,),
-    "trunc": (_FLAT,),
-    "rint": (_FLAT,),
     "fmod": (_constant(1.0), lambda g, i, a, b: g.neg(g.apply("trunc", g.apply("div", a, b)))),
     "pow": (_pow_base, _pow_exponent),
     "atan2": (
@@ -135,15 +157,15 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "sin": (lambda g, i, a: g.apply("cos", a),),
     "cos": (lambda g, i, a: g.neg(g.apply("sin", a)),),
     "tan": (lambda g, i, a: g.add(ONE, _square(g, i)),),
-    "asin": _one_over(lambda g, i, a: _root(g, a, 1.0, -1.0)),
-    "acos": _one_over(lambda g, i, a: _root(g, a, 1.0, -1.0), -1.0),
+    "asin": _one_over(_root(_below_one)),
+    "acos": _one_over(_root(_below_one), -1.0),
     "atan": _one_over(lambda g, i, a: g.add(ONE, _square(g, a))),
     "sinh": (lambda g, i, a: g.apply("cosh", a),),
     "cosh": (lambda g, i, a: g.apply("sinh", a),),
     "tanh": (lambda g, i, a: g.sub(ONE, _square(g, i)),),
-    "asinh": _one_over(lambda g, i, a: _root(g, a, 1.0, 1.0)),
-    "acosh": _one_over(lambda g, i, a: _root(g, a, -1.0, 1.0)),
-    "atanh": _one_over(lambda g, i, a: g.sub(ONE, _square(g, a))),
+    "asinh": _one_over(_root(lambda g, i, a: g.add(ONE, _square(g, a)))),
+    "acosh": _one_over(_root(lambda g, i, a: g.mul(g.sub(a, ONE), g.add(a, ONE)))),
+    "atanh": _one_over(_below_one),
     "exp": (lambda g, i, a: i,),
     "exp2": (lambda g, i, a: g.mul(g.constant(math.log(2.0)), i),),
     "expm1": (lambda g, i, a: g.add(ONE, i),),

@@ -1,4 +1,9 @@
-"""Scalar expressions, each stored once: constants folded, zeros dropped, common subexpressions shared."""
+"""Scalar expressions, each stored once: constants folded, zeros dropped, common subexpressions shared.
+
+Values are those of IEEE arithmetic, with three liberties that XLA takes too: a product with the constant zero
+(and zero divided by something) is zero whatever the other factor; division by a constant is multiplication by
+its inverse; and the sign of a zero is not kept. Integers are doubles, exact up to 2⁵³.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,19 @@ import numpy as np
 ZERO, ONE, FALSE, TRUE = 0, 1, 2, 3
 
 
-class Unsupported(Exception):  # noqa: N818 - not an error: another backend takes over
+class Unsupported(Exception):  # not an error: another backend takes over
     """Why a function cannot become a scalar program."""
+
+
+class Rule(NamedTuple):
+    """A derivative that is stated instead of derived.
+
+    ``inputs`` are the nodes it is with respect to; ``partials`` gives pairs of a node and the derivative with
+    respect to it, when first asked for. The node may be a new one, made of ``inputs``.
+    """
+
+    inputs: tuple[int, ...]
+    partials: Callable[[], Sequence[tuple[int, int]]]
 
 
 class Node(NamedTuple):
@@ -37,6 +53,11 @@ def _quiet(function: Callable[..., float]) -> Callable[..., float]:
 
 def _ufunc(function: Callable[..., float]) -> Callable[..., float]:
     return _quiet(lambda *values: float(function(*values)))
+
+
+def _power(a: float, b: float) -> float:
+    # NumPy takes a square root where b is 1/2, which differs from the C library at −∞ and −0.
+    return math.inf if b == 0.5 and a == -math.inf else np.power(a + 0.0 if b == 0.5 else a, b)
 
 
 def _scipy(name: str) -> Callable[..., float]:
@@ -64,7 +85,7 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
     "trunc": _ufunc(np.trunc),
     "rint": _round,
     "fmod": _ufunc(np.fmod),
-    "pow": _ufunc(np.power),
+    "pow": _ufunc(_power),
     "atan2": _ufunc(np.arctan2),
     "sin": _ufunc(np.sin),
     "cos": _ufunc(np.cos),
@@ -109,8 +130,7 @@ class Graph:
         self.constants: dict[int, float | bool] = {}
         self.limit = limit
         self._known: dict[tuple[object, ...], int] = {}
-        # Derivatives that a rule of the user's states: node -> function giving (input, partial) pairs.
-        self.rules: dict[int, Callable[[], Sequence[tuple[int, int]]]] = {}
+        self.rules: dict[int, Rule] = {}
         for value in (0.0, 1.0):
             self.constant(value)
         for flag in (False, True):
@@ -147,10 +167,15 @@ class Graph:
         self.nodes += [Node("input", (), "f")] * count
         return np.arange(first, first + count).reshape(shape)
 
-    def distinct(self, op: str, a: int) -> int:
-        """A copy of ``a`` that no other expression shares ("copy"), or that derivatives stop at ("stop")."""
-        key = (op, a) if op == "stop" else (op, len(self.nodes))
-        return self._new(key, op, (a,), self.nodes[a].kind)
+    def stopped(self, a: int) -> int:
+        """A copy of ``a`` that derivatives stop at."""
+        return a if a in self.constants else self._new(("stop", a), "stop", (a,), self.nodes[a].kind)
+
+    def stated(self, a: int, rule: Rule) -> int:
+        """A copy of ``a`` with this derivative; other expressions that equal ``a`` keep theirs."""
+        copy = self._new(("copy", a, len(self.nodes)), "copy", (a,), self.nodes[a].kind)
+        self.rules[copy] = rule
+        return copy
 
     # --- arithmetic -----------------------------------------------------------------------------
 
@@ -221,11 +246,16 @@ class Graph:
                 return b
             if factor == -1:
                 return self.neg(b)
+            op, inner, _ = self.nodes[b]
+            if op == "mul" and inner[0] in constants:
+                both = factor * constants[inner[0]]
+                if 1e-100 < abs(both) < 1e100:  # far from what might have over- or underflowed
+                    return self.mul(self.constant(both), inner[1])
         if a not in constants and self.nodes[a].op == "neg":
             return self.neg(self.mul(self.nodes[a].inputs[0], b))
         if self.nodes[b].op == "neg":
             return self.neg(self.mul(a, self.nodes[b].inputs[0]))
-        if a > b:
+        if a not in constants and a > b:
             a, b = b, a
         return self._new(("mul", a, b), "mul", (a, b), "f")
 
@@ -260,7 +290,7 @@ class Graph:
         return result
 
     def largest(self, values: Iterable[int], op: str = "max") -> int:
-        """The largest of some scalars, NaN if one is, by a balanced tree."""
+        """The largest of some scalars (at least one), NaN if one is, by a balanced tree."""
         values = list(dict.fromkeys(values))
         while len(values) > 1:
             pairs = zip(values[::2], values[1::2], strict=False)
@@ -268,8 +298,11 @@ class Graph:
         return values[0]
 
     def extreme(self, op: str, a: int, b: int) -> int:
+        """The larger ("max") or smaller ("min") of two, NaN if one is."""
         if a == b:
             return a
+        if self.nodes[a].kind == "b":
+            return self.logic("or" if op == "max" else "and", a, b)
         return self.apply(op, *sorted((a, b)))
 
     # --- booleans -------------------------------------------------------------------------------
@@ -277,7 +310,9 @@ class Graph:
     def compare(self, op: str, a: int, b: int) -> int:
         """lt, le, eq or ne; false with NaN, except ne."""
         constants = self.constants
-        if self.nodes[a].kind == "b":  # eq and ne of booleans
+        if self.nodes[a].kind == "b":
+            if op in ("lt", "le"):  # false comes before true
+                return self.logic("and" if op == "lt" else "or", self.logic("not", a), b)
             differ = self.logic("xor", a, b)
             return differ if op == "ne" else self.logic("not", differ)
         if a in constants and b in constants:
@@ -317,9 +352,7 @@ class Graph:
             return condition
         if (yes, no) == (FALSE, TRUE):
             return self.logic("not", condition)
-        return self._new(
-            ("select", condition, yes, no), "select", (condition, yes, no), self.nodes[yes].kind
-        )
+        return self._new(("select", condition, yes, no), "select", (condition, yes, no), self.nodes[yes].kind)
 
     # --- questions ------------------------------------------------------------------------------
 
@@ -336,7 +369,8 @@ class Graph:
 
     def evaluate(self, outputs: Sequence[int], values: dict[int, float]) -> list[float | bool]:
         """Numbers for ``outputs``, given numbers for inputs: the meaning of a program, slowly."""
-        known: dict[int, float | bool] = {**self.constants, **values}
+        # Python's own floats overflow in silence; NumPy's warn.
+        known: dict[int, float | bool] = {**self.constants, **{i: float(x) for i, x in values.items()}}
         for i in self.reachable(outputs, values):
             if i not in known:
                 op, inputs, _ = self.nodes[i]
@@ -351,4 +385,4 @@ def operate(op: str, *values: float | bool) -> float | bool:
     if op in ("copy", "stop"):
         return values[0]
     table = FUNCTIONS if op in FUNCTIONS else COMPARISONS if op in COMPARISONS else LOGIC
-    return table[op](*values)  # type: ignore[operator]
+    return table[op](*values)

@@ -1,12 +1,13 @@
-"""LLVM's intermediate language for kernels and loops, on one system or on several in the lanes of a vector."""
+"""LLVM's language for kernels and loops, on one system or on several in the lanes of a vector."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 
+from genalpha.kernels.branches import Body, Branch, structured
 from genalpha.kernels.graph import FUNCTIONS
-from genalpha.kernels.program import Call, If, Kernel, Loop, Map, Plan, Program, While
+from genalpha.kernels.program import Call, Kernel, Loop, Map, Plan, Program, While
 
 _ARITHMETIC = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
 _COMPARISONS = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
@@ -75,22 +76,68 @@ class Emitter:
         for i, slot in kernel.loads:
             self.say(f"%a{i} = getelementptr {self.number}, ptr %w, i64 {slot}")
             self.say(f"%n{i} = load {self.number}, ptr %a{i}")
-        for i in kernel.body:
-            self.node(i)
+        self.block = "0"
+        self.body(structured(self.program.nodes, kernel.body, [i for _, i in kernel.stores]))
         for slot, i in kernel.stores:
             value = self.name(i)
             if self.program.nodes[i].kind == "b":
                 one, zero = self.constant(1.0), self.constant(0.0)
-                self.say(f"%d{slot} = select {self.boolean} {value}, {self.number} {one}, {self.number} {zero}")
+                self.say(
+                    f"%d{slot} = select {self.boolean} {value}, {self.number} {one}, {self.number} {zero}"
+                )
                 value = f"%d{slot}"
             self.say(f"%s{slot} = getelementptr {self.number}, ptr %w, i64 {slot}")
             if self.lanes > 1:
                 self.say(f"%o{slot} = load {self.number}, ptr %s{slot}")
-                self.say(f"%k{slot} = select {self.boolean} %mask, {self.number} {value}, {self.number} %o{slot}")
+                self.say(
+                    f"%k{slot} = select {self.boolean} %mask, {self.number} {value}, {self.number} %o{slot}"
+                )
                 value = f"%k{slot}"
             self.say(f"store {self.number} {value}, ptr %s{slot}")
         self.say("ret void")
         self.lines.append("}")
+
+    def body(self, body: Body) -> None:
+        for part in body:
+            if isinstance(part, Branch):
+                self.branch(part)
+            else:
+                self.node(part)
+
+    def branch(self, branch: Branch) -> None:
+        """Both sides only where some lane takes them; then the choices."""
+        condition = self.name(branch.condition)
+        sides = []
+        for side, body in ((1, branch.yes), (2, branch.no)):
+            values = [self.name(self.program.nodes[i].inputs[side]) for i in branch.results]
+            if not body:
+                sides.append(values)
+                continue
+            k, before = self.label(), self.block
+            taken = condition
+            if side == 2:
+                self.say(f"%i{k} = xor {self.boolean} {condition}, {self.constant(True)}")
+                taken = f"%i{k}"
+            if self.lanes > 1:
+                self.say(f"%j{k} = call i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.boolean} {taken})")
+                taken = f"%j{k}"
+            self.say(f"br i1 {taken}, label %in{k}, label %out{k}")
+            self.start_block(f"in{k}")
+            self.body(body)
+            self.say(f"br label %out{k}")
+            last = self.block
+            self.start_block(f"out{k}")
+            for n, value in enumerate(values):
+                self.say(
+                    f"%r{k}.{n} = phi {self.number} [ {value}, %{last} ], [ {self.constant(0.0)}, %{before} ]"
+                )
+            sides.append([f"%r{k}.{n}" for n in range(len(values))])
+        for i, yes, no in zip(branch.results, *sides, strict=True):
+            self.say(f"%n{i} = select {self.boolean} {condition}, {self.number} {yes}, {self.number} {no}")
+
+    def start_block(self, label: str) -> None:
+        self.mark(label)
+        self.block = label
 
     def node(self, i: int) -> None:
         op, inputs, _ = self.program.nodes[i]
@@ -186,7 +233,7 @@ class Emitter:
 
     def loop(self, name: str, loop: Loop) -> None:
         """i64 name(w, times, steps, row_of, rows, first, last): steps first to last; where it stopped."""
-        number, boolean = self.number, self.boolean
+        number = self.number
         self.lines.append(
             f"define i64 @{name}(ptr noalias %w, ptr %times, ptr %steps, ptr %row_of, ptr noalias %rows, "
             "i64 %first, i64 %last) nounwind {"

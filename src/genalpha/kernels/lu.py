@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from genalpha.kernels.graph import ONE, ZERO, Graph
+from genalpha.kernels.graph import ONE, TRUE, ZERO, Graph
 
-# Factors are trusted while their backward error is below the one, the condition number below the other.
-BACKWARD, CONDITION = 1e-10, 1e12
+# Factors are trusted while multiples of rows are below the one, inverse pivots below the other.
+GROWTH, CONDITION = 1e6, 1e12
+# Matrices in which a pivot has less than this share of its column do not count any more.
+_USELESS = 1e-6
 # A pivot is at least this fraction of the largest entry in its column.
 THRESHOLD = 0.1
 
@@ -42,32 +44,40 @@ class Factors(NamedTuple):
 def choose(pattern: np.ndarray, values: np.ndarray) -> Order | None:
     """An order of pivots (row, column) for matrices with this pattern, and numbers like these.
 
-    Markowitz: the entry that causes least fill, among those not much smaller than others in their column.
-    None where the numbers give no nonsingular matrix.
+    ``values`` (S, N, N) holds the matrix that is meant, and then others that may come after it. Markowitz:
+    the entry that causes least fill, among those not much smaller than others in their column. Those that
+    stay so in the other matrices, with one sign, go before those that do not: a pivot that passes through
+    zero makes the order useless there. None where the first matrix is singular.
     """
-    pattern, values = pattern.copy(), np.where(pattern, values, 0.0)
-    size = len(pattern)
-    rows, columns = np.ones(size, dtype=bool), np.ones(size, dtype=bool)
-    if not np.isfinite(values).all():
+    values = np.where(pattern, values, 0.0)
+    values = values[np.isfinite(values).all(axis=(1, 2)) | (np.arange(len(values)) == 0)]
+    if not np.isfinite(values[0]).all():
         return None
-    smallest = np.finfo(float).eps * np.abs(values).max(initial=0.0)
+    pattern, size = pattern.copy(), len(pattern)
+    rows, columns = np.ones(size, dtype=bool), np.ones(size, dtype=bool)
+    smallest = np.finfo(float).eps * np.abs(values[0]).max(initial=0.0)
     order = []
     for _ in range(size):
         active = pattern & rows[:, None] & columns
         sizes = np.where(active, np.abs(values), 0.0)
-        good = (sizes > smallest) & (sizes >= THRESHOLD * sizes.max(axis=0))
+        largest = sizes.max(axis=1, keepdims=True)
+        share = sizes / np.where(largest > 0, largest, 1.0)
+        good = (sizes[0] > smallest) & (share[0] >= THRESHOLD)
         if not good.any():
             return None
+        steady = (share.min(axis=0) >= THRESHOLD**2) & (np.abs(np.sign(values).sum(axis=0)) == len(values))
         fill = np.outer(active.sum(axis=1) - 1, active.sum(axis=0) - 1).astype(float)
-        fill -= sizes / (1 + sizes.max(axis=0))  # between equals, the larger one
+        fill -= 0.5 * share[0] * (sizes[0] / sizes[0].max())  # between equals, the larger one
+        fill += np.where(steady, 0.0, size**2)
         row, column = divmod(int(np.argmin(np.where(good, fill, np.inf))), size)
         order.append((row, column))
         rows[row], columns[column] = False, False
+        values = values[share[:, row, column] > _USELESS]
         below = np.flatnonzero(active[:, column] & rows)
         right = np.flatnonzero(active[row] & columns)
         pattern[np.ix_(below, right)] = True
-        factors = values[below, column] / values[row, column]
-        values[np.ix_(below, right)] -= np.outer(factors, values[row, right])
+        factors = values[:, below, column] / values[:, row, column][:, None]
+        values[:, below[:, None], right] -= factors[:, :, None] * values[:, row, right][:, None, :]
     return tuple(order)
 
 
@@ -101,40 +111,38 @@ def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
         for i, multiple in below:
             left[i] = graph.sub(left[i], graph.mul(multiple, left[row]))
     result = np.full(len(left), ZERO, dtype=np.int64)
+    position = {column: k for k, (_, column) in enumerate(factors.order)}
     for (row, column), over, right in reversed(
         list(zip(factors.order, factors.inverse, factors.upper, strict=True))
     ):
         total = left[row]
-        for j, x in right:
+        for j, x in sorted(right, key=lambda term: -position[term[0]]):  # what was found last comes last
             total = graph.sub(total, graph.mul(x, int(result[j])))
         result[column] = graph.mul(total, over)
     return result
 
 
-def examine(graph: Graph, matrix: np.ndarray, factors: Factors) -> tuple[int, int]:
-    """Whether a matrix is finite, and whether its factors solve a test problem well: the monitor.
+def examine(graph: Graph, matrix: np.ndarray, factors: Factors, scaled: bool = True) -> tuple[int, int]:
+    """Whether a matrix is finite, and whether its factors can be trusted: the monitor.
 
-    In another order than rows ask for, small pivots make factors grow and the solution inexact. That shows in
-    the residual of a solution, and a singular matrix in its size.
+    Where a pivot has become small, multiples of its row are large and the factors grow; where all of its
+    column is small, the matrix may be singular. Entries of a ``scaled`` matrix are of size one.
     """
-    size = len(matrix)
-    probe = np.random.default_rng(size).uniform(0.5, 1.0, size) * np.where(np.arange(size) % 3 == 1, -1, 1)
-    rhs = [graph.constant(x) for x in probe]
-    found = solve(graph, factors, np.array(rhs)).tolist()
-    sums, defects, total = [], [], ZERO
-    for row, right in zip(matrix.tolist(), rhs, strict=True):
-        size_of_row, product = ZERO, ZERO
-        for x, y in zip(row, found, strict=True):
-            if x != ZERO:
-                size_of_row = graph.add(size_of_row, graph.apply("abs", x))
-                product = graph.add(product, graph.mul(x, y))
-        sums.append(size_of_row)
-        defects.append(graph.apply("abs", graph.sub(product, right)))
-        total = graph.add(total, size_of_row)
-    largest = graph.largest(graph.apply("abs", y) for y in found)
-    amplified = graph.mul(graph.largest(sums), largest)
-    allowed = graph.mul(graph.constant(BACKWARD), graph.add(amplified, ONE))
-    exact = graph.compare("le", graph.largest(defects), allowed)
-    regular = graph.compare("le", amplified, graph.constant(CONDITION))
-    finite = graph.compare("lt", total, graph.constant(np.inf))
-    return finite, graph.logic("and", exact, regular)
+    total = ZERO
+    for x in dict.fromkeys(matrix[matrix != ZERO].tolist()):
+        total = graph.add(total, x)
+    finite = graph.compare("lt", graph.apply("abs", total), graph.constant(np.inf))
+    healthy = TRUE
+    multiples = [x for row in factors.lower for _, x in row]
+    for entries, most in ((multiples, GROWTH), (factors.inverse, CONDITION)):
+        sizes = [graph.apply("abs", x) for x in entries]
+        if not sizes:
+            continue
+        largest = graph.largest(sizes)
+        if not scaled and entries is factors.inverse:
+            largest = graph.mul(
+                largest, graph.largest(graph.apply("abs", x) for x in matrix.reshape(-1).tolist())
+            )
+        small = graph.compare("le", largest, graph.constant(most))
+        healthy = graph.logic("and", healthy, small)
+    return finite, healthy

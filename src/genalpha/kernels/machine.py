@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -9,6 +10,7 @@ import itertools
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,9 @@ def _linker() -> Any:
     import llvmlite.binding as llvm
 
     _target()
-    return llvm.create_lljit_compiler(use_jit_link=False, suppress_errors=False)
+    # The other linker asks for memory section by section. In a crowded address space these end up more than
+    # 2 GiB apart, which a small code model cannot bridge, and the process aborts.
+    return llvm.create_lljit_compiler(use_jit_link=sys.platform != "win32", suppress_errors=False)
 
 
 def lanes() -> int:
@@ -71,7 +75,9 @@ class Library:
         self._tracker = builder.link(_linker(), f"kernel{next(_names)}")
 
     def function(self, name: str, *kinds: Any, result: Any = None) -> Callable[..., Any]:
-        return ctypes.CFUNCTYPE(result, *kinds)(self._tracker[name])
+        found = ctypes.CFUNCTYPE(result, *kinds)(self._tracker[name])
+        found.library = self  # type: ignore[attr-defined] # code lives as long as this does
+        return found
 
 
 def _compile(text: str) -> bytes:
@@ -91,7 +97,7 @@ def cache_folder() -> Path | None:
     """Where kernels are kept: GENALPHA_CACHE, or a folder among the user's caches; None if it is "off"."""
     chosen = os.environ.get("GENALPHA_CACHE")
     if chosen is not None:
-        return None if chosen.lower() in ("", "0", "off", "no") else Path(chosen)
+        return None if chosen.lower() in ("", "0", "off", "no") else Path(os.path.expanduser(chosen))
     try:
         home = Path.home()
     except RuntimeError:
@@ -122,9 +128,10 @@ def _load(text: str) -> bytes | None:
         code = data[start:]
         if data[:start] != _VERSION + hashlib.sha256(code).digest():
             return None
-        os.utime(path)
     except OSError:
         return None
+    with contextlib.suppress(OSError):  # others' files may be read without being marked as used
+        os.utime(path)
     return code
 
 
@@ -149,14 +156,20 @@ def _store(text: str, code: bytes) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    kept = list(folder.glob("*.kernel"))
-    if len(kept) <= MOST_KEPT:
+    """Remove what is too many, and what processes left behind that ended while they wrote."""
+    kept, left = list(folder.glob("*.kernel")), list(folder.glob("*.part"))
+    if len(kept) <= MOST_KEPT and not left:
         return
-    ages = []
-    for path in kept:
-        try:
-            ages.append((path.stat().st_mtime, path))
-        except OSError:  # another process was faster
-            continue
-    for _, path in sorted(ages)[: len(ages) - MOST_KEPT]:
+    old = [path for age, path in _ages(left) if age < time.time() - 3600]
+    surplus = [path for _, path in _ages(kept)[: max(0, len(kept) - MOST_KEPT)]]
+    for path in old + surplus:
         path.unlink(missing_ok=True)
+
+
+def _ages(paths: list[Path]) -> list[tuple[float, Path]]:
+    """When files were last used, the oldest first."""
+    ages = []
+    for path in paths:
+        with contextlib.suppress(OSError):  # another process was faster
+            ages.append((path.stat().st_mtime, path))
+    return sorted(ages)

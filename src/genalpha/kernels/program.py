@@ -144,7 +144,9 @@ class Builder:
         used = self.graph.nodes
         return Program(tuple(used), dict(self.graph.constants), kernels, self.slots)
 
-    def _cut(self, name: str, stores: dict[int, int], lower: Sequence[int], hoisted: dict[int, int]) -> Kernel:
+    def _cut(
+        self, name: str, stores: dict[int, int], lower: Sequence[int], hoisted: dict[int, int]
+    ) -> Kernel:
         nodes = self.graph.nodes
         loads: dict[int, int] = {}
         body: set[int] = set()

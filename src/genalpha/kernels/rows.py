@@ -12,7 +12,8 @@ from genalpha import linear
 from genalpha.kernels import lu
 from genalpha.kernels.graph import TRUE, ZERO, Graph, Unsupported
 from genalpha.kernels.program import Builder, Map, Program
-from genalpha.kernels.scalar import Symbols, inline, nodes
+from genalpha.kernels.scalar import Helpers, Symbols, inline, nodes
+
 
 class RowFunction:
     """``function(*arguments)`` of pytrees of doubles, as a kernel on rows: a row holds one set of arguments.
@@ -27,19 +28,20 @@ class RowFunction:
         leaves, structure = jax.tree.flatten(example)
         shapes = [np.shape(leaf) for leaf in leaves]
         given = [
-            Symbols(builder.inputs(builder.slot(int(np.prod(shape))).reshape(shape), 0), "f") for shape in shapes
+            Symbols(builder.inputs(builder.slot(int(np.prod(shape))).reshape(shape), 0), "f")
+            for shape in shapes
         ]
         self._columns = [g.ids.reshape(-1) for g in given]
         self._example = self.pack(jax.tree.map(lambda x: np.asarray(x)[None], example))[0]
         self._numbers = dict(zip(np.concatenate(self._columns).tolist(), self._example.tolist(), strict=True))
         self._factors: dict[bytes, lu.Factors] = {}
         self._trusted = TRUE
-        helpers = {
-            linear.solve_once.__name__: self._solve,
-            linear.condition_number.__name__: self._condition,
+        helpers: Helpers = {
+            linear.SOLVE: self._solve,
+            linear.CONDITION: self._condition,
         }
         inputs = range(builder.slots)
-        outputs = inline(graph, function, *structure.unflatten(given), helpers=helpers)
+        outputs = inline(graph, function, *jax.tree.unflatten(structure, given), helpers=helpers)
         leaves, self._structure = jax.tree.flatten(outputs)
         self._shapes = [leaf.shape for leaf in leaves]
         flat = np.concatenate([leaf.reshape(-1) for leaf in leaves] + [np.array([self._trusted])])
@@ -57,11 +59,11 @@ class RowFunction:
         if key not in self._factors:
             with np.errstate(all="ignore"):
                 values = graph.evaluate(matrix.reshape(-1).tolist(), self._numbers)
-            order = lu.choose(matrix != ZERO, np.array(values, dtype=float).reshape(matrix.shape))
+            order = lu.choose(matrix != ZERO, np.array(values, dtype=float).reshape((1, *matrix.shape)))
             if order is None:
                 raise Unsupported("a linear system that is singular at the start")
             factors = self._factors[key] = lu.factor(graph, matrix, order)
-            for good in lu.examine(graph, matrix, factors):
+            for good in lu.examine(graph, matrix, factors, scaled=False):
                 self._trusted = graph.logic("and", self._trusted, good)
         return self._factors[key]
 

@@ -2,7 +2,7 @@
 
 Arrays that are known are NumPy's and folded with NumPy. Arrays that are not hold numbers of nodes
 (:class:`Symbols`), so that whatever only moves entries about costs nothing. The table of primitives is in
-`primitives`; docs/native.md lists them.
+`primitives`, that of calls, branches and loops in `calls`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from genalpha.kernels.graph import Graph, Unsupported
+from genalpha.kernels.graph import ZERO, Graph, Unsupported
 
 
 class Symbols(NamedTuple):
@@ -28,9 +29,8 @@ class Symbols(NamedTuple):
 
 
 Value = np.ndarray | Symbols
-# Turns of one loop that are unrolled at most.
-MOST_TURNS = 1000
-
+Params = dict[str, Any]
+Handler = Callable[[Graph, list[Value], Params], Any]
 
 # Functions known by their names, which something else than their jaxpr is put in the place of.
 Helpers = dict[str, Callable[..., Sequence[np.ndarray]]]
@@ -45,15 +45,13 @@ def inline(
     The function is traced once, with the shapes of its arguments; nothing is executed by JAX.
     """
     leaves, structure = jax.tree.flatten(arguments, is_leaf=_is_symbols)
-    leaves = [leaf if _is_symbols(leaf) else np.asarray(leaf) for leaf in leaves]
+    leaves = [leaf if _is_symbols(leaf) else _array(leaf) for leaf in leaves]
     shapes = [jax.ShapeDtypeStruct(_shape(leaf), _dtype(leaf)) for leaf in leaves]
     traced, out_shape = jax.make_jaxpr(
         lambda *flat: function(*jax.tree.unflatten(structure, flat)), return_shape=True
     )(*shapes)
     outputs = Reader(graph, helpers).closed(traced, leaves)
-    return jax.tree.unflatten(
-        jax.tree.structure(out_shape), [nodes(graph, output) for output in outputs]
-    )
+    return jax.tree.unflatten(jax.tree.structure(out_shape), [nodes(graph, output) for output in outputs])
 
 
 def nodes(graph: Graph, value: Value) -> np.ndarray:
@@ -73,6 +71,12 @@ def symbols(graph: Graph, ids: np.ndarray) -> Symbols:
 
 def kind_of(dtype: Any) -> str:
     return {"f": "f", "i": "i", "u": "i", "b": "b"}.get(np.dtype(dtype).kind, "?")
+
+
+def _array(value: Any) -> np.ndarray:
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.extended):
+        raise Unsupported("a key of random numbers has no scalar form")
+    return np.asarray(value)
 
 
 def _is_symbols(value: Any) -> bool:
@@ -105,11 +109,11 @@ class Reader:
 
         def look(variable: Any) -> Value:
             if isinstance(variable, core.Literal):
-                return np.asarray(variable.val)
+                return _array(variable.val)
             return known[variable]
 
         for variable, const in zip(jaxpr.constvars, consts, strict=True):
-            known[variable] = np.asarray(const)
+            known[variable] = _array(const)
         known.update(zip(jaxpr.invars, inputs, strict=True))
         for equation in jaxpr.eqns:
             outputs = self.equation(equation, [look(v) for v in equation.invars])
@@ -117,192 +121,89 @@ class Reader:
         return [look(v) for v in jaxpr.outvars]
 
     def equation(self, equation: Any, inputs: list[Value]) -> Sequence[Value]:
-        from genalpha.kernels import primitives
+        """The outputs of one equation; whatever goes wrong, :class:`Unsupported` says so."""
+        name = equation.primitive.name
+        try:
+            return self._equation(equation, inputs)
+        except Unsupported:
+            raise
+        except RecursionError as error:
+            raise Unsupported("functions nested too deeply") from error
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise Unsupported(
+                f"the operation {name!r} is used in a form without a scalar one ({what})"
+            ) from error
+
+    def _equation(self, equation: Any, inputs: list[Value]) -> Sequence[Value]:
+        from genalpha.kernels import calls, primitives
 
         name, params = equation.primitive.name, equation.params
-        helper = self.helpers.get(params.get("name", ""))
-        if helper is not None and any(isinstance(x, Symbols) for x in inputs):
+        unknown = any(isinstance(x, Symbols) for x in inputs)
+        if unknown and self._helps(equation):
+            helper = self.helpers[params["name"]]
             return [Symbols(x, "f") for x in helper(self.graph, *(nodes(self.graph, x) for x in inputs))]
-        if name in CALLS:
-            return CALLS[name](self, equation, inputs)
+        if name in calls.CALLS:
+            return calls.CALLS[name](self, equation, inputs)
         handler = primitives.TABLE.get(name)
         if handler is None:
-            raise Unsupported(f"the operation {name!r} has no scalar form")
+            reason = primitives.REASONS.get(name, f"the operation {name!r}")
+            raise Unsupported(f"{reason} has no scalar form")
         for variable in equation.outvars:
             if kind_of(variable.aval.dtype) == "?":
-                raise Unsupported(f"the operation {name!r} on {variable.aval.dtype} has no scalar form")
+                raise Unsupported(f"{name!r} makes {variable.aval.dtype} numbers, which have no scalar form")
         outputs = handler(self.graph, inputs, params)
+        if name in ("sub", "neg"):
+            outputs = _wrapped(self.graph, outputs, equation.outvars[0].aval.dtype)
         if not equation.primitive.multiple_results:
             outputs = [outputs]
-        return [_typed(output, v.aval.dtype) for output, v in zip(outputs, equation.outvars, strict=True)]
+        return [
+            _typed(self.graph, output, v.aval) for output, v in zip(outputs, equation.outvars, strict=True)
+        ]
+
+    def _helps(self, equation: Any) -> bool:
+        """Whether something else is put in the place of a call.
+
+        It must be one of the package's own functions, on a matrix (N, N) and perhaps a vector (N,), not what
+        vmap or jvp made of it, which has its name too.
+        """
+        params = equation.params
+        if equation.primitive.name not in ("jit", "pjit") or params["name"] not in self.helpers:
+            return False
+        shapes, outputs = [v.aval.shape for v in equation.invars], len(equation.outvars)
+        square = bool(shapes) and len(shapes[0]) == 2 and shapes[0][0] == shapes[0][1]
+        return square and shapes[1:] in ([], [shapes[0][:1]]) and outputs == 1
 
 
-def _typed(value: Value, dtype: Any) -> Value:
-    if isinstance(value, Symbols):
+def _wrapped(graph: Graph, value: Value, dtype: Any) -> Value:
+    """A difference of unsigned integers is not negative. Other overflows of integers are not looked at."""
+    if not isinstance(value, Symbols) or dtype.kind != "u":
         return value
-    return np.asarray(value, dtype=dtype)
-
-
-# --- equations that hold other jaxprs -----------------------------------------------------------------
-
-
-def _call(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    params = equation.params
-    inner = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)
-    if hasattr(inner, "consts"):
-        return reader.closed(inner, inputs)
-    return reader.read(inner, (), inputs)
-
-
-def _custom_jvp(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    """The value, with the stated derivative remembered for those who ask for it."""
-    graph = reader.graph
-    outputs = _call(reader, equation, inputs)
-    if not any(isinstance(x, Symbols) for x in inputs):
-        return outputs
-    given = {i for x in inputs if isinstance(x, Symbols) for i in x.ids.reshape(-1).tolist()}
-    ids = [nodes(graph, output) for output in outputs]
-    passed = [np.isin(x, list(given)) for x in ids]
-    for x, same in zip(ids, passed, strict=True):  # a function that hands its input on: nothing to hang on to
-        if same.any():
-            x[same] = [graph.distinct("copy", i) for i in x[same].tolist()]
-    fresh = [i for x in ids for i in x.reshape(-1).tolist() if i not in graph.constants]
-    rule = _Rule(reader, equation, inputs, ids)
-    for i in fresh:
-        graph.rules.setdefault(i, lambda i=i: rule.partials(i))  # type: ignore[misc]
-    kinds = [kind_of(v.aval.dtype) for v in equation.outvars]
-    return [
-        Symbols(x, kind) if isinstance(old, Symbols) or same.any() else old
-        for x, kind, old, same in zip(ids, kinds, outputs, passed, strict=True)
+    if dtype.itemsize > 4:
+        raise Unsupported("a difference of unsigned integers of 64 bits has no scalar form")
+    flat = [
+        graph.select(graph.compare("lt", i, ZERO), graph.add(i, graph.constant(2.0**32)), i)
+        for i in value.ids.reshape(-1).tolist()
     ]
+    return Symbols(np.array(flat, dtype=np.int64).reshape(value.ids.shape), value.kind)
 
 
-class _Rule:
-    """The derivatives of one call of a ``custom_jvp`` function, found when first asked for."""
-
-    def __init__(self, reader: Reader, equation: Any, inputs: list[Value], outputs: list[np.ndarray]) -> None:
-        self.reader, self.equation, self.inputs, self.outputs = reader, equation, inputs, outputs
-        self.found: dict[int, list[tuple[int, int]]] | None = None
-
-    def partials(self, output: int) -> list[tuple[int, int]]:
-        if self.found is None:
-            self.found = self._find()
-        return self.found[output]
-
-    def _find(self) -> dict[int, list[tuple[int, int]]]:
-        graph, equation = self.reader.graph, self.equation
-        variables = [v for v in dict.fromkeys(equation.invars) if not isinstance(v, core.Literal)]
-        lone = core.Jaxpr((), variables, equation.outvars, [equation], equation.effects)
-        function = core.jaxpr_as_fun(core.ClosedJaxpr(lone, ()))
-        values = dict(zip(equation.invars, self.inputs, strict=True))
-        primals = [values[v] for v in variables]
-        smooth = [k for k, x in enumerate(primals) if isinstance(x, Symbols) and x.kind == "f"]
-        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in variables]
-
-        def push(*flat: Any) -> Any:
-            at, along = list(flat[: len(shapes)]), flat[len(shapes) :]
-
-            def moved(*chosen: Any) -> Any:
-                point = list(at)
-                for k, x in zip(smooth, chosen, strict=True):
-                    point[k] = x
-                return function(*point)
-
-            return jax.jvp(moved, tuple(at[k] for k in smooth), tuple(along))[1]
-
-        traced = jax.make_jaxpr(push)(*shapes, *(shapes[k] for k in smooth))
-        result: dict[int, list[tuple[int, int]]] = {}
-        for k in smooth:
-            for position, i in enumerate(primals[k].ids.reshape(-1).tolist()):  # type: ignore[union-attr]
-                along = [np.zeros(shapes[j].shape) for j in smooth]
-                along[smooth.index(k)].reshape(-1)[position] = 1.0
-                slopes = self.reader.closed(traced, [*primals, *along])
-                for out, slope in zip(self.outputs, slopes, strict=True):
-                    if _dtype(slope) == jax.dtypes.float0:
-                        continue
-                    for o, s in zip(out.reshape(-1).tolist(), nodes(graph, slope).reshape(-1).tolist(), strict=True):
-                        result.setdefault(o, []).append((i, s))
-        return result
+def _typed(graph: Graph, value: Value, aval: Any) -> Value:
+    """What a handler returned, as what the equation says it is; a NumPy array where all entries are known."""
+    if isinstance(value, Symbols):
+        flat = value.ids.reshape(-1).tolist()
+        if all(i in graph.constants for i in flat):
+            value = np.array([graph.constants[i] for i in flat]).reshape(value.ids.shape)
+    if not isinstance(value, Symbols):
+        with np.errstate(all="ignore"):
+            return np.asarray(value, dtype=aval.dtype).reshape(aval.shape)
+    if aval.dtype not in _DTYPES:
+        raise Unsupported(
+            f"numbers of type {aval.dtype} that depend on values: only doubles and wider integers may"
+        )
+    assert value.ids.shape == aval.shape
+    return Symbols(value.ids, kind_of(aval.dtype))
 
 
-def _linear_solve(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
-    first = lengths.matvec + lengths.vecmat
-    consts = inputs[first : first + lengths.solve]
-    rhs = inputs[first + lengths.solve + lengths.transpose_solve :]
-    return reader.closed(jaxprs.solve, [*consts, *rhs])
-
-
-def _cond(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    """All branches, and a choice between their outputs; one branch where the index is known."""
-    graph, branches = reader.graph, equation.params["branches"]
-    index, operands = inputs[0], inputs[1:]
-    if not isinstance(index, Symbols):
-        return reader.closed(branches[min(max(int(index), 0), len(branches) - 1)], operands)
-    outcomes = [[nodes(graph, x) for x in reader.closed(branch, operands)] for branch in branches]
-    which = int(index.ids)
-    result = outcomes[-1]
-    for k in reversed(range(len(branches) - 1)):
-        if index.kind == "b":
-            here = graph.logic("not", which)
-        else:
-            here = graph.compare("le", which, graph.constant(k))
-        choose = np.frompyfunc(lambda yes, no, here=here: graph.select(here, yes, no), 2, 1)
-        result = [choose(a, b).astype(np.int64) if a.size else a for a, b in zip(outcomes[k], result, strict=True)]
-    return [
-        Symbols(np.asarray(x, dtype=np.int64), kind_of(v.aval.dtype))
-        for x, v in zip(result, equation.outvars, strict=True)
-    ]
-
-
-def _while(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    """A loop whose number of turns is known, unrolled."""
-    p = equation.params
-    tests, bodies = p["cond_nconsts"], p["body_nconsts"]
-    test_consts, body_consts = inputs[:tests], inputs[tests : tests + bodies]
-    state = inputs[tests + bodies :]
-    for _ in range(MOST_TURNS):
-        (going,) = reader.closed(p["cond_jaxpr"], [*test_consts, *state])
-        if isinstance(going, Symbols):
-            raise Unsupported("a loop whose number of turns depends on values (while_loop)")
-        if not going:
-            return list(state)
-        state = reader.closed(p["body_jaxpr"], [*body_consts, *state])
-    raise Unsupported(f"a loop of more than {MOST_TURNS} turns")
-
-
-def _scan(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    p = equation.params
-    consts, carries = p["num_consts"], p["num_carry"]
-    fixed, state, columns = inputs[:consts], inputs[consts : consts + carries], inputs[consts + carries :]
-    if p["length"] > MOST_TURNS:
-        raise Unsupported(f"a loop of more than {MOST_TURNS} turns")
-    turns = range(p["length"])
-    rows: dict[int, list[Value]] = {}
-    for k in reversed(turns) if p["reverse"] else turns:
-        at = [Symbols(x.ids[k], x.kind) if isinstance(x, Symbols) else x[k] for x in columns]
-        outputs = reader.closed(p["jaxpr"], [*fixed, *state, *at])
-        state, rows[k] = outputs[:carries], outputs[carries:]
-    stacked: list[Value] = []
-    for j, variable in enumerate(equation.outvars[carries:]):
-        column = [rows[k][j] for k in turns]
-        if any(isinstance(x, Symbols) for x in column):
-            ids = [nodes(reader.graph, x) for x in column]
-            stacked.append(Symbols(np.stack(ids), kind_of(variable.aval.dtype)))
-        else:
-            known = [np.asarray(x) for x in column]
-            stacked.append(np.stack(known) if known else np.zeros(variable.aval.shape, variable.aval.dtype))
-    return [*state, *stacked]
-
-
-CALLS: dict[str, Callable[[Reader, Any, list[Value]], Sequence[Value]]] = {
-    **dict.fromkeys(
-        ("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "remat2", "custom_vjp_call"), _call
-    ),
-    "custom_vjp_call_jaxpr": _call,
-    "custom_jvp_call": _custom_jvp,
-    "custom_linear_solve": _linear_solve,
-    "cond": _cond,
-    "while": _while,
-    "scan": _scan,
-}
+# Of arrays that are not known. Narrower ones round or wrap around, which doubles do not.
+_DTYPES = [np.dtype(kind) for kind in ("float64", "int64", "int32", "uint64", "uint32", "bool")]

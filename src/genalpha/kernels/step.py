@@ -23,6 +23,9 @@ LIMIT = 40_000
 # The status of a step whose matrix needs other pivots; it never leaves the driver.
 PIVOT = 8
 
+# Configurations that an order of pivots is tried on, beside the first.
+SAMPLES = 16
+
 RUN, STEP, ITERATION = range(3)
 
 
@@ -43,7 +46,9 @@ def floating(args: Any) -> tuple[list[np.ndarray], Callable[[list[Any]], Any], t
 
     def rebuild(doubles: list[Any]) -> Any:
         rest = iter(doubles)
-        return structure.unflatten([next(rest) if v else x for v, x in zip(variable, leaves, strict=True)])
+        return jax.tree.unflatten(
+            structure, [next(rest) if v else x for v, x in zip(variable, leaves, strict=True)]
+        )
 
     fixed = tuple((x.shape, x.dtype.str, x.tobytes()) for v, x in zip(variable, leaves, strict=True) if not v)
     return [x.astype(float) for v, x in zip(variable, leaves, strict=True) if v], rebuild, fixed
@@ -74,7 +79,7 @@ class Step:
         self.output = (slot(dims.m), slot(dims.p), slot(extra))
         self.counts = slot(3)
         self.row = range(first, builder.slots)
-        rest = carry._replace(q=None, v=None, a=None)
+        rest = carry._replace(q=None, v=None, a=None)  # type: ignore[arg-type]
         self.carry: Carry = shape(rest)._replace(q=q, v=v, a=a)
         self.scale: Scale = shape(scale)
         doubles, self._rebuild, self.fixed = floating(args)
@@ -85,7 +90,9 @@ class Step:
         self.t, self.h = slot(1), slot(1)
         self.x = slot(size)
         self.numbers = slot(len(newton.Numbers._fields))
-        self.flags = {name: int(slot(1)[0]) for name in ("unfinished", "running", "slow", "converged", "alive")}
+        self.flags = {
+            name: int(slot(1)[0]) for name in ("unfinished", "running", "slow", "converged", "alive")
+        }
         self.status, self.taken, self.if_singular = (int(slot(1)[0]) for _ in range(3))
         self.totals = slot(3)  # of the counts
 
@@ -116,51 +123,65 @@ class Step:
             nonlocal groups
             levels, groups = advance.rounding_levels(setup, scale, carry, h)
             step = method.prepare(system, carry, t, h, dims, scale, args)
-            guess = advance.guess(advance.Memory(*parabola, None), carry.h, h)  # type: ignore[arg-type]
+            guess = advance.extrapolated(parabola, carry.h, h)
             return step, guess, levels
 
         step, guess, levels = self._inline(prepare, carry, parabola, t, h, scale, args)
         residual = lambda x, step, scale, args: method.residual(system, step, dims, scale, x, args)
         value = self._inline(residual, x, step, scale, args)
         self.guess, self.value, self.levels, self.groups = guess, value, levels, groups
-        self.symbols = {"x": x, "memory": memory}
+        self.symbols = {"x": x, "memory": memory, "q": carry.q, "v": carry.v}
+        self.turn = self.builder.inputs(self.builder.slot(dims.n), STEP)
+        self.turned = inline(self.graph, system.space.retract, carry.q, Symbols(self.turn, "f"))
         self.matrix = jacobian(self.graph, value.ids, x.ids)
 
         def finish(step: Any, scale: Scale, x: Any, args: Any, parabola: Any, h_old: Any, h: Any) -> Any:
             carry, output = method.finish(system, step, dims, scale, x, args)
-            memory = advance.Memory(*parabola, None)  # type: ignore[arg-type]
-            return carry, output, advance.extrapolation(memory, x, h_old, h)
+            return carry, output, advance.parabola(parabola, x, h_old, h)
 
         self.finished = self._inline(finish, step, scale, x, args, parabola, carry.h, h)
 
     # --- an order of pivots ---------------------------------------------------------------------
 
-    def numbers_in(self, slots: np.ndarray) -> dict[int, float]:
-        """The inputs of all expressions, from the array of slots."""
-        return {i: float(slots[s]) for i, s in self.builder.slot_of.items()}
-
     def matrix_at(self, slots: np.ndarray, start: bool) -> np.ndarray:
         """The Newton matrix (N, N) as numbers, at the guess of a step that starts, or at its last iterate."""
-        values = self.numbers_in(slots)
+        return self._matrix({i: float(slots[s]) for i, s in self.builder.slot_of.items()}, start)
+
+    def _matrix(self, values: dict[int, float], start: bool) -> np.ndarray:
         x = self.symbols["x"].ids.tolist()
         with np.errstate(all="ignore"):
             if start:
                 known = {i: v for i, v in values.items() if i not in x}
-                values.update(zip(x, self.graph.evaluate(self.guess.ids.tolist(), known), strict=True))  # type: ignore[arg-type]
+                values = values | dict(
+                    zip(x, self.graph.evaluate(self.guess.ids.tolist(), known), strict=True)
+                )
             flat = self.graph.evaluate(self.matrix.reshape(-1).tolist(), values)
         return np.array(flat, dtype=float).reshape(self.matrix.shape)
 
-    def choose(self, matrix: np.ndarray) -> lu.Order | None:
-        return lu.choose(self.matrix != ZERO, matrix)
+    def choose(self, slots: np.ndarray, start: bool) -> lu.Order | None:
+        """An order for the matrix at a step, that suits other configurations too."""
+        values = {i: float(slots[s]) for i, s in self.builder.slot_of.items()}
+        rng = np.random.default_rng(0)
+        matrices = [self._matrix(values, start)]
+        q, v = self.symbols["q"].ids, self.symbols["v"].ids
+        for _ in range(SAMPLES):
+            speeds = np.array([values[i] for i in v.tolist()])
+            turns = dict(zip(self.turn.tolist(), 2 * rng.normal(size=len(self.turn)), strict=True))
+            moved = self.graph.evaluate(self.turned.tolist(), values | turns)
+            faster = speeds * rng.normal(size=len(speeds))
+            elsewhere = dict(zip([*q.tolist(), *v.tolist()], [*moved, *faster], strict=True))
+            matrices.append(self._matrix(values | elsewhere, start=True))
+        return lu.choose(self.matrix != ZERO, np.stack(matrices))
 
     # --- kernels --------------------------------------------------------------------------------
 
-    def program(self, order: lu.Order) -> tuple[Program, Loop]:
-        """The kernels, with the matrix factorized in this order."""
+    def program(self, order: lu.Order, hoist: bool = True) -> tuple[Program, Loop]:
+        """The kernels, with the matrix factorized in this order.
+
+        With ``hoist``, what does not change within a step or a run is computed once and kept.
+        """
         graph, options = self.graph, self.setup.newton
-        builder = Builder(
-            graph, self.builder.slots, dict(self.builder.slot_of), dict(self.builder.level_of)
-        )
+        builder = Builder(graph, self.builder.slots, dict(self.builder.slot_of), dict(self.builder.level_of))
         flags, x, numbers = self.flags, self.symbols["x"], newton.Numbers(*self._numbers(builder))
         factors = lu.factor(graph, self.matrix, order)
         stored = [i for i in factors.entries() if i not in graph.constants]
@@ -178,7 +199,9 @@ class Step:
 
         # before a step
         begun = self._inline(lambda memory: flagged(newton.begun(*memory)), self.symbols["memory"])
-        builder.kernel("prepare", STEP, (self.x, self.guess.ids), *zip((self.numbers, three), _ids(begun), strict=True))
+        builder.kernel(
+            "prepare", STEP, (self.x, self.guess.ids), *zip((self.numbers, three), _ids(begun), strict=True)
+        )
 
         # a new matrix
         finite, healthy = (Symbols(np.array(i), "b") for i in lu.examine(graph, self.matrix, factors))
@@ -193,7 +216,10 @@ class Step:
         renewed = _ids(self._inline(renew, numbers, finite, healthy))
         targets = (self.numbers, three, np.array([self.if_singular]))
         builder.kernel(
-            "renew", ITERATION, (places, np.array(stored, dtype=np.int64)), *zip(targets, renewed, strict=True)
+            "renew",
+            ITERATION,
+            (places, np.array(stored, dtype=np.int64)),
+            *zip(targets, renewed, strict=True),
         )
 
         # a correction
@@ -206,7 +232,9 @@ class Step:
         judged = self._inline(
             judge, self.levels, numbers, Symbols(moved, "f"), self.value, Symbols(correction, "f")
         )
-        builder.kernel("correct", ITERATION, (self.x, moved), *zip((self.numbers, three), _ids(judged), strict=True))
+        builder.kernel(
+            "correct", ITERATION, (self.x, moved), *zip((self.numbers, three), _ids(judged), strict=True)
+        )
 
         # after corrections with one matrix
         def reconsider(numbers: newton.Numbers, x: Any, guess: Any) -> Any:
@@ -217,14 +245,19 @@ class Step:
             alive = jnp.stack([converged, unfinished | converged]).astype(float)
             return jnp.where(astray, guess, x), *flagged(numbers), alive, status
 
-        # The guess is hoisted: it is x of the kernel "prepare".
-        targets = (self.x, self.numbers, three, np.array([flags["converged"], flags["alive"]]), np.array([self.status]))
+        ends = (
+            self.x,
+            self.numbers,
+            three,
+            np.array([flags["converged"], flags["alive"]]),
+            np.array([self.status]),
+        )
         after = _ids(self._inline(reconsider, numbers, x, self.guess))
-        builder.kernel("judge", ITERATION, *zip(targets, after, strict=True))
+        builder.kernel("judge", ITERATION, *zip(ends, after, strict=True))
 
         self._finish(builder, numbers)
         builder.kernel("once", RUN)
-        program = builder.build({RUN: "once", STEP: "prepare"})
+        program = builder.build({RUN: "once", STEP: "prepare"} if hoist else {})
         loop = Loop(
             once="once",
             body=(
@@ -246,7 +279,7 @@ class Step:
         )
         return program, loop
 
-    def _numbers(self, builder: Builder) -> list[Symbols]:
+    def _numbers(self, builder: Builder) -> list[Any]:
         ids = builder.inputs(self.numbers, ITERATION)
         return [Symbols(i, "f") for i in ids]
 

@@ -67,7 +67,7 @@ class Index3(EquilibriumAlpha):
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         beta, gamma = self.coefficients.beta, self.coefficients.gamma
-        return jnp.concatenate([scale.a, scale.lam / (beta * h**2), scale.psi / (gamma * h)])
+        return jnp.concatenate([scale.a, scale.lam * (1 / (beta * h**2)), scale.psi * (1 / (gamma * h))])
 
     def holonomic_rows(self, system: System, t1: Array, q1: Array, v1: Array, args: Args) -> Sequence[Array]:
         return [system.g(t1, q1, args)]  # (3f)

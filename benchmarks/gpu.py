@@ -1,0 +1,154 @@
+"""Heavy tops on a GPU: steps a second of the kernel and of the whole call, and what the kernel is made of.
+
+``python -m benchmarks.gpu`` needs cupy and a GPU; it prints the result and writes it to ``out/bench/gpu.md``
+and ``gpu.json``. Masses vary by 10 % over the batch, or not at all; results are compared with the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import genalpha as ga
+from genalpha.drive import cuda, native
+from genalpha.kernels.program import Program
+
+OUT = Path("out/bench")
+METHODS, SIZES, VARIATIONS = ("index3", "soi2"), (2**10, 2**16, 2**20), (0.0, 0.1)
+STEPS, H, REPEATS = 1000, 1e-3, 3
+LANES = 64  # double-precision units of a multiprocessor of an H100 or H200
+
+
+def tops(count: int, variation: float) -> tuple[Any, ...]:
+    """Arguments of the heavy top with masses that vary."""
+    m = 15.0 * (1 + variation * np.random.default_rng(0).uniform(size=count))
+    return ({"m": m, "g": 9.81},)
+
+
+def run(problem: ga.problems.Problem, method: str, count: int, variation: float, backend: Any) -> ga.Solution:
+    return ga.solve_batch(
+        problem.system,
+        (0.0, STEPS * H),
+        problem.q0,
+        problem.v0,
+        h=H,
+        args=tops(count, variation),
+        args_axes=({"m": 0, "g": None},),
+        method=method,
+        rho_inf=0.9,
+        newton=ga.Newton(tol=1e-8),
+        backend=backend,
+    )
+
+
+class Clock:
+    """Seconds that the kernel of steps takes, measured on the GPU."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.cupy, self.seconds, self.steps = cupy, 0.0, cuda.Code.steps
+
+    def __enter__(self) -> Clock:
+        clock = self
+
+        def timed(code: cuda.Code, *arguments: Any) -> None:
+            begin, end = clock.cupy.cuda.Event(), clock.cupy.cuda.Event()
+            begin.record()
+            clock.steps(code, *arguments)
+            end.record()
+            end.synchronize()
+            clock.seconds += clock.cupy.cuda.get_elapsed_time(begin, end) / 1e3
+
+        cuda.Code.steps = timed  # type: ignore
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        cuda.Code.steps = self.steps  # type: ignore[method-assign]
+
+
+def operations(program: Program, sol: ga.Solution) -> float:
+    """Scalar operations in a mean step."""
+    steps = sol.stats.steps.sum()
+    counts = {"prepare": 1.0, "judge": 1.0, "finish": 1.0}
+    counts["correct"] = sol.stats.newton_iterations.sum() / steps
+    counts["renew"] = sol.stats.jacobians.sum() / steps
+    return sum(number * program.kernels[name].operations for name, number in counts.items())
+
+
+def markdown(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in (head, ["---"] * len(head), *lines))
+
+
+def main() -> None:
+    cupy = cuda.library()
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    clock_rate = 1e3 * cupy.cuda.Device(0).attributes["ClockRate"]
+    peak = properties["multiProcessorCount"] * LANES * clock_rate
+    rows, kernels = [], []
+    problem = ga.problems.get("heavy-top")
+    for method in METHODS:
+        begin = time.perf_counter()
+        run(problem, method, 32, 0.0, "cuda")
+        first = time.perf_counter() - begin
+        made = [k for k in problem.system._programs.values() if isinstance(k, native.Kernels)][-1]
+        code = cuda.code(made)
+        kernel = code.module.get_function("steps")
+        blocks = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, code.block, 0)
+        warps = blocks * code.block // 32
+        kernels.append([method, kernel.num_regs, kernel.local_size_bytes, f"{warps} of 64", f"{first:.1f}"])
+        for variation in VARIATIONS:
+            for count in SIZES:
+                whole, inside = [], []
+                for _ in range(REPEATS):
+                    with Clock(cupy) as clock:
+                        begin = time.perf_counter()
+                        sol = run(problem, method, count, variation, "cuda")
+                        whole.append(time.perf_counter() - begin)
+                    inside.append(clock.seconds)
+                done = count * STEPS
+                rate = done / min(inside)
+                share = rate * operations(code.program, sol) / peak
+                few = partial(run, problem, method, 8, variation)
+                differ = np.abs(few("cuda").q - few("native").q).max()
+                rows.append(
+                    [
+                        method,
+                        f"{100 * variation:.0f} %",
+                        f"2^{count.bit_length() - 1}",
+                        f"{rate:.2e}",
+                        f"{done / min(whole):.2e}",
+                        f"{operations(code.program, sol):.0f}",
+                        f"{100 * share:.0f} %",
+                        int(sol.success.sum()),
+                        f"{differ:.0e}",
+                    ]
+                )
+                print(*rows[-1], flush=True)
+    head = [
+        "method",
+        "masses vary",
+        "systems",
+        "steps/s",
+        "whole call",
+        "ops/step",
+        "of issue rate",
+        "good",
+        "vs CPU",
+    ]
+    head2 = ["method", "registers", "local bytes", "warps", "first result s"]
+    name = properties["name"].decode()
+    OUT.mkdir(parents=True, exist_ok=True)
+    text = f"{name}, cupy {cupy.__version__}, {time.strftime('%Y-%m-%d')}\n\n"
+    text += markdown(head, rows) + "\n\n" + markdown(head2, kernels) + "\n"
+    (OUT / "gpu.md").write_text(text)
+    (OUT / "gpu.json").write_text(json.dumps({"device": name, "rows": rows, "kernels": kernels}, indent=1))
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

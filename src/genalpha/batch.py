@@ -1,0 +1,510 @@
+"""Many variations of one system at once: on all cores and vector lanes, or on a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from genalpha import check, control, diagnose, methods
+from genalpha import initial as start
+from genalpha.advance import Setup
+from genalpha.drive import lanes, native, xla
+from genalpha.drive.lanes import Members, Plan, Results
+from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
+from genalpha.kernels.graph import Unsupported
+from genalpha.kernels.step import floating
+from genalpha.newton import Newton
+from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
+from genalpha.solve import Initial, check_options, solve
+from genalpha.state import Times
+from genalpha.system import Args, System
+
+Backend = Literal["auto", "native", "xla", "cuda"]
+# Members that are looked at for one from which the kernels can be made.
+_EXAMPLES = 16
+
+
+def solve_batch(
+    system: System,
+    t_span: tuple[float, float],
+    q0: ArrayLike,
+    v0: ArrayLike,
+    *,
+    h: ArrayLike,
+    args: tuple[Any, ...] = (),
+    args_axes: Any = "auto",
+    save: Literal["final", "all"] | int = "final",
+    method: str | methods.Method = "soi2",
+    rho_inf: float = 0.8,
+    newton: Newton = Newton(),  # noqa: B008 - immutable
+    initial: Initial = "check",
+    backend: Backend = "auto",
+    progress: bool = False,
+) -> Solution:
+    """Integrate many variations of a system over the same steps.
+
+    Parameters
+    ----------
+    q0 (size,) or (B, size), v0 (n,) or (B, n) : initial values, shared or one for each member.
+    args : as in :func:`solve`; its arrays may have a leading axis B.
+    args_axes : which of them have it. "auto" (default): those whose first axis has B entries, if the
+        functions of the system can be called with a member's part. Otherwise a tree like ``args`` with 0 for
+        an array that varies along its first axis and None for one that all members share; 0 or None for a
+        whole argument will do.
+    save : "final" keeps the last row, "all" every row, a number k the start, every k-th row and the last.
+    initial : "check" marks members that break the constraints, "project" moves all onto them, "assume" trusts
+        them.
+    backend : "native" (threads and vector lanes on the CPU), "cuda" (a GPU, one thread a member; needs cupy),
+        "xla", or "auto": native where it can serve.
+    progress : show a bar.
+
+    Other parameters are those of :func:`solve`.
+
+    Returns a :class:`Solution` whose arrays have the batch axis first: q (B, K, size) with K kept rows,
+    t (B, K), status (B,), stats of B numbers each. ``batch[i]`` is a member. A member that fails raises
+    nothing: it has a status, ``stats.steps`` good steps, and NaN in the rows after them; the others are not
+    touched. Only where no member can be started, the first one's error is raised.
+
+    Example
+    -------
+    Pendulums of four lengths; after one second:
+
+    >>> import jax.numpy as jnp, numpy as np, genalpha as ga
+    >>> pendulum = ga.System(
+    ...     mass=jnp.eye(2),
+    ...     force=lambda t, q, v, length: jnp.array([0.0, -9.81]),
+    ...     holonomic=lambda t, q, length: jnp.array([q @ q - length**2]),
+    ... )
+    >>> lengths = np.array([0.5, 1.0, 1.5, 2.0])
+    >>> q0 = np.stack([lengths, 0 * lengths], axis=1)
+    >>> batch = ga.solve_batch(pendulum, (0.0, 1.0), q0, [0.0, 0.0], h=1e-3, args=(lengths,))
+    >>> batch.q[:, -1, 0].round(4).tolist()
+    [-0.0935, -0.9863, -1.0735, -0.7126]
+    >>> batch.success.all()
+    np.True_
+    """
+    t0, t1 = check.span(t_span)
+    check.is_system(system)
+    check_options(initial, newton, method, rho_inf)
+    check.backend(backend, get_args(Backend))
+    q, v, args = _array("q0", q0), _array("v0", v0), check.arguments(args)
+    if check.under_transform(q, v, args):
+        raise TypeError("solve_batch must not be traced: under a JAX transform use jax.vmap of ga.solve")
+    axes, count = _axes(system, t0, q, v, args, args_axes)
+    dims, _ = check.trace(system, t0, *_member((q, v, args), (q.ndim == 2, v.ndim == 2, axes), 0))
+    times, sizes = control.steps(t0, t1, h)
+    if isinstance(method, str):
+        method = methods.by_name(method, rho_inf)
+    method.check(system, dims)
+    setup = Setup(system, control.suited(method, sizes), newton, dims)
+    q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
+    plan = _plan(np.asarray(times), np.asarray(sizes), save, initial == "check")
+    batch = Batch(setup, (t0, t1), plan, args, axes, initial)
+    q, v, refused = batch.points(q, v)
+    bar = _Bar(count, progress)
+    if backend == "xla":
+        return batch.by_xla(q, v, refused, None, bar)
+    try:
+        return batch.compiled(q, v, refused, backend, bar)
+    except Unsupported as reason:
+        if backend == "cuda":
+            raise ValueError(f'backend="cuda" cannot run this system: {reason}') from reason
+        return batch.by_xla(q, v, refused, str(reason), bar)
+
+
+# --- what varies ----------------------------------------------------------------------------------------
+
+
+def _array(name: str, value: ArrayLike) -> Any:
+    """A finite array with one or two axes."""
+    if check.is_traced(value):
+        return value
+    array = np.asarray(value)
+    if array.ndim != 2:
+        return check.vector(name, array)
+    if array.size == 0:
+        raise ValueError(f"{name} must have shape (B, n) with B, n > 0, got shape {array.shape}")
+    return check.vector(name, array.reshape(-1)).reshape(array.shape)
+
+
+def _member(values: Any, axes: Any, i: int) -> Any:
+    return jax.tree.map(lambda x, varies: x[i] if varies else x, values, axes)
+
+
+def _axes(system: System, t: float, q: Any, v: Any, args: Args, chosen: Any) -> tuple[Any, int]:
+    """Which leaves of args vary, as a tree of booleans, and the number of members."""
+    leaves, structure = jax.tree.flatten(args)
+    names = [f"args{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(args)]
+    sizes = {name: len(x) for name, x in (("q0", q), ("v0", v)) if x.ndim == 2}
+    if isinstance(chosen, str):
+        if chosen != "auto":
+            raise ValueError(f'args_axes must be "auto" or a tree of 0 and None, got {chosen!r}')
+        candidates = {n: len(x) for n, x in zip(names, leaves, strict=True) if np.ndim(x)}
+        possible = list(dict.fromkeys((sizes or candidates).values()))
+        if len(possible) == 1 or not sizes:
+            for count in possible:
+                flags = [np.ndim(x) > 0 and len(x) == count for x in leaves]
+                for choice in _choices(flags):
+                    if _fits(
+                        system,
+                        t,
+                        q,
+                        v,
+                        jax.tree.unflatten(structure, leaves),
+                        jax.tree.unflatten(structure, choice),
+                    ):
+                        return jax.tree.unflatten(structure, choice), count
+        sizes |= candidates
+    else:
+        flags = _flags(args, chosen)
+        sizes |= {n: len(x) for n, x, varies in zip(names, leaves, flags, strict=True) if varies}
+        if len(set(sizes.values())) == 1:
+            return jax.tree.unflatten(structure, flags), next(iter(sizes.values()))
+    if not sizes:
+        raise ValueError("nothing varies: give q0, v0 or an array in args a leading axis, or use ga.solve")
+    listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    raise ValueError(
+        "the leading axes of the batch disagree, or the functions of the system do not take a member's part: "
+        f"{listed}. All that vary must have one length: name them with args_axes, or try one with ga.solve"
+    )
+
+
+def _choices(flags: list[bool]) -> Iterator[list[bool]]:
+    """All that can vary does; or one of them is a parameter that happens to have that length."""
+    yield flags
+    for i in itertools.compress(range(len(flags)), flags):
+        yield [f and k != i for k, f in enumerate(flags)]
+
+
+def _fits(system: System, t: float, q: Any, v: Any, args: Args, axes: Any) -> bool:
+    """Whether the functions of the system can be called with a member's values."""
+    try:
+        check.trace(system, t, *_member((q, v, args), (q.ndim == 2, v.ndim == 2, axes), 0))
+    except Exception:  # whatever the user's functions raise
+        return False
+    return True
+
+
+def _flags(args: Args, chosen: Any) -> list[bool]:
+    """One boolean for each leaf, from a tree of 0 and None that may stop early."""
+    flags: list[bool] = []
+
+    def one(axis: Any, part: Any) -> None:
+        if axis not in (0, None) or isinstance(axis, bool):
+            raise ValueError(
+                f"args_axes must hold 0 for an array that varies and None for others, got {axis!r}"
+            )
+        for leaf in jax.tree.leaves(part):
+            if axis == 0 and np.ndim(leaf) == 0:
+                raise ValueError("args_axes says 0 for a number, which has no axis")
+            flags.append(axis == 0)
+
+    try:
+        jax.tree.map(one, chosen, args, is_leaf=lambda x: x is None)
+    except (TypeError, ValueError) as error:
+        if "args_axes" in str(error):
+            raise
+        raise ValueError(f"args_axes does not match args: {error}") from error
+    return flags
+
+
+def _plan(times: np.ndarray, sizes: np.ndarray, save: Any, strict: bool) -> Plan:
+    count = len(sizes)
+    if isinstance(save, str) and save in ("final", "all"):
+        kept = np.array([count]) if save == "final" else np.arange(count + 1)
+    elif isinstance(save, int | np.integer) and not isinstance(save, bool) and save > 0:
+        kept = np.unique(np.append(np.arange(0, count + 1, int(save)), count))
+    else:
+        raise ValueError(
+            f'save must be "final", "all" or a whole number k > 0 for every k-th step, got {save!r}'
+        )
+    return Plan(Times(np.ascontiguousarray(times[:-1]), np.ascontiguousarray(sizes)), kept, strict)
+
+
+class _Bar:
+    """How many members are done, on one line of the terminal."""
+
+    def __init__(self, count: int, shown: bool) -> None:
+        self.count, self.shown, self.done = count, shown, 0
+
+    def add(self, members: int) -> None:
+        self.done += members
+        if self.shown:
+            filled = round(40 * self.done / self.count)
+            end = "\n" if self.done == self.count else ""
+            bar = "█" * filled + "·" * (40 - filled)
+            sys.stderr.write(f"\r{bar} {self.done} of {self.count} systems{end}")
+            sys.stderr.flush()
+
+
+# --- the run --------------------------------------------------------------------------------------------
+
+
+class Batch(NamedTuple):
+    """A batch whose arguments are understood."""
+
+    setup: Setup
+    span: tuple[float, float]
+    plan: Plan
+    args: Args
+    axes: Any
+    mode: Initial
+
+    def points(self, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """q on the space, q and v on the constraints if asked for, and statuses of those that cannot be."""
+        space = self.setup.system.space
+        status = np.zeros(len(q), dtype=int)
+        if space.rotations:
+            of = lambda setup, q: (space.defect(q), space.normalize(q))
+            defects, q = map(np.asarray, self._mapped("rotations", of, (0,))(q))
+            wrong = ~(defects <= diagnose.UNIT_TOLERANCE)
+            which = diagnose.NOT_A_ROTATION + 16 * wrong.argmax(axis=1)
+            status = np.where(wrong.any(axis=1), which, status)
+        if self.mode == "project":
+            project = lambda setup, t, q, v, args: start.project(setup.system, setup.dims, t, q, v, args)
+            mapped = self._mapped("project", project, (None, 0, 0, self._in_axes))
+            q, v, codes = map(np.asarray, mapped(self.span[0], q, v, self.args))
+            status = np.where(status, status, codes)
+        return q, v, status
+
+    @property
+    def _in_axes(self) -> Any:
+        return jax.tree.map(lambda varies: 0 if varies else None, self.axes)
+
+    def _mapped(self, name: str, function: Callable[..., Any], axes: Any) -> Callable[..., Any]:
+        """``function(setup, ...)`` of all members, compiled by XLA once."""
+        flags = tuple(jax.tree.leaves(self.axes))
+        run = lambda setup, *inputs: jax.vmap(lambda *one: function(setup, *one), axes)(*inputs)
+        return xla.program(self.setup, f"batch {name} {flags}", run)
+
+    def compiled(
+        self, q: np.ndarray, v: np.ndarray, refused: np.ndarray, backend: Backend, bar: _Bar
+    ) -> Solution:
+        """By machine code, on the CPU or on a GPU."""
+        setup, plan = self.setup, self.plan
+        leaves = [
+            np.asarray(x) if varies else np.broadcast_to(x, (len(q), *np.shape(x)))
+            for x, varies in zip(jax.tree.leaves(self.args), jax.tree.leaves(self.axes), strict=True)
+            if np.asarray(x).dtype.kind == "f" or _no_integer(x, varies)
+        ]
+        members = Members(q, v, [np.asarray(x, dtype=float) for x in leaves])
+        kernels = self._kernels(q, v, refused)
+        if kernels.derive is None:
+            raise Unsupported("accelerations that need an iteration of their own")
+        if backend == "cuda":
+            from genalpha.drive import cuda
+
+            results: Iterable[Results] = cuda.run(setup, kernels, members, plan, self._begun)
+        else:
+            results = lanes.run(setup, kernels, members, plan, self._begun)
+        parts, first = [], 0
+        for part in results:
+            here = slice(first, first + len(part.status))
+            parts.append(self._finished(part, q[here], v[here], refused[here], first, backend))
+            first = here.stop
+            bar.add(len(part.status))
+        sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
+        if not sol.success.any() and not sol.stats.steps.any():
+            self._kernels(q, v, refused, fresh=True)
+        return sol
+
+    def _kernels(
+        self, q: np.ndarray, v: np.ndarray, refused: np.ndarray, fresh: bool = False
+    ) -> native.Kernels:
+        """Kernels made for the first member that can be started; raises where there is none.
+
+        ``fresh`` looks at the members even if there are kernels already.
+        """
+        steps, problem = self.plan.steps, None
+        for i in np.flatnonzero(refused == diagnose.SUCCESS)[:_EXAMPLES]:
+            args = _member(self.args, self.axes, int(i))
+            try:
+                at = (float(steps.t[0]), q[i], v[i], float(steps.h[0]))
+                if fresh:
+                    return native.begin(self.setup, *at, args, None, self.mode).kernels
+                return native.kernels(self.setup, *at, args, None, self.mode)
+            except (ValueError, InconsistentInitialValues, RedundantConstraints, SingularSystem) as error:
+                problem = problem or error
+        if problem is None:
+            raise ValueError("no member of the batch has rotations of length one, or can be projected")
+        problem.add_note("No other member of the batch that was tried can be started either.")
+        raise problem
+
+    def _begun(self, members: Members) -> native.Start:
+        """The start of members by XLA."""
+        rebuild = floating(_member(self.args, self.axes, 0))[1]
+        begin = lambda setup, t, q, v, h, doubles: native.start_run(setup, t, q, v, h, rebuild(doubles))
+        mapped = self._mapped("start", begin, (None, 0, 0, None, 0))
+        steps = self.plan.steps
+        found = mapped(steps.t[0], members.q, members.v, steps.h[0], members.doubles)
+        return jax.tree.map(np.asarray, found)
+
+    def _finished(
+        self, part: Results, q: np.ndarray, v: np.ndarray, refused: np.ndarray, first: int, backend: Backend
+    ) -> Solution:
+        """A chunk as a solution; members that need other pivots run once more, alone."""
+        status = np.where(refused, refused, part.status.astype(int))
+        name = "cuda" if backend == "cuda" else "native"
+        sol = _solution(self.setup, self.plan, part, status, name)
+        for i in np.flatnonzero(refused):
+            _blank(sol, int(i), int(refused[i]))
+        for i in np.flatnonzero(~part.trusted & (refused == 0)):
+            self._alone(sol, int(i), q[i], v[i], _member(self.args, self.axes, first + int(i)))
+        return sol
+
+    def _alone(self, sol: Solution, i: int, q: np.ndarray, v: np.ndarray, args: Args) -> None:
+        """Write a run of its own over member ``i``."""
+        system, method, newton, _ = self.setup
+        kept, h = self.plan.kept, self.plan.steps.h
+        mode: Initial = "assume" if self.mode == "project" else self.mode
+        try:
+            one = solve(
+                system,
+                self.span,
+                q,
+                v,
+                h=h,
+                method=method,
+                newton=newton,
+                args=args,
+                initial=mode,
+                throw=False,
+            )
+        except InconsistentInitialValues:
+            _blank(sol, i, diagnose.INCONSISTENT)
+            return
+        except (RedundantConstraints, SingularSystem):
+            _blank(sol, i, diagnose.SINGULAR)
+            return
+        except ValueError:
+            _blank(sol, i, diagnose.NOT_FINITE)
+            return
+        good = kept < len(one.t)
+        _write(sol, i, one, kept, good)
+
+    def by_xla(
+        self, q: np.ndarray, v: np.ndarray, refused: np.ndarray, fallback: str | None, bar: _Bar
+    ) -> Solution:
+        """By XLA: ``vmap`` of a traced run, in chunks that need no more than some memory."""
+        system, method, newton, dims = self.setup
+        plan, steps = self.plan, len(self.plan.steps.h)
+        mode: Initial = "assume" if self.mode == "project" else self.mode
+
+        def one(setup: Setup, q: Any, v: Any, args: Args) -> Solution:
+            sol = solve(
+                system, self.span, q, v, h=plan.steps.h, method=method, newton=newton, args=args, initial=mode
+            )
+            return _kept(sol, plan.kept)
+
+        run = self._mapped(
+            f"solve {self.span} {mode} {hash(plan.steps.h.tobytes())} {hash(plan.kept.tobytes())}",
+            one,
+            (0, 0, self._in_axes),
+        )
+        width = 12 * (dims.size + 3 * dims.n + 2 * dims.m + 2 * dims.p) * (steps + 1)
+        chunk = max(1, min(len(q), _MEMORY // (8 * width)))
+        parts = []
+        for first in range(0, len(q), chunk):
+            here = slice(first, first + chunk)
+            args = jax.tree.map(lambda x, b: x[here] if b else x, self.args, self.axes)  # noqa: B023
+            parts.append(jax.tree.map(np.asarray, run(q[here], v[here], args)))
+            bar.add(len(q[here]))
+        sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
+        status = np.where(refused, refused, sol.status)
+        stats = dataclasses.replace(sol.stats, fallback=fallback)
+        return dataclasses.replace(sol, status=status, stats=stats)
+
+
+_MEMORY = 2**28  # bytes of rows that XLA computes at a time
+
+
+def _no_integer(x: Any, varies: bool) -> bool:
+    if varies:
+        raise Unsupported("an integer argument that varies over the batch")
+    return False
+
+
+def _solution(setup: Setup, plan: Plan, part: Results, status: np.ndarray, backend: str) -> Solution:
+    """Results as a solution, batch axis first."""
+    rows = xla.columns(setup, part.table, None)
+    counts = np.nan_to_num(part.table[..., -3:]).astype(int)
+    bad = (status != 0) & (part.taken == 0)
+    count = len(status)
+    times = np.broadcast_to(plan.times, (count, len(plan.kept)))
+    sizes = np.append(0.0, plan.steps.h)[plan.kept]
+    t_alpha = times + setup.method.alpha * sizes
+    if plan.kept[0] == 0:
+        t_alpha = np.concatenate([part.t_alpha[:, None], t_alpha[:, 1:]], axis=1)
+    d = part.derived
+    totals = np.where(bad[:, None], 0, part.totals).astype(int)
+    return Solution(
+        t=times,
+        q=rows.q,
+        v=rows.v,
+        a=d.a,
+        a_alpha=rows.a_alpha,
+        t_alpha=t_alpha,
+        lam=rows.lam,
+        psi=rows.psi,
+        residuals=Residuals(d.position, d.velocity, d.nonholonomic),
+        reactions=Reactions(d.holonomic_force, d.nonholonomic_force, d.reaction),
+        stats=Stats(
+            part.taken.astype(int),
+            np.zeros(count, dtype=int),
+            totals[:, 0],
+            totals[:, 1],
+            totals[:, 1],
+            totals[:, 2],
+        ),
+        newton=NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool)),
+        status=status,
+        extra=rows.extra,
+        method=setup.method.name,
+        rotations=setup.system.space.rotations,
+        backend=backend,
+    )
+
+
+def _kept(sol: Solution, kept: np.ndarray) -> Solution:
+    """The rows ``kept`` of a single run; the history of Newton gets a row for the start."""
+    np_ = np if isinstance(sol.q, np.ndarray) else jnp
+    history = jax.tree.map(lambda x: np_.concatenate([np_.zeros_like(x[:1]), x])[kept], sol.newton)
+    rows = lambda tree: jax.tree.map(lambda x: x[kept], tree)
+    parts = {name: rows(getattr(sol, name)) for name in _TIMED}
+    return dataclasses.replace(sol, **parts, newton=history)
+
+
+_TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra")
+
+
+def _write(sol: Solution, i: int, one: Solution, kept: np.ndarray, good: np.ndarray) -> None:
+    """Put the kept rows of a single run in the place of member ``i``; rows it did not reach are NaN."""
+    reached = _kept(one, kept[good])
+    for name in (*_TIMED[1:], "newton"):
+        for whole, part in zip(
+            jax.tree.leaves(getattr(sol, name)), jax.tree.leaves(getattr(reached, name)), strict=True
+        ):
+            if whole.dtype.kind == "f":
+                whole[i] = np.nan
+            whole[i, good] = part
+    for whole, part in zip(jax.tree.leaves(sol.stats), jax.tree.leaves(one.stats), strict=True):
+        whole[i] = part
+    sol.status[i] = one.status
+
+
+def _blank(sol: Solution, i: int, status: int) -> None:
+    """Mark member ``i`` as one that could not be started."""
+    for name in _TIMED[1:]:
+        for whole in jax.tree.leaves(getattr(sol, name)):
+            whole[i] = np.nan
+    for whole in jax.tree.leaves(sol.stats):
+        whole[i] = 0
+    sol.status[i] = status

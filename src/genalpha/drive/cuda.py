@@ -1,0 +1,181 @@
+"""Batches on a GPU through `cupy`: one thread a system, everything between start and result stays there."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from genalpha import diagnose
+from genalpha.advance import Setup
+from genalpha.drive import native, xla
+from genalpha.drive.lanes import Members, Plan, Results, begun_status
+from genalpha.kernels import cuda
+from genalpha.kernels.rows import RowFunction
+from genalpha.kernels.step import PIVOT
+
+# Threads in a block, and the part of the free memory that one chunk may take.
+BLOCK, SHARE = 64, 0.8
+
+
+def library() -> Any:
+    """`cupy`, with a GPU it can use."""
+    advice = 'install the one for your CUDA, such as pip install "genalpha[cuda12]", or use backend="native"'
+    try:
+        import cupy
+    except ImportError as error:
+        raise ImportError(f'backend="cuda" needs the package cupy: {advice}') from error
+    try:
+        devices = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise RuntimeError(f'backend="cuda" found no GPU it can use ({error}): {advice}') from error
+    if not devices:
+        raise RuntimeError(f'backend="cuda" found no GPU: {advice}')
+    return cupy
+
+
+class Code:
+    """The kernels of a setup on the GPU."""
+
+    def __init__(self, kernels: native.Kernels, hoist: bool = True, block: int = BLOCK) -> None:
+        cupy = library()
+        step = kernels.step
+        self.program, loop = step.program(kernels.order, hoist)
+        places = (step.carry, step.scale, step.args, step.parabola[0])
+        self.inputs = [int(s) for place in jax.tree.leaves(places) for s in place.reshape(-1)]
+        # Memory and counters start at zero, the parabola without slope; a system starts alive.
+        zero = [*step.parabola[1], *step.parabola[2], *step.memory, *step.totals, step.status, step.taken]
+        self.inputs += [*map(int, zero), step.flags["alive"]]
+        self.outputs = [step.status, step.taken, *map(int, step.totals)]
+        parts: list[Any] = [(self.program, {"steps": (loop, self.inputs, self.outputs)})]
+        parts += [(r.program, {r.name: r.map}) for r in (kernels.start, kernels.derive) if r is not None]
+        self.block = block
+        self.module = cupy.RawModule(code=cuda.emit(parts, block), options=("--std=c++17",))
+        self.width = len(loop.row)
+
+    def launch(self, name: str, count: int, *arguments: Any) -> None:
+        self.module.get_function(name)(
+            (-(-count // self.block),), (self.block,), (*arguments, np.int64(count))
+        )
+
+    def steps(self, inputs: Any, summary: Any, plan: Plan, rows: Any, count: int) -> None:
+        """All steps of ``count`` systems."""
+        cupy = library()
+        arrays = [cupy.asarray(x) for x in (plan.steps.t, plan.steps.h, plan.row_of)]
+        first, last = np.int64(0), np.int64(len(plan.steps.h))
+        self.launch("steps", count, inputs, summary, *arrays, rows, first, last)
+
+    def map(self, rows: RowFunction, columns: Any) -> Any:
+        """``rows`` of columns (inputs, count): results (width, count)."""
+        cupy = library()
+        results = cupy.empty((rows.width, columns.shape[1]))
+        self.launch(rows.name, columns.shape[1], columns, results)
+        return results
+
+
+def code(kernels: native.Kernels) -> Code:
+    key = (kernels.order, "cuda")
+    if key not in kernels.codes:
+        kernels.codes[key] = Code(kernels)  # type: ignore[index,assignment]
+    return kernels.codes[key]  # type: ignore[index,return-value]
+
+
+def run(
+    setup: Setup, kernels: native.Kernels, members: Members, plan: Plan, begun: Callable[[Members], Any]
+) -> Iterator[Results]:
+    """All members, as many at a time as fit the memory."""
+    cupy = library()
+    compiled = code(kernels)
+    numbers = _numbers(kernels, compiled, plan)
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    free += cupy.get_default_memory_pool().free_bytes()
+    chunk = int(SHARE * free / (8 * numbers))
+    if chunk < 1:
+        raise MemoryError(
+            f"one system needs {8 * numbers} bytes on the GPU, and {free} are free: keep fewer rows (save=)"
+        )
+    for first in range(0, len(members), chunk):
+        yield _chunk(kernels, compiled, members[first : first + chunk], plan, begun)
+
+
+def _numbers(kernels: native.Kernels, compiled: Code, plan: Plan) -> int:
+    """Doubles that a system needs at most at a time."""
+    assert kernels.derive is not None
+    kept = len(plan.kept)
+    start = 0 if kernels.start is None else kernels.start.width + len(kernels.start.map.inputs)
+    derived = kernels.derive.width + len(kernels.derive.map.inputs)
+    return start + 2 * len(compiled.inputs) + kept * (compiled.width + 2 * derived)
+
+
+def _chunk(
+    kernels: native.Kernels, compiled: Code, members: Members, plan: Plan, begun: Callable[[Members], Any]
+) -> Results:
+    cupy = library()
+    count, kept, steps = len(members), len(plan.kept), plan.steps
+    beside = lambda tree: [np.asarray(x, float).reshape(count, -1).T for x in jax.tree.leaves(tree)]
+    if kernels.start is None:
+        begin = begun(members)
+        leaves, structure = jax.tree.flatten(begin)
+        table = cupy.asarray(np.concatenate(beside(begin)))
+        sizes = [int(np.prod(x.shape[1:])) for x in leaves]
+        ends = np.cumsum([0, *sizes])
+        where = jax.tree.unflatten(structure, [np.arange(a, b) for a, b in itertools.pairwise(ends)])
+        trusted = cupy.ones(count, dtype=bool)
+    else:
+        constant = lambda x: np.full((1, count), x)
+        columns = [
+            constant(steps.t[0]),
+            *beside((members.q, members.v)),
+            constant(steps.h[0]),
+            *beside(members.doubles),
+        ]
+        table = compiled.map(kernels.start, cupy.asarray(np.concatenate(columns)))
+        where, _ = kernels.start.unpack(np.arange(kernels.start.width))
+        trusted = table[-1] != 0
+    pick = lambda tree: [table[int(i)] for x in jax.tree.leaves(tree) for i in np.ravel(x)]
+    doubles = [cupy.asarray(x) for x in beside(members.doubles)]
+    scale = pick(where.begin.scale)
+    values = [*pick(where.carry), *scale, *(row for x in doubles for row in x), *pick(where.x)]
+    inputs = cupy.zeros((len(compiled.inputs), count))
+    inputs[: len(values)] = cupy.stack(values)
+    status, consistent = (table[int(i)].get() for i in (where.status, where.consistent))
+    first_status = begun_status(plan, status, consistent)
+    inputs[-1] = cupy.asarray(first_status == diagnose.SUCCESS)
+    rows = cupy.full((kept, compiled.width, count), np.nan)
+    if plan.kept[0] == 0:
+        rows[0] = cupy.stack(pick(where.row))
+    summary = cupy.empty((len(compiled.outputs), count))
+    compiled.steps(inputs, summary, plan, rows, count)
+    derived, good = _derive(kernels, compiled, plan, rows, scale, doubles)
+    status, taken, totals = summary[0].get(), summary[1].get(), summary[2:].get().T
+    fine = (good | cupy.isnan(rows[:, 0])).all(axis=0) & trusted
+    return Results(
+        table=rows.transpose(2, 0, 1).get(),
+        derived=derived,
+        t_alpha=table[int(where.t_alpha)].get(),
+        status=np.where(first_status != diagnose.SUCCESS, first_status, status),
+        trusted=fine.get() & (status != PIVOT),
+        taken=taken,
+        totals=totals,
+    )
+
+
+def _derive(
+    kernels: native.Kernels, compiled: Code, plan: Plan, rows: Any, scale: list[Any], doubles: list[Any]
+) -> tuple[xla.Derived, Any]:
+    """What follows from the kept rows, with the batch axis first, and where it is good (K, B)."""
+    cupy = library()
+    kept, _, count = rows.shape
+    assert kernels.derive is not None
+    parts = xla.columns(kernels.step.setup, rows.transpose(0, 2, 1), None)
+    flat = lambda x: x.transpose(2, 0, 1).reshape(x.shape[2], kept * count)
+    times = cupy.repeat(cupy.asarray(plan.times), count)[None]
+    columns = [times, *map(flat, (parts.q, parts.v, parts.lam, parts.psi))]
+    columns += [cupy.tile(x, kept)[None] for x in scale] + [cupy.tile(x, (1, kept)) for x in doubles]
+    results = compiled.map(kernels.derive, cupy.ascontiguousarray(cupy.concatenate(columns)))
+    table = results.reshape(-1, kept, count).transpose(2, 1, 0)
+    found, _ = kernels.derive.unpack(table.get())
+    return found, table[..., -1].T != 0

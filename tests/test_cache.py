@@ -1,0 +1,238 @@
+"""The cache of machine code on disk: it saves time, and never does anything else."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from genalpha.kernels import machine
+
+TEXT = "define double @twice(double %x) {\n  %y = fadd double %x, %x\n  ret double %y\n}\n"
+OTHER = TEXT.replace("fadd double %x, %x", "fmul double %x, %x")
+
+
+def load(text: str = TEXT) -> machine.Library:
+    library = machine.Library(text, ["twice"])
+    function = library.function("twice", ctypes.c_double, result=ctypes.c_double)
+    assert function(3.0) == (6.0 if text == TEXT else 9.0)
+    return library
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.kernel"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    chosen = tmp_path / "deep" / "cache"
+    monkeypatch.setenv("GENALPHA_CACHE", str(chosen))
+    return chosen
+
+
+def test_second_time_is_a_hit(folder: Path) -> None:
+    assert not load().cached
+    assert load().cached
+    assert not load(OTHER).cached
+    assert len(files(folder)) == 2
+    assert sorted(folder.iterdir()) == files(folder)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "longer", "other"])
+def test_damaged_file(folder: Path, damage: str) -> None:
+    load()
+    (path,) = files(folder)
+    data = path.read_bytes()
+    middle = len(data) // 2
+    path.write_bytes(
+        {
+            "flip": data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :],
+            "truncate": data[:middle],
+            "empty": b"",
+            "longer": data + b"\0",
+            "other": b"something else entirely",
+        }[damage]
+    )
+    assert not load().cached  # compiled anew, and written again
+    assert path.read_bytes() == data
+    assert load().cached
+
+
+def test_folder_in_the_place_of_a_file(folder: Path) -> None:
+    load()
+    (path,) = files(folder)
+    path.unlink()
+    path.mkdir()
+    assert not load().cached
+    assert not list(folder.glob("*.part"))
+
+
+def test_file_in_the_place_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").write_text("a file")
+    for place in ("cache", "cache/below"):
+        monkeypatch.setenv("GENALPHA_CACHE", str(tmp_path / place))
+        assert not load().cached
+        assert not load().cached
+    assert (tmp_path / "cache").read_text() == "a file"
+
+
+def test_nothing_can_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError("read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(machine.tempfile, "mkstemp", refuse)
+        assert not load().cached
+    with monkeypatch.context() as patch:
+        patch.setattr(machine.os, "replace", refuse)
+        assert not load().cached
+    assert not list(folder.iterdir())
+
+
+def test_files_of_others_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where times of files cannot be changed, what they hold is good all the same."""
+    load()
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(machine.os, "utime", refuse)
+    assert load().cached
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write anywhere"
+)
+def test_folder_without_permission(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o500)
+    try:
+        assert not load().cached
+        assert not load().cached
+    finally:
+        folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("word", ["off", "OFF", "0", "no", ""])
+def test_off(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GENALPHA_CACHE", word)
+    monkeypatch.chdir(tmp_path)
+    assert machine.cache_folder() is None
+    assert not load().cached
+    assert not load().cached
+    assert not list(tmp_path.iterdir())
+
+
+def test_folder_among_the_users_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GENALPHA_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    chosen = machine.cache_folder()
+    assert chosen is not None
+    assert chosen.is_relative_to(tmp_path)
+    assert chosen.name == "genalpha"
+    monkeypatch.setenv("GENALPHA_CACHE", "~/mine")
+    assert machine.cache_folder() == tmp_path / "mine"
+
+
+def test_other_processors_have_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home on a network is seen from machines with other instructions."""
+    load()
+    code, description = machine._target()
+    monkeypatch.setattr(machine, "_target", lambda: (code, description + "\n+none"))
+    assert not load().cached
+    assert len(files(folder)) == 2
+
+
+def test_least_recently_used_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "MOST_KEPT", 3)
+    texts = [f"; number {k}\n{TEXT}" for k in range(4)]
+    for age, text in zip((400, 300, 200), texts[:3], strict=True):
+        machine.Library(text, ["twice"])
+        (newest,) = set(files(folder)) - {p for p in files(folder) if p.stat().st_mtime < time.time() - 100}
+        os.utime(newest, (time.time() - age,) * 2)
+    assert machine.Library(texts[0], ["twice"]).cached  # used, and so no longer the oldest
+    machine.Library(texts[3], ["twice"])
+    assert [machine.Library(text, ["twice"]).cached for text in (texts[0], texts[2], texts[3])] == [True] * 3
+    assert len(files(folder)) == 3
+
+
+def test_leftovers_are_removed(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    old, new = folder / "old.part", folder / "new.part"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (time.time() - 7200,) * 2)
+    load()
+    assert not old.exists()
+    assert new.exists()  # perhaps another process is writing it now
+
+
+_PROCESS = """
+import ctypes, sys
+from genalpha.kernels import machine
+texts = sys.stdin.read().split("---")
+machine.MOST_KEPT = 2
+for _ in range(10):
+    for text in texts:
+        library = machine.Library(text, ["twice"])
+        assert library.function("twice", ctypes.c_double, result=ctypes.c_double)(3.0) in (6.0, 9.0)
+        for path in machine.cache_folder().glob("*.kernel"):
+            path.unlink(missing_ok=True)
+            break
+"""
+
+
+def test_several_processes_at_once(folder: Path) -> None:
+    """Four processes write, read, prune and delete the same files."""
+    texts = "---".join([TEXT, OTHER, "; another\n" + TEXT])
+    options = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": os.environ.copy()}
+    processes = [subprocess.Popen([sys.executable, "-c", _PROCESS], **options) for _ in range(4)]  # type: ignore[call-overload]
+    for process in processes:
+        process.stdin.write(texts)
+        process.stdin.close()
+    for process in processes:
+        errors = process.stderr.read()
+        process.stderr.close()
+        assert process.wait() == 0, errors
+    assert not list(folder.glob("*.part"))
+    load()
+
+
+_CROWDED = """
+import ctypes, mmap
+from genalpha.kernels import machine
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+reserve = lambda size: libc.mmap(None, size, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)
+machine._linker()
+small = [reserve(1 << 16) for _ in range(2000)]  # so that what follows lies in one piece
+hole = reserve(1 << 15)
+reserve(8 << 30)
+libc.munmap(hole, 1 << 15)
+lines = [f"  %x{k + 1} = fadd double %x{k}, {k % 500}.125" for k in range(20000)]
+text = "\\n".join(["define double @sums(double %x0) {", *lines, "  ret double %x20000", "}"])
+function = machine.Library(text, ["sums"]).function("sums", ctypes.c_double, result=ctypes.c_double)
+assert function(0.0) == sum(k % 500 + 0.125 for k in range(20000))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="arranges memory as Linux does")
+def test_crowded_address_space(folder: Path) -> None:
+    """Constants fit into a gap, the code does not: they may lie far apart, and still must be found."""
+    done = subprocess.run([sys.executable, "-c", _CROWDED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_functions_keep_their_code(folder: Path) -> None:
+    function = machine.Library(TEXT, ["twice"]).function("twice", ctypes.c_double, result=ctypes.c_double)
+    assert function(2.0) == 4.0

@@ -1,0 +1,263 @@
+"""Runs as machine code against XLA: the same numbers, statistics, errors; pivots; what falls back and why."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import genalpha as ga
+from conftest import problem
+from genalpha import diagnose, methods
+from genalpha.drive import native
+from genalpha.kernels import lu, step
+
+FAST = [
+    ("pendulum", "soi2"),
+    ("wheel-on-rod", "soi2"),
+    ("heavy-top", "index3"),
+    ("heavy-top", "stabilized"),
+    ("spring-chain", "generalized-alpha"),
+]
+ALL = [
+    pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
+    for case in ((name, method) for name in ga.problems.names() for method in methods.names())
+]
+
+
+def both(name, **options):
+    p = problem(name)
+    run = functools.partial(ga.solve, p.system, q0=p.q0, v0=p.v0, args=p.args, **options)
+    return run(backend="native"), run(backend="xla")
+
+
+@pytest.mark.parametrize(("name", "method"), ALL)
+def test_every_problem_and_method_gives_the_same_step_as_xla(name, method):
+    """Three steps, the last of another size, to 1e-12 of the largest value.
+
+    Rows g/(βh²) carry rounding of q, ε|q|/(βh²), into a and λ of the methods without a velocity constraint:
+    no two orders of operations agree to more.
+    """
+    p = problem(name)
+    dims = (p.system.holonomic is not None, p.system.nonholonomic is not None)
+    if method == "generalized-alpha" and any(dims):
+        pytest.skip("for unconstrained systems")
+    h = p.h * np.array([1.0, 1.0, 0.7])
+    one, two = both(name, t_span=(p.t_span[0], p.t_span[0] + h.sum()), h=h, method=method)
+    assert (one.backend, two.backend) == ("native", "xla")
+    assert one.stats.fallback is None
+    assert one.stats == two.stats
+    rounding = 0.0
+    if method in ("index3", "hht-i3") and dims[0]:
+        rounding = 64 * np.finfo(float).eps * (1 + np.abs(two.q).max()) / (0.25 * h.min() ** 2)
+    for field in ("q", "v", "a", "a_alpha", "t_alpha", "lam", "psi"):
+        a, b = getattr(one, field), getattr(two, field)
+        if a.size:
+            tolerance = 1e-12 * np.abs(b).max() + (0.0 if field == "q" else rounding)
+            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance, err_msg=field)
+    for group in ("residuals", "reactions"):
+        for a, b in zip(getattr(one, group), getattr(two, group), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * (1 + np.abs(b).max(initial=0)) + rounding)
+    assert jax.tree.all(jax.tree.map(np.array_equal, one.newton, two.newton))
+
+
+def test_a_long_run_agrees_and_repeats_itself_bit_by_bit():
+    one, two = both("heavy-top", t_span=(0.0, 0.5), h=1e-3)
+    np.testing.assert_allclose(one.q, two.q, atol=1e-13)
+    assert one.stats.newton_iterations == pytest.approx(two.stats.newton_iterations, abs=3)
+    p = problem("heavy-top")
+    again = ga.solve(p.system, (0.0, 0.5), p.q0, p.v0, h=1e-3, args=p.args)
+    assert again.backend == "native"
+    assert all(
+        np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(again), strict=True)
+    )
+
+
+@pytest.mark.parametrize("policy", ["full", "frozen"])
+def test_newton_policies(policy):
+    one, two = both("double-pendulum", t_span=(0.0, 0.2), h=2e-3, newton=ga.Newton(policy, tol=1e-9))
+    assert one.stats == two.stats
+    np.testing.assert_allclose(one.q, two.q, atol=1e-13)
+
+
+def test_projections_in_the_middle():
+    one, two = both(
+        "heavy-top", t_span=(0.0, 0.02), h=1e-3, method="index3", project_velocity_at=[0.005, 0.01]
+    )
+    assert one.backend == "native"
+    np.testing.assert_allclose(one.v, two.v, atol=1e-9)
+    assert one.residuals.velocity[[5, 10]].max() < 1e-10
+
+
+# --- failures ---------------------------------------------------------------------------------------
+
+
+def outcomes(system, q0, v0, **options):
+    return [ga.solve(system, q0=q0, v0=v0, throw=False, backend=b, **options) for b in ("native", "xla")]
+
+
+@pytest.mark.parametrize(
+    ("force", "status"),
+    [
+        (lambda t, q, v: jnp.where(t > 0.305, jnp.nan, -q), diagnose.NOT_FINITE),
+        (lambda t, q, v: jnp.where(t > 0.305, -1e9 * jnp.sign(q - 0.9), -q), diagnose.NOT_CONVERGED),
+    ],
+)
+def test_failures_have_the_same_status_row_and_message(force, status):
+    one, two = outcomes(ga.System(np.eye(1), force), [1.0], [0.0], t_span=(0, 1), h=0.01)
+    assert one.status == two.status == status
+    assert one.message == two.message
+    assert len(one.t) == len(two.t)
+    np.testing.assert_allclose(one.q, two.q, atol=1e-12)
+
+
+def test_constraints_that_become_dependent_have_the_same_verdict():
+    flat = ga.System(
+        np.eye(2),
+        lambda t, q, v: jnp.array([1.0, 0.0]),
+        lambda t, q: jnp.array([q[1], jnp.where(t < 0.105, 1.0, 0.0) * q[0]]),
+    )
+    one, two = outcomes(flat, [0.0, 0.0], [0.0, 0.0], t_span=(0, 0.3), h=0.01)
+    assert one.status == two.status == diagnose.SINGULAR
+    assert len(one.t) == len(two.t)
+
+
+# --- pivots -----------------------------------------------------------------------------------------
+
+
+def fading():
+    """Two bodies on a slope, x = y/2; the mass of the first one fades away until t = 1, and comes back."""
+    return ga.System(
+        mass=lambda t, q: jnp.diag(jnp.array([2 * jnp.abs(1 - t), 1.0])),
+        force=lambda t, q, v: jnp.array([0.0, 1.0]),
+        holonomic=lambda t, q: jnp.array([q[0] - 0.5 * q[1]]),
+    )
+
+
+FADING = {"t_span": (0.0, 2.0), "q0": [0.0, 0.0], "v0": [0.0, 0.0], "h": 1 / 64, "method": "index3"}
+FADING |= {"newton": ga.Newton("full")}  # a new matrix at every step, at t = 1 too
+
+
+def kernels_of(system):
+    return next(k for k in system._programs.values() if isinstance(k, native.Kernels))
+
+
+def test_an_order_of_pivots_that_fails_is_replaced():
+    """At t = 1 the first pivot is exactly zero: the monitor sees it, and other pivots take over."""
+    system = fading()
+    sol = ga.solve(system, **FADING)
+    assert sol.backend == "native"
+    assert sol.stats.fallback is None
+    assert len({order for order, _ in kernels_of(system).codes}) == 2
+    # (1 + |1 − t|/2) y'' = 1
+    before = 2 * np.log(1.5 / (1 + 0.5 * (1 - sol.t)))
+    after = 2 * np.log(1.5) + 2 * np.log(1 + 0.5 * (sol.t - 1).clip(0))
+    np.testing.assert_allclose(sol.v[:, 1], np.where(sol.t < 1, before, after), atol=1e-4)
+    np.testing.assert_allclose(sol.q, ga.solve(system, **FADING, backend="xla").q, atol=1e-12)
+    again = ga.solve(system, **FADING)  # the order that serves is kept
+    np.testing.assert_allclose(again.q, sol.q, atol=1e-12)
+
+
+def test_without_the_monitor_the_same_run_fails(monkeypatch):
+    monkeypatch.setattr(lu, "GROWTH", np.inf)
+    monkeypatch.setattr(lu, "CONDITION", np.inf)
+    sol = ga.solve(fading(), **FADING, throw=False)
+    assert sol.status == diagnose.NOT_FINITE
+    assert sol.t[-1] == 1 - 1 / 64
+
+
+def test_where_no_order_serves_for_long_xla_goes_on(monkeypatch):
+    monkeypatch.setattr(native, "MOST_ORDERS", 0)
+    sol = ga.solve(fading(), **FADING)
+    assert sol.success
+    assert sol.stats.fallback == "no order of pivots served for long; XLA went on at t = 0.984375"
+    assert len(sol.t) == 129
+    np.testing.assert_allclose(sol.q, ga.solve(fading(), **FADING).q, atol=1e-12)
+
+
+# --- what native code cannot do ------------------------------------------------------------------------
+
+
+def data_dependent(t, q, v):
+    return -jax.lax.while_loop(lambda x: jnp.abs(x[0]) > 1, lambda x: x / 2, q)
+
+
+@jax.custom_jvp
+def called_back(t, q, v):
+    shape = jax.ShapeDtypeStruct((1,), float)
+    return -jax.pure_callback(lambda x: np.asarray(x), shape, q, vmap_method="sequential")
+
+
+called_back.defjvp(lambda primals, tangents: (called_back(*primals), -tangents[1]))
+
+
+@pytest.mark.parametrize(
+    ("force", "reason"),
+    [(data_dependent, "loop"), (called_back, "callback"), (lambda t, q, v: -jnp.sort(q), "sort")],
+)
+@pytest.mark.parametrize("backend", ["auto", "native"])
+def test_what_has_no_scalar_form_falls_back_with_a_reason(force, reason, backend):
+    system = ga.System(np.eye(1), force)
+    for _ in range(2):  # the reason is remembered
+        sol = ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, backend=backend)
+        assert sol.backend == "xla"
+        assert reason in sol.stats.fallback
+    np.testing.assert_allclose(sol.q[-1], np.cos(1.0), atol=2e-3)
+
+
+def test_too_many_operations_fall_back(monkeypatch):
+    monkeypatch.setattr(step, "LIMIT", 300)
+    p = ga.problems.get("pendulum")
+    sol = p.solve(t_end=0.01)
+    assert sol.backend == "xla"
+    assert "300 scalar operations" in sol.stats.fallback
+
+
+def test_xla_by_choice_and_under_transforms_has_no_reason():
+    system = ga.System(np.eye(1), lambda t, q, v: -q)
+    assert ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, backend="xla").stats.fallback is None
+    traced = jax.jit(lambda q: ga.solve(system, (0, 1), q, [0.0], h=0.1))(jnp.ones(1))
+    assert (traced.backend, traced.stats.fallback) == ("xla", None)
+    wanted = jax.jit(lambda q: ga.solve(system, (0, 1), q, [0.0], h=0.1, backend="native"))(jnp.ones(1))
+    assert "transform" in wanted.stats.fallback
+
+
+def test_unknown_backends_are_refused():
+    with pytest.raises(ValueError, match="backend must be one of auto, native, xla, got 'gpu'"):
+        ga.solve(ga.System(np.eye(1), lambda t, q, v: -q), (0, 1), [1.0], [0.0], h=0.1, backend="gpu")
+
+
+# --- arguments ------------------------------------------------------------------------------------------
+
+
+def test_integer_arguments_are_part_of_the_program_and_doubles_are_not():
+    system = ga.System(np.eye(1), lambda t, q, v, k, n: -k * q**n)
+    ends = {}
+    for k, n in ((1.0, 1), (2.0, 1), (1.0, 3)):
+        sol = ga.solve(system, (0, 1), [1.0], [0.0], h=0.01, args=(k, n))
+        assert sol.backend == "native"
+        ends[k, n] = sol.q[-1, 0]
+        np.testing.assert_allclose(
+            sol.q, ga.solve(system, (0, 1), [1.0], [0.0], h=0.01, args=(k, n), backend="xla").q
+        )
+    assert ends[1.0, 1] == pytest.approx(np.cos(1.0), abs=1e-4)
+    assert ends[2.0, 1] == pytest.approx(np.cos(np.sqrt(2.0)), abs=1e-4)
+    kernels = [k for k in system._programs.values() if isinstance(k, native.Kernels)]
+    assert len(kernels) == 2
+
+
+def test_reactions_of_the_users_own():
+    """A nonlinear reaction starts by XLA's Newton iteration and runs natively."""
+    name = next(n for n in ga.problems.names() if problem(n).system.reaction is not None)
+    one, two = both(name, t_span=problem(name).t_span, h=problem(name).h)
+    assert one.backend == "native"
+    np.testing.assert_allclose(one.q, two.q, atol=1e-12)
+
+
+def test_save_and_load_keep_the_backend(tmp_path):
+    sol = problem("spring-chain").solve(t_end=0.1)
+    sol.save(tmp_path / "run.npz")
+    again = ga.load(tmp_path / "run.npz")
+    assert again.backend == sol.backend == "native"
+    assert again.stats == sol.stats
