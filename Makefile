@@ -26,6 +26,7 @@ bench: $(READY)
 	$(BIN)/python -m pip install -q --group bench
 	$(BIN)/python -m benchmarks.small
 	$(BIN)/python -m benchmarks.heavy_top
+	$(BIN)/python -m benchmarks.native
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

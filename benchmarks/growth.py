@@ -67,7 +67,7 @@ class Begun(NamedTuple):
 
 def begun(problem: Problem, method: str, rho_inf: float, t_end: float, h: float = H) -> Begun:
     """A native run, as `ga.solve` begins it; kernels that the system has already are taken."""
-    t0, system, args = problem.t_span[0], problem.system, problem.args
+    t0, system, args = problem.t_span[0], problem.system, check.arguments(problem.args)
     q, v = np.asarray(problem.q0, dtype=float), np.asarray(problem.v0, dtype=float)
     dims, _ = check.trace(system, t0, q, v, args)
     times, sizes = (np.asarray(each) for each in control.steps(t0, t_end, h))
@@ -242,8 +242,10 @@ def crossing(rows: Sequence[Row]) -> str:
     later = [row.links for row in served if row.first_native > row.first_xla]
     refused = [row for row in rows if row.refusal]
     parts = [
-        f"XLA's first result is sooner from {min(later)} links on" if later else "native is always sooner",
-        f"its steps are faster from {min(slower)} links on" if slower else "its steps are never faster",
+        f"XLA's first result is sooner from {min(later)} links on"
+        if later
+        else "native code's first result is always sooner",
+        f"XLA's steps are faster from {min(slower)} links on" if slower else "XLA's steps are never faster",
     ]
     if refused:
         parts.append(f"native code is refused from {refused[0].links} links on ({refused[0].refusal})")

@@ -16,33 +16,30 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 import genalpha as ga
-from benchmarks import exudyn_top, growth
+from benchmarks import exudyn_top, growth, jacobians
 from benchmarks.growth import PARTS, H, begun
 from benchmarks.small import OUT, in_turns, markdown, plain, seconds, start_up
-from genalpha import advance
-from genalpha.kernels.differentiate import jacobian
-from genalpha.kernels.graph import Graph
-from genalpha.kernels.scalar import Symbols, inline
-from genalpha.kernels.step import LIMIT, floating
+from genalpha.drive import lanes
+from genalpha.kernels import machine
 
 Problem = ga.problems.Problem
 
 TOL, T_END = growth.TOL, 1.0
 REPEATS = 21  # timed runs of each solver
 FRESH = 3  # processes of each kind
-TURNS = 7  # of the Jacobians
-SYSTEMS, SYSTEMS_XLA = 4096, 512  # in a batch; XLA gets fewer, as it would take minutes
+SYSTEMS, SYSTEMS_XLA = 4096, 256  # in a batch; XLA gets fewer, as it would take minutes
 BATCHES = 3  # timed batches
 
 
@@ -65,7 +62,6 @@ class Case(NamedTuple):
 TOPS = tuple(Case("heavy-top", method, 0.9) for method in ("index3", "stabilized", "soi2"))
 CASES = (*TOPS, *(Case(name, "soi2", 0.8) for name in ("rolling-disk", "pendulum", "slider-crank")))
 FIRST = (CASES[0], CASES[2], CASES[4], CASES[5])  # cases whose first result is waited for
-JACOBIANS = ("pendulum", "rolling-disk", "slider-crank", "heavy-top", "body-chain")
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
@@ -74,9 +70,10 @@ Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 @dataclass(frozen=True)
 class Single:
-    """One case. Medians and least times of a step in µs, by solver: "native" and "xla" are whole calls, "loop"
-    is the native loop of steps alone, "exudyn" the same method on the Lie group. ``iterations`` and
-    ``jacobians`` are means per step, ``operations`` scalar operations in each kernel, ``bytes`` of code.
+    """One case. Medians and least times of a step in µs, by solver.
+
+    "native" and "xla" are whole calls, "loop" is the native loop of steps alone, "exudyn" its Lie group node.
+    ``iterations`` and ``jacobians`` are means per step, ``operations`` scalar operations in each kernel.
     """
 
     case: str
@@ -198,56 +195,157 @@ def first_table(found: dict[str, dict[str, dict[str, list[float]]]]) -> Table:
     return tuple(head.split(", ")), lines
 
 
-# --- Jacobians -----------------------------------------------------------------------------------------
+# --- batches -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Jacobian:
-    """The Newton matrix of a problem made in two ways: operations, milliseconds, how far apart they are."""
-
-    problem: str
-    unknowns: int
-    entries: int
-    residual: int
-    operations: dict[str, int | None]
-    ms: dict[str, float]
-    difference: float | None
+def batch(method: str, backend: Any, count: int) -> Callable[[], ga.Solution]:
+    """Tops whose masses differ by up to 10 %."""
+    problem = ga.problems.get("heavy-top")
+    masses = 15.0 * np.linspace(0.9, 1.1, count)
+    args = ({**problem.args[0], "m": masses},)
+    options: dict[str, Any] = {"method": method, "rho_inf": 0.9, "newton": ga.Newton(tol=TOL)}
+    options |= {"save": "final", "backend": backend, "args": args}
+    return partial(ga.solve_batch, problem.system, (0.0, T_END), problem.q0, problem.v0, h=H, **options)
 
 
-def live(graph: Graph, ids: np.ndarray) -> int:
-    """Operations that some nodes need."""
-    seen: set[int] = set()
-    stack = ids.reshape(-1).tolist()
-    while stack:
-        i = stack.pop()
-        if i not in seen and i not in graph.constants and graph.nodes[i].op != "input":
-            seen.add(i)
-            stack.extend(graph.nodes[i].inputs)
-    return len(seen)
+def batches() -> list[dict[str, Any]]:
+    """µs a step and system on the cores this process may use."""
+    rows = []
+    for method in ("index3", "soi2"):
+        calls = {
+            name: batch(method, name, count) for name, count in (("native", SYSTEMS), ("xla", SYSTEMS_XLA))
+        }
+        first = {name: seconds(call) for name, call in calls.items()}
+        sol = calls["native"]()
+        times = {"xla": [seconds(calls["xla"])], "native": [seconds(calls["native"]) for _ in range(BATCHES)]}
+        scale = {"native": 1e6 / (SYSTEMS * T_END / H), "xla": 1e6 / (SYSTEMS_XLA * T_END / H)}
+        rows.append(
+            {
+                "method": method,
+                "cores": lanes.cores(),
+                "lanes": machine.lanes(),
+                "first_s": first,
+                "us": {name: scale[name] * statistics.median(taken) for name, taken in times.items()},
+                "best": {name: scale[name] * min(taken) for name, taken in times.items()},
+                "success": bool(sol.success.all()),
+                "iterations": float(np.mean(sol.stats.newton_iterations / sol.stats.steps)),
+            }
+        )
+    return rows
 
 
-def matrix(name: str, way: str) -> tuple[float, Graph, np.ndarray, np.ndarray, dict[int, float]]:
-    """Milliseconds of one way to the matrix, the graph, residual, matrix, and numbers of the inputs."""
-    started = _started(name)
-    setup, step = started.setup, started.run.kernels.step
-    system, method, _, dims = setup
-    carry, scale, args, x = step.values
-    doubles, rebuild, _ = floating(args)
-    graph, numbers = Graph(), {}
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """Processes started meanwhile may use all cores."""
+    if not hasattr(os, "sched_getaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
-    def inputs(leaf: Any) -> Symbols:
-        ids = graph.inputs(np.shape(leaf))
-        numbers.update(zip(ids.reshape(-1).tolist(), np.ravel(leaf).tolist(), strict=True))
-        return Symbols(ids, "f")
 
-    def symbols(ids: np.ndarray) -> Symbols:
-        kinds = {graph.nodes[i].kind for i in ids.reshape(-1).tolist()}
-        return Symbols(ids, kinds.pop() if kinds else "f")
+def batch_table(rows: Sequence[dict[str, Any]]) -> Table:
+    head = f"heavy tops, cores, lanes, native µs ({SYSTEMS} systems; best), XLA µs ({SYSTEMS_XLA} systems), "
+    head += "XLA/native, first s: native, XLA, all succeeded"
+    lines = []
+    for row in rows:
+        us, best = row["us"], row["best"]
+        cells = (f"{us['native']:.3f} ({best['native']:.3f})", f"{us['xla']:.1f}")
+        ratio = f"{us['xla'] / us['native']:.0f}"
+        begin = [f"{row['first_s'][name]:.1f}" for name in ("native", "xla")]
+        counts = (str(row["cores"]), str(row["lanes"]))
+        lines.append((row["method"], *counts, *cells, ratio, *begin, "yes" if row["success"] else "no"))
+    return tuple(head.split(", ")), lines
 
-    given = (carry, scale, doubles, np.asarray(x), np.float64(0.0), np.float64(H))
-    carry, scale, doubles, x, t, h = jax.tree.map(inputs, given)
-    args = rebuild(doubles)
-    prepared = inline(
-        graph, partial(method.prepare, system), carry, t, h, *_fixed(dims), scale=scale, args=args
-    )
-    raise NotImplementedError
+
+# --- the report ----------------------------------------------------------------------------------------
+
+NOTES = """\
+First table: one second in steps of {H:g}, Newton tolerance {TOL:g}; heavy top on R³×SO(3) with rho_inf = 0.9,
+others with 0.8. µs a step: median (and least) of {REPEATS} runs in turns. Whole call: ga.solve with checks,
+initial values, accelerations, residuals and reactions. Loop alone: the steps, after the run has begun.
+Exudyn: the top on the Lie group, position constraints, a new Jacobian once a step; its "index 3" is the
+method "index3"; it keeps the end only. iter., Jac.: Newton iterations and new matrices a step.
+
+Operations: scalar operations in each kernel (prepare and finish once a step, correct once an iteration, renew
+once a matrix, judge once after the iterations with a matrix); mean step: what a mean step executes, with one
+judge. ns/op: the loop's time over that. kB code: object code of the steps, the start and what follows.
+
+First result: fresh processes, medians (and least) of {FRESH}, after imports and after JAX has started
+({start:.2f} s); caches of machine code as named, JAX's own off. trace: tracing, scalar program, derivatives,
+pivots; write: LU, kernels, LLVM's language; LLVM: its compiler (load: from the cache); functions to code:
+the three with an empty cache.
+
+Newton matrix: derivatives of the scalar program against jax.jacfwd of the residual read into scalar form,
+each in a new graph that holds the residual. Operations are those the entries need. difference: of the two
+matrices at the start, relative to the largest entry. Medians (and least) of {jacobians.TURNS}.
+
+Batches: heavy tops with masses within 10 %, {steps} steps, save="final", µs a step and system; native: median
+(and least) of {BATCHES}; XLA: one run after the first. In a process of its own on all cores.
+
+Growth: chain of n links, SOI2, {growth.STEPS} steps, medians (and least) of {growth.TURNS} in turns; nodes:
+all scalars of a step, which the limit of {growth.LIMIT} counts; first s: in one process, after another
+problem, nothing from caches; for a refused system until XLA has the result. catches up: steps after which
+native code has made up for what it took longer to make. {crossing}
+
+Cores to run on: {cores}; mean number of busy processes in the minute before: {load:.1f}; took {minutes:.1f}
+minutes. Times mean little where others are at work."""
+
+
+def report(results: dict[str, Any], values: dict[str, Any], begin: float) -> None:
+    """Print and write everything."""
+    tables: list[Table] = [
+        *single_tables(results["single"]),
+        first_table(results["first"]),
+        jacobians.table(results["jacobians"]),
+        batch_table(results["batch"]),
+        (growth.HEAD, list(growth.cells(results["growth"]))),
+    ]
+    values = values | {"crossing": growth.crossing(results["growth"]), "steps": round(T_END / H)}
+    values["minutes"] = (time.perf_counter() - begin) / 60
+    notes = [" ".join(note.split()) for note in NOTES.format(**globals(), **values).split("\n\n")]
+    print(*(plain(*each) for each in tables), *(textwrap.fill(note, 98) for note in notes), sep="\n\n")
+    OUT.mkdir(parents=True, exist_ok=True)
+    text = "\n\n".join([*(markdown(*each) for each in tables), *notes]) + "\n"
+    (OUT / "native.md").write_text(text, encoding="utf-8")
+    versions = {"python": platform.python_version()}
+    for each in ("genalpha", "jax", "jaxlib", "numpy", "llvmlite", "exudyn"):
+        with suppress(PackageNotFoundError):
+            versions[each] = version(each)
+
+    def rows(part: Any) -> Any:
+        return [asdict(row) if not isinstance(row, dict) else row for row in part]
+
+    record = {name: rows(part) if isinstance(part, list) else part for name, part in results.items()}
+    data = json.dumps(record | values | {"versions": versions}, indent=1, ensure_ascii=False) + "\n"
+    (OUT / "native.json").write_text(data, encoding="utf-8")
+    growth.picture(results["growth"]).savefig(OUT / "native-growth.png", dpi=110)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    begin = time.perf_counter()
+    os.environ["GENALPHA_CACHE"] = "off"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    values = {"load": os.getloadavg()[0], "cores": cores, "start": start_up()}
+    with all_cores():
+        together = child("batch")
+    results = {
+        "single": [single(case) for case in CASES],
+        "first": firsts(),
+        "jacobians": [jacobians.compare(name) for name in jacobians.PROBLEMS],
+        "batch": together,
+        "growth": growth.growth(),
+    }
+    report(results, values, begin)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(first(*sys.argv[2:]) if sys.argv[1] == "first" else batches()))
+    else:
+        main()

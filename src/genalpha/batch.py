@@ -87,7 +87,7 @@ def solve_batch(
     >>> q0 = np.stack([lengths, 0 * lengths], axis=1)
     >>> batch = ga.solve_batch(pendulum, (0.0, 1.0), q0, [0.0, 0.0], h=1e-3, args=(lengths,))
     >>> batch.q[:, -1, 0].round(4).tolist()
-    [-0.0935, -0.9863, -1.0735, -0.7126]
+    [-0.4833, -0.9863, -1.1917, -0.9574]
     >>> batch.success.all()
     np.True_
     """
@@ -104,7 +104,7 @@ def solve_batch(
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
     method.check(system, dims)
-    setup = Setup(system, control.suited(method, sizes), newton, dims)
+    setup = Setup(system, method, newton, dims)
     q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
     plan = _plan(np.asarray(times), np.asarray(sizes), save, initial == "check")
     batch = Batch(setup, (t0, t1), plan, args, axes, initial)
@@ -113,7 +113,8 @@ def solve_batch(
     if backend == "xla":
         return batch.by_xla(q, v, refused, None, bar)
     try:
-        return batch.compiled(q, v, refused, backend, bar)
+        suited = setup._replace(method=control.suited(method, sizes))
+        return batch._replace(setup=suited).compiled(q, v, refused, backend, bar)
     except Unsupported as reason:
         if backend == "cuda":
             raise ValueError(f'backend="cuda" cannot run this system: {reason}') from reason
@@ -340,9 +341,9 @@ class Batch(NamedTuple):
 
     def _begun(self, members: Members) -> native.Start:
         """The start of members by XLA."""
-        rebuild = floating(_member(self.args, self.axes, 0))[1]
+        _, rebuild, fixed = floating(_member(self.args, self.axes, 0))
         begin = lambda setup, t, q, v, h, doubles: native.start_run(setup, t, q, v, h, rebuild(doubles))
-        mapped = self._mapped("start", begin, (None, 0, 0, None, 0))
+        mapped = self._mapped(f"start {fixed}", begin, (None, 0, 0, None, 0))
         steps = self.plan.steps
         found = mapped(steps.t[0], members.q, members.v, steps.h[0], members.doubles)
         return jax.tree.map(np.asarray, found)

@@ -55,7 +55,7 @@ def normalize(p: ArrayLike) -> Array:
 def rotate(p: ArrayLike, x: ArrayLike) -> Array:
     """The vector ``x`` (3,) turned by ``p``: R(p) x.
 
-    >>> rotate(from_rotation_vector([0.0, 0.0, jnp.pi / 2]), [1.0, 0.0, 0.0]).round(12).tolist()
+    >>> (rotate(from_rotation_vector([0.0, 0.0, jnp.pi / 2]), [1.0, 0.0, 0.0]).round(12) + 0.0).tolist()
     [0.0, 1.0, 0.0]
     """
     p, x = jnp.asarray(p, float), jnp.asarray(x, float)

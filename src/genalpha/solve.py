@@ -100,7 +100,7 @@ def solve(
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
     method.check(system, dims)
-    setup = Setup(system, control.suited(method, sizes), newton, dims)
+    setup = Setup(system, method, newton, dims)
     guess = check.multipliers(dims, multipliers)
     if closes_over_traced or check.under_transform(q0, v0, args, sizes, guess):
         traced = _traced(initial, t1, "under a JAX transform" if backend == "native" else None)
@@ -206,6 +206,7 @@ def _native(
     args: Args,
     guess: Any,
 ) -> Solution:
+    setup = setup._replace(method=control.suited(setup.method, steps.h))
     run = native.begin(setup, float(times[0]), q, v, float(steps.h[0]), args, guess, mode)
     rows, status, fallback = native.march(setup, run, steps, args)
     times, sizes = times[: len(rows.q)], steps.h[: len(rows.q) - 1]

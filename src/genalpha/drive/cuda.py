@@ -72,7 +72,7 @@ class Code:
         """``rows`` of columns (inputs, count): results (width, count)."""
         cupy = library()
         results = cupy.empty((rows.width, columns.shape[1]))
-        self.launch(rows.name, columns.shape[1], columns, results)
+        self.launch(rows.name, columns.shape[1], cupy.ascontiguousarray(columns), results)
         return results
 
 
@@ -120,9 +120,10 @@ def _chunk(
         begin = begun(members)
         leaves, structure = jax.tree.flatten(begin)
         table = cupy.asarray(np.concatenate(beside(begin)))
-        sizes = [int(np.prod(x.shape[1:])) for x in leaves]
-        ends = np.cumsum([0, *sizes])
-        where = jax.tree.unflatten(structure, [np.arange(a, b) for a, b in itertools.pairwise(ends)])
+        shapes = [x.shape[1:] for x in leaves]
+        ends = itertools.pairwise(np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)]))
+        places = [np.arange(a, b).reshape(shape) for (a, b), shape in zip(ends, shapes, strict=True)]
+        where = jax.tree.unflatten(structure, places)
         trusted = cupy.ones(count, dtype=bool)
     else:
         constant = lambda x: np.full((1, count), x)
@@ -175,7 +176,7 @@ def _derive(
     times = cupy.repeat(cupy.asarray(plan.times), count)[None]
     columns = [times, *map(flat, (parts.q, parts.v, parts.lam, parts.psi))]
     columns += [cupy.tile(x, kept)[None] for x in scale] + [cupy.tile(x, (1, kept)) for x in doubles]
-    results = compiled.map(kernels.derive, cupy.ascontiguousarray(cupy.concatenate(columns)))
+    results = compiled.map(kernels.derive, cupy.concatenate(columns))
     table = results.reshape(-1, kept, count).transpose(2, 1, 0)
     found, _ = kernels.derive.unpack(table.get())
     return found, table[..., -1].T != 0

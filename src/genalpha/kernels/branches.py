@@ -6,6 +6,8 @@ and for sines and square roots of which a branch would have needed none it is no
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -18,6 +20,9 @@ _COSTS |= dict.fromkeys(("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 25)
 _COSTS |= dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "erf", "erfc"), 20)
 # A side that costs less is computed always: a branch that is guessed wrongly costs as much.
 WORTHWHILE = 30
+
+
+_ALWAYS = -1  # a user of what is needed whatever is chosen
 
 
 class Branch(NamedTuple):
@@ -40,12 +45,25 @@ def structured(nodes: Sequence[Node], body: Iterable[int], outputs: Iterable[int
     inside = sorted(body)
     if not any(_COSTS.get(nodes[i].op, 0) >= 8 for i in inside):
         return tuple(inside)
+    known = set(inside)
+    users: dict[int, list[int]] = {}
+    choices: dict[int, list[int]] = {}
+    for i in inside:
+        op, inputs, kind = nodes[i]
+        for j in inputs:
+            users.setdefault(j, []).append(i)
+        if op == "select" and kind == "f":
+            choices.setdefault(inputs[0], []).append(i)
+    # What others computed is at hand; it belongs to no side.
+    users = {i: found for i, found in users.items() if i in known}
+    users |= {i: [*users.get(i, []), _ALWAYS] for i in outputs}
     groups: list[Branch] = []
-    kept = set(outputs)
-    for condition in dict.fromkeys(nodes[i].inputs[0] for i in inside if nodes[i].op == "select"):
-        group = _group(nodes, inside, kept, condition, {x for g in groups for x in _members(g)})
+    taken: set[int] = set()
+    for condition, made in sorted(choices.items(), key=lambda c: -c[1][-1]):  # outer ones first
+        group = _group(nodes, users, condition, _independent(nodes, inside, made, taken), taken)
         if group is not None:
             groups.append(group)
+            taken |= set(_members(group))
     while groups:
         order = _ordered(nodes, inside, groups)
         if order is not None:
@@ -54,24 +72,33 @@ def structured(nodes: Sequence[Node], body: Iterable[int], outputs: Iterable[int
     return tuple(inside)
 
 
+def _independent(nodes: Sequence[Node], inside: list[int], made: list[int], taken: set[int]) -> list[int]:
+    """Choices on one condition of which none needs another."""
+    made = [i for i in made if i not in taken]
+    if len(made) < 2:
+        return made
+    first, last = bisect_left(inside, made[0]), bisect_left(inside, made[-1])
+    wanted, found, reached = set(made), [], set()
+    for i in inside[first : last + 1]:
+        if any(j in reached for j in nodes[i].inputs):
+            reached.add(i)
+        elif i in wanted:
+            found.append(i)
+            reached.add(i)
+    return found
+
+
 def _group(
-    nodes: Sequence[Node], inside: list[int], kept: set[int], condition: int, taken: set[int]
+    nodes: Sequence[Node],
+    users: dict[int, list[int]],
+    condition: int,
+    choices: list[int],
+    taken: set[int],
 ) -> Branch | None:
     """The branch on one condition, if it is worth while."""
-    choices: list[int] = []
-    reached: set[int] = set()  # all that depends on a choice found so far
-    for i in inside:
-        op, inputs, kind = nodes[i]
-        if any(j in reached or j in choices for j in inputs):
-            reached.add(i)
-        elif op == "select" and inputs[0] == condition and kind == "f" and i not in taken:
-            choices.append(i)
-    if not choices:
-        return None
-    yes, no = (_cone(nodes, inside, kept, choices, side) - taken for side in (1, 2))
-    # What was taken by another branch is needed there: so is all that it is made of.
     sides: list[Body] = []
-    for side, cone in ((1, yes), (2, no)):
+    for side in (1, 2):
+        cone = _cone(nodes, users, choices, side) - taken
         if sum(_COSTS.get(nodes[i].op, 1) for i in cone) < WORTHWHILE:
             sides.append(())
             continue
@@ -82,25 +109,31 @@ def _group(
     return Branch(condition, sides[0], sides[1], tuple(choices))
 
 
-def _cone(
-    nodes: Sequence[Node], inside: list[int], kept: set[int], choices: list[int], side: int
-) -> set[int]:
+def _cone(nodes: Sequence[Node], users: dict[int, list[int]], choices: list[int], side: int) -> set[int]:
     """The nodes that nothing needs but one side of the choices."""
-    users: dict[int, list[int]] = {}
-    for i in inside:
-        for j in nodes[i].inputs:
-            users.setdefault(j, []).append(i)
     chosen, cone = set(choices), set()
 
     def only_here(i: int, user: int) -> bool:
         if user in cone:
             return True
+        if user not in chosen:
+            return False
         inputs = nodes[user].inputs
-        return user in chosen and inputs[side] == i and i not in (inputs[0], inputs[3 - side])
+        return inputs[side] == i and i not in (inputs[0], inputs[3 - side])
 
-    for i in reversed(inside):
-        if i not in kept and i not in chosen and i in users and all(only_here(i, u) for u in users[i]):
+    # Later nodes first: all users of a node are decided before it.
+    candidates = [-nodes[c].inputs[side] for c in choices]
+    heapq.heapify(candidates)
+    seen: set[int] = set()
+    while candidates:
+        i = -heapq.heappop(candidates)
+        if i in seen or i in chosen or i not in users:
+            continue
+        seen.add(i)
+        if all(only_here(i, user) for user in users[i]):
             cone.add(i)
+            for j in nodes[i].inputs:
+                heapq.heappush(candidates, -j)
     return cone
 
 

@@ -1,0 +1,177 @@
+"""The text of the GPU's kernels compiled as plain C, and the driver of the GPU run on it, without a GPU."""
+
+import ctypes
+import functools
+import itertools
+import shutil
+import subprocess
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import genalpha as ga
+from conftest import problem
+from genalpha import diagnose
+from genalpha.drive import cuda as driver
+from genalpha.kernels import cuda
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+class Array(np.ndarray):
+    """An array that can be asked for its copy in the memory of the host."""
+
+    def get(self):
+        return np.array(self)
+
+
+def stand_in(folder):
+    """A module with the functions of cupy that the driver uses, on the CPU."""
+    numbers = itertools.count()
+
+    class Module:
+        def __init__(self, code, options):
+            source = folder / f"kernels{next(numbers)}.c"
+            source.write_text(code)
+            library = source.with_suffix(".so")
+            command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
+            subprocess.run(command, check=True, capture_output=True)
+            self.library = ctypes.CDLL(str(library))
+
+        def get_function(self, name):
+            function = getattr(self.library, name)
+
+            def launch(grid, block, arguments):
+                assert grid[0] * block[0] >= arguments[-1]
+                arrays = [np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x for x in arguments]
+                for given, sent in zip(arguments, arrays, strict=True):
+                    assert (
+                        not isinstance(given, np.ndarray) or np.shares_memory(given, sent) or not given.size
+                    )
+                function(
+                    *(
+                        ctypes.c_void_p(x.ctypes.data)
+                        if isinstance(x, np.ndarray)
+                        else ctypes.c_longlong(int(x))
+                        for x in arrays
+                    )
+                )
+
+            return launch
+
+    module = types.SimpleNamespace(RawModule=Module)
+    for name in [
+        "asarray",
+        "empty",
+        "zeros",
+        "ones",
+        "full",
+        "stack",
+        "concatenate",
+        "tile",
+        "repeat",
+        "ascontiguousarray",
+        "isnan",
+    ]:
+        function = getattr(np, name)
+        setattr(module, name, lambda *a, function=function, **k: np.asarray(function(*a, **k)).view(Array))
+    pool = types.SimpleNamespace(free_bytes=lambda: 0)
+    module.get_default_memory_pool = lambda: pool
+    module.free = 2**30
+    runtime = types.SimpleNamespace(memGetInfo=lambda: (module.free, 2**30))
+    module.cuda = types.SimpleNamespace(runtime=runtime)
+    return module
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch):
+    module = stand_in(tmp_path)
+    monkeypatch.setattr(driver, "library", lambda: module)
+    emit = cuda.emit
+    monkeypatch.setattr(cuda, "emit", lambda parts, block: emit(parts, None))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("heavy-top", "index3"), ("wheel-on-rod", "soi2"), ("heavy-top", "stabilized")]
+)
+def test_the_text_computes_what_the_cpu_does(gpu, name, method):
+    p = ga.problems.get(name)
+    v0 = p.v0 * np.linspace(1.0, 1.05, 5)[:, None]
+    run = functools.partial(
+        ga.solve_batch, p.system, (p.t_span[0], p.t_span[0] + 25 * p.h), p.q0, v0, h=p.h, args=p.args
+    )
+    run = functools.partial(run, method=method, initial="assume", save=10)
+    one, two = run(backend="cuda"), run(backend="native")
+    assert (one.backend, two.backend) == ("cuda", "native")
+    assert one.success.all()
+    assert one.stats.steps.tolist() == [25] * 5
+    np.testing.assert_array_equal(one.newton.iterations, two.newton.iterations)
+    for name in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi"):
+        a, b = getattr(one, name), getattr(two, name)
+        if a.size:
+            scale = np.abs(b).max()
+            np.testing.assert_allclose(
+                a, b, rtol=0, atol=1e-8 * scale if name in ("a", "lam") else 1e-11 * scale
+            )
+    np.testing.assert_allclose(
+        one.reactions.total, two.reactions.total, atol=1e-8 * np.abs(two.reactions.total).max()
+    )
+
+
+def fading():
+    return ga.System(
+        mass=lambda t, q, gone: jnp.diag(jnp.array([2 * jnp.abs(gone - t), 1.0])),
+        force=lambda t, q, v, gone: jnp.where(gone < 0, jnp.nan, 1.0) * jnp.array([0.0, 1.0]),
+        holonomic=lambda t, q, gone: jnp.array([q[0] - 0.5 * q[1]]),
+    )
+
+
+def test_members_that_fail_or_need_other_pivots_on_the_gpu(gpu):
+    options = {"h": 1 / 64, "method": "index3", "newton": ga.Newton("full"), "save": 32}
+    gone = np.array([3.0, 1.0, 5.0, -1.0, 4.0])
+    run = functools.partial(
+        ga.solve_batch, fading(), (0.0, 2.0), [0.0, 0.0], [0.0, 0.0], args=(gone,), **options
+    )
+    many, same = run(backend="cuda"), run(backend="native")
+    assert many.status.tolist() == [0, 0, 0, diagnose.NOT_FINITE, 0]
+    np.testing.assert_allclose(many.q, same.q, atol=1e-12)
+    assert np.isnan(many.q[3, 1:]).all()
+
+
+def test_chunks_that_fit_the_memory(gpu):
+    p = problem("spring-chain")
+    v0 = p.v0 + np.linspace(0.0, 1.0, 9)[:, None]
+    run = functools.partial(
+        ga.solve_batch, p.system, (0.0, 0.1), p.q0, v0, h=0.01, args=p.args, backend="cuda"
+    )
+    whole = run()
+    gpu.free = 20_000  # a few members at a time
+    parts = run()
+    assert all(
+        np.array_equal(a, b) for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True)
+    )
+    gpu.free = 100
+    with pytest.raises(MemoryError, match="keep fewer rows"):
+        run()
+
+
+def test_starts_by_xla_go_to_the_gpu_too(gpu):
+    name = next(n for n in ga.problems.names() if problem(n).system.reaction is not None)
+    p = ga.problems.get(name)
+    v0 = np.tile(p.v0, (3, 1))
+    run = functools.partial(
+        ga.solve_batch, p.system, (p.t_span[0], p.t_span[0] + 0.1), p.q0, v0, h=p.h, args=p.args
+    )
+    np.testing.assert_allclose(run(backend="cuda").q, run(backend="native").q, rtol=1e-12)
+
+
+def test_systems_without_a_scalar_form_are_refused_on_the_gpu(gpu):
+    system = ga.System(np.eye(2), lambda t, q, v, k: -k * jnp.sort(q))
+    with pytest.raises(ValueError, match=r'backend="cuda" cannot run this system: sorting'):
+        ga.solve_batch(
+            system, (0, 1), [1.0, 1.0], [0.0, 0.0], h=0.01, args=(np.array([1.0, 2.0]),), backend="cuda"
+        )
