@@ -18,7 +18,7 @@ from genalpha.kernels.rows import RowFunction
 from genalpha.kernels.step import PIVOT
 
 # Threads in a block, and the part of the free memory that one chunk may take.
-BLOCK, SHARE = 64, 0.8
+BLOCK, SHARE = 128, 0.8
 
 
 def library() -> Any:
@@ -40,10 +40,10 @@ def library() -> Any:
 class Code:
     """The kernels of a setup on the GPU."""
 
-    def __init__(self, kernels: native.Kernels, hoist: bool = True, block: int = BLOCK) -> None:
+    def __init__(self, kernels: native.Kernels, block: int = BLOCK) -> None:
         cupy = library()
         step = kernels.step
-        self.program, loop = step.program(kernels.order, hoist)
+        self.program, loop = kernels.program(kernels.order)
         places = (step.carry, step.scale, step.args, step.parabola[0])
         self.inputs = [int(s) for place in jax.tree.leaves(places) for s in place.reshape(-1)]
         # Memory and counters start at zero, the parabola without slope; a system starts alive.

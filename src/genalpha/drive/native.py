@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from genalpha.drive import xla
 from genalpha.initial import Beginning
 from genalpha.kernels import llvm, lu, machine
 from genalpha.kernels.graph import Unsupported
+from genalpha.kernels.program import Loop, Program, cut
 from genalpha.kernels.rows import RowFunction
 from genalpha.kernels.step import LIMIT, PIVOT, Step, Values, floating
 from genalpha.newton import MAX_CONDITION, no_memory
@@ -24,8 +25,14 @@ from genalpha.state import Carry, Scale, Times
 from genalpha.system import Args
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+# Operations in one compiled function at most.
+PIECE = 1500
 # Orders of pivots that one run may try before it goes on with pivots chosen anew for every matrix.
 MOST_ORDERS = 8
+
+
+class _AtFirst(Unsupported):
+    """Why this run cannot be native, although others of its kind may be."""
 
 
 class Start(NamedTuple):
@@ -58,16 +65,18 @@ class Code:
 
     def __init__(self, kernels: Kernels, order: lu.Order, lanes: int) -> None:
         self.lanes = lanes
-        self.program, self.loop = kernels.step.program(order)
-        parts: list[Any] = [(self.program, {"steps": self.loop})]
-        names = ["steps"]
+        program, loop = kernels.program(order)
+        self.program = cut(program, PIECE)
+        parts: list[Any] = [(self.program, {"steps": loop})]
+        self._rows = {}
         for rows in (kernels.start, kernels.derive):
             if rows is not None:
-                parts.append((rows.program, {rows.name: rows.map}))
-                names.append(rows.name)
+                self._rows[rows.name] = cut(rows.program, PIECE)
+                parts.append((self._rows[rows.name], {rows.name: rows.map}))
+        names = ["steps", *self._rows]
         self.library = machine.Library(llvm.emit(parts, lanes), names)
         self.steps = self.library.function("steps", *[_POINTER] * 5, *[_COUNT] * 2, result=_COUNT)
-        self._maps = {n: self.library.function(n, *[_POINTER] * 3, _COUNT) for n in names[1:]}
+        self._maps = {n: self.library.function(n, *[_POINTER] * 3, _COUNT) for n in self._rows}
 
     def rows(self, rows: RowFunction, arguments: Any) -> tuple[Any, np.ndarray]:
         """``rows`` applied to every row of its arguments: results, and which of them are good."""
@@ -78,7 +87,7 @@ class Code:
             columns = np.concatenate([columns, np.repeat(columns[-1:], groups * lanes - count, axis=0)])
         columns = np.ascontiguousarray(columns.reshape(groups, lanes, -1).swapaxes(1, 2))
         results = np.empty((groups, rows.width, lanes))
-        work = aligned(rows.program.slots * lanes)
+        work = aligned(self._rows[rows.name].slots * lanes)
         self._maps[rows.name](work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups)
         return rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, -1)[:count])
 
@@ -94,8 +103,15 @@ class Kernels:
     start: RowFunction | None
     derive: RowFunction | None
     massless: bool
-    codes: dict[tuple[lu.Order, int], Code]
     order: lu.Order
+    codes: dict[tuple[lu.Order, int], Code] = field(default_factory=dict)
+    programs: dict[lu.Order, tuple[Program, Loop]] = field(default_factory=dict)
+
+    def program(self, order: lu.Order) -> tuple[Program, Loop]:
+        """The kernels of a step in one order of pivots, written once."""
+        if order not in self.programs:
+            self.programs[order] = self.step.program(order)
+        return self.programs[order]
 
     def code(self, lanes: int = 1) -> Code:
         key = (self.order, lanes)
@@ -158,11 +174,15 @@ def kernels(
     check.beginning(found.begin, mode, setup.system.space)
     try:
         step = Step(setup, Values(found.carry, found.begin.scale, args, found.x))
+        made = _build(setup, step, found, rows, (t, h), args)
+        made.program(made.order)
+    except _AtFirst:  # other values may do
+        raise
     except Unsupported as reason:
         cache[key] = str(reason)
         raise
-    cache[key] = _build(setup, step, found, rows, (t, h), args)
-    return cache[key]
+    cache[key] = made
+    return made
 
 
 def begin(
@@ -201,7 +221,7 @@ def _build(
     slots[step.t], slots[step.h] = at
     order = step.choose(slots, start=True)
     if order is None:
-        raise Unsupported("the Newton matrix is singular or not finite at the first step")
+        raise _AtFirst("the Newton matrix is singular or not finite at the first step")
     derive = _rows(
         "derive",
         lambda t, q, v, lam, psi, scale, x: xla.derive_row(
@@ -209,7 +229,7 @@ def _build(
         ),
         (state.t, state.q, state.v, state.lam, state.psi, scale, doubles),
     )
-    return Kernels(step, rows, derive, massless, {}, order)
+    return Kernels(step, rows, derive, massless, order)
 
 
 def fill(step: Step, slots: np.ndarray, start: Start, doubles: list[np.ndarray]) -> None:

@@ -74,8 +74,11 @@ class Emitter:
         mask = "" if self.lanes == 1 else f", {self.boolean} %mask"
         self.lines.append(f"define internal void @{kernel.name}(ptr noalias %w{mask}) nounwind {{")
         for i, slot in kernel.loads:
+            flag = self.program.nodes[i].kind == "b"
             self.say(f"%a{i} = getelementptr {self.number}, ptr %w, i64 {slot}")
-            self.say(f"%n{i} = load {self.number}, ptr %a{i}")
+            self.say(f"%{'l' if flag else 'n'}{i} = load {self.number}, ptr %a{i}")
+            if flag:
+                self.say(f"%n{i} = fcmp une {self.number} %l{i}, {self.constant(0.0)}")
         self.block = "0"
         self.body(structured(self.program.nodes, kernel.body, [i for _, i in kernel.stores]))
         for slot, i in kernel.stores:
@@ -219,7 +222,8 @@ class Emitter:
         for part in plan:
             if isinstance(part, Call):
                 lanes = "" if self.lanes == 1 else f", {self.boolean} {mask}"
-                self.say(f"call void @{part.kernel}(ptr %w{lanes})")
+                for piece in self.program.pieces.get(part.kernel, [part.kernel]):
+                    self.say(f"call void @{piece}(ptr %w{lanes})")
                 continue
             head, inside, after = self.label(), self.label(), self.label()
             self.say(f"br label %{head}")

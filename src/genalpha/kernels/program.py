@@ -54,13 +54,14 @@ class Kernel(NamedTuple):
 class Program:
     """Kernels and the nodes they speak of; immutable.
 
-    ``slots`` is the size of the array they work on.
+    ``slots`` is the size of the array they work on; ``pieces`` names the kernels that one was cut into.
     """
 
     nodes: tuple[Node, ...]
     constants: dict[int, float | bool]
     kernels: dict[str, Kernel]
     slots: int
+    pieces: dict[str, list[str]] = field(default_factory=dict)
 
 
 class Loop(NamedTuple):
@@ -165,6 +166,53 @@ class Builder:
                 body.add(i)
                 stack.extend(nodes[i].inputs)
         return Kernel(name, tuple(sorted(loads.items())), tuple(sorted(body)), tuple(sorted(stores.items())))
+
+
+def cut(program: Program, most: int) -> Program:
+    """The program with kernels of at most ``most`` operations.
+
+    Compilers take more than twice the time for twice the code in one function. What a later piece needs of an
+    earlier one goes through new slots.
+    """
+    kernels: dict[str, Kernel] = {}
+    names: dict[str, list[str]] = {}
+    slots = program.slots
+    for name, kernel in program.kernels.items():
+        count = -(-len(kernel.body) // most) or 1
+        size = -(-len(kernel.body) // count)
+        parts = [kernel.body[k : k + size] for k in range(0, len(kernel.body), size)] or [()]
+        # What no part reads can be stored where it is computed; the rest when all is read.
+        read = {slot for _, slot in kernel.loads}
+        early = {i: slot for slot, i in kernel.stores if slot not in read}
+        late = [(slot, i) for slot, i in kernel.stores if early.get(i) != slot]
+        computed = set(kernel.body)
+        late += [(slot, i) for i, slot in early.items() if i not in computed]
+        crossing = _crossing(program.nodes, parts, [i for _, i in late])
+        places = dict(kernel.loads) | {i: slot for i, slot in early.items() if i in computed}
+        fresh = [i for i in crossing if i not in places]
+        places |= {i: slots + k for k, i in enumerate(fresh)}
+        slots += len(fresh)
+        names[name] = []
+        for k, part in enumerate(parts):
+            stores = [(places[i], i) for i in part if i in early or i in crossing]
+            stores += late if k == len(parts) - 1 else ()
+            wanted = {j for i in part for j in program.nodes[i].inputs} | {i for _, i in stores}
+            loads = [(i, places[i]) for i in sorted(wanted - set(part)) if i in places]
+            piece = name if len(parts) == 1 else f"{name}_{k}"
+            kernels[piece] = Kernel(piece, tuple(loads), tuple(part), tuple(stores))
+            names[name].append(piece)
+    return Program(program.nodes, program.constants, kernels, slots, names)
+
+
+def _crossing(
+    nodes: Sequence[Node], parts: Sequence[Sequence[int]], outputs: Iterable[int]
+) -> dict[int, None]:
+    """The nodes that a later part needs."""
+    part_of = {i: k for k, part in enumerate(parts) for i in part}
+    found = {i: None for i in outputs if part_of.get(i, len(parts)) < len(parts) - 1}
+    for k, part in enumerate(parts):
+        found |= {j: None for i in part for j in nodes[i].inputs if part_of.get(j, k) < k}
+    return found
 
 
 def operations(program: Program, names: Iterable[str] | None = None) -> dict[str, int]:

@@ -19,7 +19,7 @@ from genalpha.kernels.scalar import Symbols, inline
 from genalpha.state import Carry, Scale
 
 # Scalar operations of one step at most. Beyond, compile time grows faster than XLA's (docs/native.md).
-LIMIT = 40_000
+LIMIT = 25_000
 # The status of a step whose matrix needs other pivots; it never leaves the driver.
 PIVOT = 8
 
@@ -175,11 +175,8 @@ class Step:
 
     # --- kernels --------------------------------------------------------------------------------
 
-    def program(self, order: lu.Order, hoist: bool = True) -> tuple[Program, Loop]:
-        """The kernels, with the matrix factorized in this order.
-
-        With ``hoist``, what does not change within a step or a run is computed once and kept.
-        """
+    def program(self, order: lu.Order) -> tuple[Program, Loop]:
+        """The kernels, with the matrix factorized in this order."""
         graph, options = self.graph, self.setup.newton
         builder = Builder(graph, self.builder.slots, dict(self.builder.slot_of), dict(self.builder.level_of))
         flags, x, numbers = self.flags, self.symbols["x"], newton.Numbers(*self._numbers(builder))
@@ -257,7 +254,7 @@ class Step:
 
         self._finish(builder, numbers)
         builder.kernel("once", RUN)
-        program = builder.build({RUN: "once", STEP: "prepare"} if hoist else {})
+        program = builder.build({RUN: "once", STEP: "prepare"})
         loop = Loop(
             once="once",
             body=(
