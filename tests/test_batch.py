@@ -165,7 +165,7 @@ def test_redundant_members_are_marked():
 def test_where_no_member_can_start_the_reason_is_raised():
     with pytest.raises(ga.InconsistentInitialValues, match="d/dt holonomic") as error:
         ga.solve_batch(PENDULUM, SPAN, STARTS, [1.0, 0.0], h=0.01, args=(1.0, LENGTHS))
-    assert "No other member" in error.value.__notes__[0]
+    assert "No member of the batch" in error.value.__notes__[0]
     moved = ga.solve_batch(PENDULUM, SPAN, STARTS, [1.0, 0.0], h=0.01, args=(1.0, LENGTHS), initial="project")
     assert moved.success.all()
     assert np.abs(moved.residuals.velocity).max() < 1e-10
@@ -231,7 +231,7 @@ def test_trees_of_arguments():
         ({"save": 0}, "save must be"),
         ({"save": "last"}, "save must be"),
         ({"backend": "gpu"}, "backend must be one of"),
-        ({"q0": np.full((19, 2), np.nan)}, "q0 holds NaN"),
+        ({"q0": np.full((19, 2), np.nan)}, r"q0\[0\] holds NaN"),
         ({"q0": np.zeros((0, 2))}, "q0 must have shape"),
         ({"q0": np.zeros((3, 2, 2))}, "q0 must have shape"),
     ],
@@ -293,3 +293,66 @@ def test_reactions_of_the_users_own_start_by_xla():
     one = ga.solve(p.system, (p.t_span[0], p.t_span[0] + 0.1), p.q0, p.v0, h=p.h, args=p.args)
     np.testing.assert_allclose(many.q[1, -1], one.q[-1], rtol=1e-12)
     assert isinstance(native.floating(p.args)[0], list)
+
+
+# --- what a hostile reader found ------------------------------------------------------------------------
+
+
+def test_integers_of_another_call_are_not_used_again():
+    """A reaction of one's own starts by XLA, with the integers of this call."""
+    system = ga.System(
+        np.eye(2),
+        lambda t, q, v, k: jnp.array([0.0, -9.81]) * k,
+        holonomic=lambda t, q, k: jnp.array([q @ q - 1]),
+        reaction=lambda t, q, v, lam, psi, k: -2 * q * lam[0],
+    )
+    angles = np.linspace(0.0, 1.0, 3)
+    q0 = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    for k in (1, 3):
+        one, two = (
+            ga.solve_batch(system, (0.0, 0.1), q0, [0.0, 0.0], h=0.01, args=(k,), backend=b)
+            for b in ("native", "xla")
+        )
+        np.testing.assert_allclose(one.lam, two.lam, rtol=1e-10)
+
+
+def test_many_members_that_cannot_start_before_one_that_can():
+    lengths = np.ones(20)
+    lengths[:17] = np.nan
+    system, q0 = pendulum(), np.tile([1.0, 0.0], (20, 1))
+    for backend in ("native", "xla"):
+        many = ga.solve_batch(system, SPAN, q0, [0.0, 0.0], h=0.01, args=(1.0, lengths), backend=backend)
+        assert many.status.tolist() == [diagnose.NOT_FINITE] * 17 + [0] * 3
+        with pytest.raises(ValueError, match="NaN or infinite at the start"):
+            ga.solve_batch(
+                system, SPAN, q0, [0.0, 0.0], h=0.01, args=(1.0, np.nan * lengths), backend=backend
+            )
+
+
+def test_members_with_and_without_a_singular_mass_matrix():
+    system = ga.System(
+        lambda t, q, m: jnp.diag(jnp.array([1.0, 1.0, 0.0]) + m * jnp.array([0.0, 0.0, 1.0])),
+        lambda t, q, v, m: jnp.array([0.0, -9.81, -q[2]]),
+        holonomic=lambda t, q, m: jnp.array([q[0] ** 2 + q[1] ** 2 - 1, q[2] - q[0] * q[1]]),
+    )
+    start = ((0.0, 0.1), [1.0, 0.0, 0.0], [0.0, 1.0, 1.0])
+    for masses in ([0.0, 1.0, 2.0], [1.0, 0.0, 2.0]):
+        many = ga.solve_batch(system, *start, h=0.01, args=(np.array(masses),), save="all")
+        for i, m in enumerate(masses):
+            np.testing.assert_allclose(many.a[i], ga.solve(system, *start, h=0.01, args=(m,)).a, atol=1e-12)
+
+
+def test_the_last_time_of_listed_steps_is_the_end():
+    h = np.random.default_rng(0).uniform(0.01, 0.02, 20)
+    many = ga.solve_batch(PENDULUM, (0.0, h.sum()), STARTS, [0.0, 0.0], h=h, args=(1.0, LENGTHS), save=5)
+    assert (many.t[:, -1] == h.sum()).all()
+
+
+def test_refused_members_are_blank_with_every_backend():
+    p = problem("heavy-top")
+    q0 = np.tile(p.q0, (3, 1))
+    q0[1, 3:] *= 2
+    for backend in ("native", "xla"):
+        many = ga.solve_batch(p.system, (0.0, 0.005), q0, p.v0, h=1e-3, args=p.args, backend=backend)
+        assert many.stats.steps.tolist() == [5, 0, 5]
+        assert np.isnan(many.q[1]).all()

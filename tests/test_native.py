@@ -1,6 +1,9 @@
 """Runs as machine code against XLA: the same numbers, statistics, errors; pivots; what falls back and why."""
 
+import copy
 import functools
+import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -261,3 +264,95 @@ def test_save_and_load_keep_the_backend(tmp_path):
     again = ga.load(tmp_path / "run.npz")
     assert again.backend == sol.backend == "native"
     assert again.stats == sol.stats
+
+
+# --- what a hostile reader found ------------------------------------------------------------------------
+
+
+def test_single_precision_arguments_become_double():
+    system = ga.System(np.eye(1), lambda t, q, v, a: -jnp.sin(a) * a * q)
+    for a in (np.float32(0.7), np.full((), 0.7, np.float16), jnp.float32(0.7)):
+        one, two = (
+            ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, args=(a,), backend=b) for b in ("native", "xla")
+        )
+        np.testing.assert_allclose(one.q, two.q, rtol=1e-14)
+
+
+def test_integers_that_may_overflow_fall_back():
+    noise = lambda t: ((jnp.floor(t * 1000 + 0.5).astype(jnp.int32) * 1103515245 + 12345) % 1000) / 1000.0
+    sol = ga.solve(ga.System(np.eye(1), lambda t, q, v: -q + noise(t)), (0, 0.5), [1.0], [0.0], h=0.01)
+    assert sol.backend == "xla"
+    assert "overflow" in sol.stats.fallback
+
+
+def test_a_stiff_force_that_makes_the_matrix_singular_is_seen():
+    system = ga.System(np.eye(2), lambda t, q, v, k: -jnp.array([k, 1.0]) * q - 0.1 * v)
+    one, two = outcomes(system, [0.0, 1.0], [0.0, 0.0], t_span=(0, 0.5), h=0.01, args=(1e20,))
+    assert one.status == two.status == diagnose.SINGULAR
+
+
+def test_threads_may_share_a_system():
+    problem_of_its_own = ga.problems.get("rolling-disk")
+    results, errors = [], []
+
+    def work(k):
+        try:
+            if k % 2:
+                p = problem_of_its_own
+                v0 = np.tile(p.v0, (9, 1))
+                results.append(ga.solve_batch(p.system, (0, 0.1), p.q0, v0, h=0.01, args=p.args).q[0, -1])
+            else:
+                results.append(problem_of_its_own.solve(t_end=0.1).q[-1])
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
+    assert all(np.array_equal(r, results[0]) for r in results)
+
+
+def test_systems_can_be_copied_and_the_mass_array_is_theirs():
+    mass = np.eye(2)
+    system = ga.System(mass, lambda t, q, v: jnp.array([0.0, -9.81]), lambda t, q: jnp.array([q @ q - 1]))
+    first = ga.solve(system, (0, 0.1), [1.0, 0.0], [0.0, 0.0], h=0.01)
+    mass[0, 0] = 50.0
+    for same in (system, copy.deepcopy(system), copy.copy(system)):
+        for backend in ("native", "xla"):
+            again = ga.solve(same, (0, 0.1), [1.0, 0.0], [0.0, 0.0], h=0.01, backend=backend)
+            np.testing.assert_allclose(again.lam, first.lam, rtol=1e-12)
+
+
+def test_long_runs_return_to_the_interpreter(monkeypatch):
+    """The result does not depend on how often."""
+    p = problem("spring-chain")
+    whole = p.solve(t_end=0.5)
+    monkeypatch.setattr(native, "BLOCK", 7)
+    np.testing.assert_array_equal(p.solve(t_end=0.5).q, whole.q)
+
+
+def test_keys_of_random_numbers_fall_back():
+    system = ga.System(np.eye(1), lambda t, q, v, key: -q + 0 * jax.random.normal(key, (1,)))
+    sol = ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, args=(jax.random.key(0),))
+    assert sol.backend == "xla"
+    assert "no array of numbers" in sol.stats.fallback
+
+
+def test_more_steps_than_can_be_kept_are_refused():
+    with pytest.raises(ValueError, match=r"asks for 1e\+12 steps"):
+        ga.solve(ga.System(np.eye(1), lambda t, q, v: -q), (0, 1), [1.0], [0.0], h=1e-12)
+
+
+def test_tables_and_loops_compile_in_reasonable_size():
+    """The number of branches grows with the choices, not with their square."""
+    table = np.linspace(-2, 2, 60)
+    system = ga.System(np.eye(2), lambda t, q, v: -10 * jnp.interp(q, table, np.sin(table)))
+    one, two = outcomes(system, [1.0, 0.5], [0.0, 0.0], t_span=(0, 0.1), h=0.01)
+    assert one.backend == "native"
+    np.testing.assert_allclose(one.q, two.q, atol=1e-13)

@@ -439,7 +439,7 @@ ORDINARY: dict[str, Function] = {
         whole(x) % -3,
         lax.div(whole(x), 2),
         lax.rem(whole(x), 2),
-        whole(x) * whole(y) - whole(s),
+        3 * whole(y) - whole(s),
         whole(x) ** 2,
         whole(x) / 2,
         abs(whole(x)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import sys
@@ -18,7 +19,7 @@ from genalpha import initial as start
 from genalpha.advance import Setup
 from genalpha.drive import lanes, native, xla
 from genalpha.drive.lanes import Members, Plan, Results
-from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
+from genalpha.errors import InconsistentInitialValues, IntegrationError, RedundantConstraints, SingularSystem
 from genalpha.kernels.graph import Unsupported
 from genalpha.kernels.step import floating
 from genalpha.newton import Newton
@@ -28,8 +29,8 @@ from genalpha.state import Times
 from genalpha.system import Args, System
 
 Backend = Literal["auto", "native", "xla", "cuda"]
-# Members that are looked at for one from which the kernels can be made.
-_EXAMPLES = 16
+# Members that are looked at for one from which the kernels can be made, before XLA starts all of them.
+_EXAMPLES = 2
 
 
 def solve_batch(
@@ -107,7 +108,7 @@ def solve_batch(
     setup = Setup(system, method, newton, dims)
     q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
     plan = _plan(np.asarray(times), np.asarray(sizes), save, initial == "check")
-    batch = Batch(setup, (t0, t1), plan, args, axes, initial)
+    batch = Batch(setup, (t0, t1), h, plan, args, axes, initial)
     q, v, refused = batch.points(q, v)
     bar = _Bar(count, progress)
     if backend == "xla":
@@ -133,7 +134,10 @@ def _array(name: str, value: ArrayLike) -> Any:
         return check.vector(name, array)
     if array.size == 0:
         raise ValueError(f"{name} must have shape (B, n) with B, n > 0, got shape {array.shape}")
-    return check.vector(name, array.reshape(-1)).reshape(array.shape)
+    for i, row in enumerate(array):
+        if array.dtype.kind == "O" or not np.isfinite(row).all():
+            check.vector(f"{name}[{i}]", row)  # says what is wrong with it
+    return np.asarray(array, dtype=float)
 
 
 def _member(values: Any, axes: Any, i: int) -> Any:
@@ -227,7 +231,7 @@ def _plan(times: np.ndarray, sizes: np.ndarray, save: Any, strict: bool) -> Plan
         raise ValueError(
             f'save must be "final", "all" or a whole number k > 0 for every k-th step, got {save!r}'
         )
-    return Plan(Times(np.ascontiguousarray(times[:-1]), np.ascontiguousarray(sizes)), kept, strict)
+    return Plan(Times(np.ascontiguousarray(times[:-1]), np.ascontiguousarray(sizes)), times, kept, strict)
 
 
 class _Bar:
@@ -254,6 +258,7 @@ class Batch(NamedTuple):
 
     setup: Setup
     span: tuple[float, float]
+    h: ArrayLike
     plan: Plan
     args: Args
     axes: Any
@@ -297,7 +302,7 @@ class Batch(NamedTuple):
             if np.asarray(x).dtype.kind == "f" or _no_integer(x, varies)
         ]
         members = Members(q, v, [np.asarray(x, dtype=float) for x in leaves])
-        kernels = self._kernels(q, v, refused)
+        kernels = self._kernels(q, v, refused, members)
         if kernels.derive is None:
             raise Unsupported("accelerations that need an iteration of their own")
         if backend == "cuda":
@@ -314,30 +319,47 @@ class Batch(NamedTuple):
             bar.add(len(part.status))
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         if not sol.success.any() and not sol.stats.steps.any():
-            self._kernels(q, v, refused, fresh=True)
+            self._explain(q, v, refused)
         return sol
 
-    def _kernels(
-        self, q: np.ndarray, v: np.ndarray, refused: np.ndarray, fresh: bool = False
-    ) -> native.Kernels:
-        """Kernels made for the first member that can be started; raises where there is none.
+    def _kernels(self, q: np.ndarray, v: np.ndarray, refused: np.ndarray, members: Members) -> native.Kernels:
+        """Kernels made for a member that can be started: one of the first, or one that XLA can start."""
+        steps = self.plan.steps
+        candidates = np.flatnonzero(refused == diagnose.SUCCESS)
+        for i in [*candidates[:_EXAMPLES], None]:
+            if i is None:
+                start = self._begun(members)
+                status = lanes.begun_status(self.plan, start.status, start.consistent)
+                good = np.flatnonzero((status == diagnose.SUCCESS) & (refused == diagnose.SUCCESS))
+                if not len(good):
+                    self._explain(q, v, refused)
+                    raise Unsupported("no member of the batch can be started")
+                i = good[0]
+            at = (float(steps.t[0]), q[i], v[i], float(steps.h[0]))
+            with contextlib.suppress(ValueError):
+                return native.kernels(self.setup, *at, _member(self.args, self.axes, int(i)), None, self.mode)
+        raise Unsupported("no member of the batch can be started by native code")
 
-        ``fresh`` looks at the members even if there are kernels already.
-        """
-        steps, problem = self.plan.steps, None
-        for i in np.flatnonzero(refused == diagnose.SUCCESS)[:_EXAMPLES]:
-            args = _member(self.args, self.axes, int(i))
-            try:
-                at = (float(steps.t[0]), q[i], v[i], float(steps.h[0]))
-                if fresh:
-                    return native.begin(self.setup, *at, args, None, self.mode).kernels
-                return native.kernels(self.setup, *at, args, None, self.mode)
-            except (ValueError, InconsistentInitialValues, RedundantConstraints, SingularSystem) as error:
-                problem = problem or error
-        if problem is None:
-            raise ValueError("no member of the batch has rotations of length one, or can be projected")
-        problem.add_note("No other member of the batch that was tried can be started either.")
-        raise problem
+    def _explain(self, q: np.ndarray, v: np.ndarray, refused: np.ndarray) -> None:
+        """Raise what is wrong with the first member, where no member can be started."""
+        i = int(np.argmax(refused == diagnose.SUCCESS))
+        if refused[i]:
+            names = self.setup.system.space.rotations
+            raise ValueError(
+                f"no member of the batch can be started: {diagnose.reason(int(refused[i]), names)}"
+            )
+        system, method, newton, _ = self.setup
+        args = _member(self.args, self.axes, i)
+        mode: Initial = "assume" if self.mode == "project" else self.mode
+        try:
+            solve(
+                system, self.span, q[i], v[i], h=self.h, method=method, newton=newton, args=args, initial=mode
+            )
+        except ValueError as error:
+            error.add_note("No member of the batch can be started; this is what is wrong with the first.")
+            raise
+        except IntegrationError:
+            return
 
     def _begun(self, members: Members) -> native.Start:
         """The start of members by XLA."""
@@ -364,7 +386,7 @@ class Batch(NamedTuple):
     def _alone(self, sol: Solution, i: int, q: np.ndarray, v: np.ndarray, args: Args) -> None:
         """Write a run of its own over member ``i``."""
         system, method, newton, _ = self.setup
-        kept, h = self.plan.kept, self.plan.steps.h
+        kept, h = self.plan.kept, self.h
         mode: Initial = "assume" if self.mode == "project" else self.mode
         try:
             one = solve(
@@ -401,12 +423,12 @@ class Batch(NamedTuple):
 
         def one(setup: Setup, q: Any, v: Any, args: Args) -> Solution:
             sol = solve(
-                system, self.span, q, v, h=plan.steps.h, method=method, newton=newton, args=args, initial=mode
+                system, self.span, q, v, h=self.h, method=method, newton=newton, args=args, initial=mode
             )
             return _kept(sol, plan.kept)
 
         run = self._mapped(
-            f"solve {self.span} {mode} {hash(plan.steps.h.tobytes())} {hash(plan.kept.tobytes())}",
+            f"solve {self.span} {mode} {plan.steps.h.tobytes()!r} {plan.kept.tobytes()!r}",
             one,
             (0, 0, self._in_axes),
         )
@@ -419,9 +441,12 @@ class Batch(NamedTuple):
             parts.append(jax.tree.map(np.asarray, run(q[here], v[here], args)))
             bar.add(len(q[here]))
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
-        status = np.where(refused, refused, sol.status)
-        stats = dataclasses.replace(sol.stats, fallback=fallback)
-        return dataclasses.replace(sol, status=status, stats=stats)
+        sol = jax.tree.map(np.array, sol)  # that can be written to
+        for i in np.flatnonzero(refused):
+            _blank(sol, int(i), int(refused[i]))
+        if not sol.success.any() and not sol.stats.steps.any():
+            self._explain(q, v, refused)
+        return dataclasses.replace(sol, stats=dataclasses.replace(sol.stats, fallback=fallback))
 
 
 _MEMORY = 2**28  # bytes of rows that XLA computes at a time

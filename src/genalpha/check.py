@@ -73,13 +73,14 @@ def arguments(args: Any) -> Args:
 
     def leaf(value: Any) -> Any:
         if isinstance(value, jax.core.Tracer | jax.Array | np.ndarray):
-            return value
+            single = value.dtype in (np.float32, np.float16) or value.dtype == jnp.bfloat16
+            return value.astype(float) if single else value  # double precision always
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
             raise TypeError(
                 f"args must hold real numbers and arrays, got {value!r}; functions may close over the rest"
             )
-        return array
+        return array.astype(float) if array.dtype.kind == "f" else array
 
     return tuple(jax.tree.map(leaf, tuple(args)))
 

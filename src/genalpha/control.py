@@ -12,6 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 _SPREAD = 1e-9  # a remainder below this fraction of h is spread over all steps
+MOST_STEPS = 1e9
 SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
 
 
@@ -51,6 +52,10 @@ def _fixed(t0: float, t1: float, h: float) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"h = {h} must be a positive, finite step size")
     if h > span * (1 + _SPREAD):
         raise ValueError(f"h = {h:g} is larger than the time span {span:g}")
+    if span / h > MOST_STEPS:
+        raise ValueError(
+            f"h = {h:g} asks for {span / h:.3g} steps, of which at most {MOST_STEPS:g} can be kept"
+        )
     count = max(1, round(span / h))
     if abs(count * h - span) <= _SPREAD * h:
         times = t0 + span * (np.arange(count + 1) / count)

@@ -182,6 +182,12 @@ def begin(
     )
 
 
+def is_finite(start: Beginning) -> Array:
+    """Whether all that was evaluated at the start is finite."""
+    values = (start.M, start.applied, start.rows, start.g, start.g_dot, start.k)
+    return jnp.isfinite(sum(jnp.sum(x) for x in values))
+
+
 def project(
     system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args
 ) -> tuple[Array, Array, Array]:

@@ -149,6 +149,8 @@ def _traced(mode: str, t1: float, fallback: str | None) -> Callable[..., Solutio
         begin = begin_program(setup, times[0], q, v, args, guess)
         fitting = jnp.all(sizes > 0) & (jnp.abs(times[-1] - t1) <= control.SPAN_TOLERANCE * (t1 - times[0]))
         status = diagnose.first(status, jnp.where(fitting, diagnose.SUCCESS, diagnose.BAD_STEPS))
+        finite = jnp.where(initial.is_finite(begin), diagnose.SUCCESS, diagnose.NOT_FINITE)
+        status = diagnose.first(status, finite)
         if mode == "check":
             fitting = check.consistent(begin)
             status = diagnose.first(status, jnp.where(fitting, diagnose.SUCCESS, diagnose.INCONSISTENT))

@@ -102,6 +102,11 @@ class System:
                 )
             self._traced[name] = _as_array_function(name, function)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What the user stated; programs are made again where a copy is used."""
+        parts = (self.mass, self.force, self.holonomic, self.nonholonomic, self.reaction, self.space)
+        return System, parts
+
     @property
     def constant_mass(self) -> bool:
         return not callable(self.mass)
@@ -217,7 +222,7 @@ def _constant_mass(mass: ArrayLike) -> ArrayLike:
     if isinstance(mass, jax.core.Tracer):
         return mass
     try:
-        matrix = np.asarray(mass, dtype=float)
+        matrix = np.array(mass, dtype=float)  # a copy: what was traced must not change
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"mass must be an (n, n) array or a function {SIGNATURES['mass']}: {error}"

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from genalpha import diagnose
+from genalpha import check, diagnose
 from genalpha.advance import Setup
 from genalpha.drive import native, xla
 from genalpha.drive.lanes import Members, Plan, Results, begun_status
@@ -142,6 +142,10 @@ def _chunk(
     values = [*pick(where.carry), *scale, *(row for x in doubles for row in x), *pick(where.x)]
     inputs = cupy.zeros((len(compiled.inputs), count))
     inputs[: len(values)] = cupy.stack(values)
+    alike = np.array(True)
+    if kernels.massless and not kernels.step.setup.system.constant_mass:
+        masses = cupy.stack(pick(where.begin.M)).get().T.reshape(count, *where.begin.M.shape)
+        alike = np.array([check.is_singular(M) for M in masses])
     status, consistent = (table[int(i)].get() for i in (where.status, where.consistent))
     first_status = begun_status(plan, status, consistent)
     inputs[-1] = cupy.asarray(first_status == diagnose.SUCCESS)
@@ -158,7 +162,7 @@ def _chunk(
         derived=derived,
         t_alpha=table[int(where.t_alpha)].get(),
         status=np.where(first_status != diagnose.SUCCESS, first_status, status),
-        trusted=fine.get() & (status != PIVOT),
+        trusted=fine.get() & alike & (status != PIVOT),
         taken=taken,
         totals=totals,
     )

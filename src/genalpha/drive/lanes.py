@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha import diagnose
+from genalpha import check, diagnose
 from genalpha.advance import Setup
 from genalpha.drive import native, xla
 from genalpha.kernels import machine
@@ -44,6 +44,7 @@ class Plan(NamedTuple):
     """
 
     steps: Times
+    ends: np.ndarray  # times (N+1,)
     kept: np.ndarray
     strict: bool
 
@@ -57,7 +58,7 @@ class Plan(NamedTuple):
     @property
     def times(self) -> np.ndarray:
         """Times (K,) of the kept rows."""
-        return np.append(self.steps.t, self.steps.t[-1] + self.steps.h[-1])[self.kept]
+        return self.ends[self.kept]
 
 
 class Results(NamedTuple):
@@ -142,9 +143,19 @@ def _chunk(
         table[:, 0] = start.row
     table[plan.kept > taken[:, None]] = np.nan
     derived, good = derive(kernels, code, table, members, plan, start)
-    trusted &= (status != PIVOT) & (good | np.isnan(table[..., 0])).all(axis=1)
+    trusted &= _alike(kernels, start) & (status != PIVOT) & (good | np.isnan(table[..., 0])).all(axis=1)
     status = np.where(first_status != diagnose.SUCCESS, first_status, status)
     return Results(table, derived, start.t_alpha, status, trusted, taken, totals)
+
+
+def _alike(kernels: native.Kernels, start: native.Start) -> Any:
+    """Members whose accelerations are found in the way of the first one.
+
+    Where its mass matrix is singular, they follow from the constraints; others must not do so.
+    """
+    if not kernels.massless or kernels.step.setup.system.constant_mass:
+        return True
+    return np.array([check.is_singular(M) for M in start.begin.M])
 
 
 def _group(
@@ -169,7 +180,9 @@ def _group(
     work[step.flags["alive"], :here] = summary[0][at] == diagnose.SUCCESS
     rows = np.zeros((len(plan.kept), len(step.row), lanes))
     arrays = (work, steps.t, steps.h, plan.row_of, rows)
-    code.steps(*(x.ctypes.data for x in arrays), 0, len(steps.h))
+    for first in range(0, len(steps.h), native.BLOCK):
+        last = min(first + native.BLOCK, len(steps.h))
+        code.steps(*(x.ctypes.data for x in arrays), first, last)
     table[at] = rows.transpose(2, 0, 1)[:here]
     for target, slots in zip(summary, (step.status, step.taken, step.totals), strict=True):
         target[at] = work[np.asarray(slots), :here].T

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,6 +26,10 @@ from genalpha.state import Carry, Scale, Times
 from genalpha.system import Args
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+# Graphs and programs are made by one thread at a time; machine code runs in as many as there are.
+_MAKING = threading.RLock()
+# Steps that run without the interpreter at most: then it may notice that the user wants to stop.
+BLOCK = 100_000
 # Operations in one compiled function at most.
 PIECE = 1500
 # Orders of pivots that one run may try before it goes on with pivots chosen anew for every matrix.
@@ -54,9 +59,7 @@ def start_run(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args, guess: A
     """Everything before the first step of size h."""
     begin = initial.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
     carry, memory, row, t_alpha = xla.start(setup, begin, h, args)
-    values = (begin.M, begin.applied, begin.rows, begin.g, begin.g_dot, begin.k)
-    finite = jnp.isfinite(sum(jnp.sum(x) for x in values))
-    status = jnp.where(finite, begin.report.status, diagnose.NOT_FINITE)
+    status = jnp.where(initial.is_finite(begin), begin.report.status, diagnose.NOT_FINITE)
     return Start(begin, carry, memory.x, row, t_alpha, status, check.consistent(begin))
 
 
@@ -109,15 +112,17 @@ class Kernels:
 
     def program(self, order: lu.Order) -> tuple[Program, Loop]:
         """The kernels of a step in one order of pivots, written once."""
-        if order not in self.programs:
-            self.programs[order] = self.step.program(order)
-        return self.programs[order]
+        with _MAKING:
+            if order not in self.programs:
+                self.programs[order] = self.step.program(order)
+            return self.programs[order]
 
     def code(self, lanes: int = 1) -> Code:
-        key = (self.order, lanes)
-        if key not in self.codes:
-            self.codes[key] = Code(self, self.order, lanes)
-        return self.codes[key]
+        with _MAKING:
+            key = (self.order, lanes)
+            if key not in self.codes:
+                self.codes[key] = Code(self, self.order, lanes)
+            return self.codes[key]
 
 
 def _rows(name: str, function: Callable[..., Any], example: Any) -> RowFunction | None:
@@ -158,10 +163,23 @@ def kernels(
     Raises what is wrong with the values, and :class:`Unsupported` where XLA must take over.
     """
     key, cache = _key(setup, args), setup.system._programs
-    if isinstance(cache.get(key), str):
-        raise Unsupported(cache[key])
-    if key in cache:
+    with _MAKING:
+        if isinstance(cache.get(key), str):
+            raise Unsupported(cache[key])
+        if key not in cache:
+            try:
+                cache[key] = _make(setup, t, q, v, h, args, guess, mode)
+            except _AtFirst:  # other values may do
+                raise
+            except Unsupported as reason:
+                cache[key] = str(reason)
+                raise
         return cache[key]
+
+
+def _make(
+    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: float, args: Args, guess: Any, mode: str
+) -> Kernels:
     doubles, rebuild, _ = floating(args)
     rows, found, good = None, None, np.array(False)
     if setup.system.reaction is None:  # others need an iteration
@@ -172,16 +190,9 @@ def kernels(
     if found is None or not good:
         found = _start_by_xla(setup, t, q, v, h, args, guess)
     check.beginning(found.begin, mode, setup.system.space)
-    try:
-        step = Step(setup, Values(found.carry, found.begin.scale, args, found.x))
-        made = _build(setup, step, found, rows, (t, h), args)
-        made.program(made.order)
-    except _AtFirst:  # other values may do
-        raise
-    except Unsupported as reason:
-        cache[key] = str(reason)
-        raise
-    cache[key] = made
+    step = Step(setup, Values(found.carry, found.begin.scale, args, found.x))
+    made = _build(setup, step, found, rows, (t, h), args)
+    made.program(made.order)
     return made
 
 
@@ -259,7 +270,7 @@ def march(setup: Setup, run: Run, steps: Times, args: Args) -> tuple[xla.Rows, i
     marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
     done, status, orders = 0, diagnose.SUCCESS, 0
     while done < count and status == diagnose.SUCCESS:
-        stop = next((i + 1 for i in marked if i >= done), count)
+        stop = min(next((i + 1 for i in marked if i >= done), count), done + BLOCK)
         end = code.steps(*(x.ctypes.data for x in (slots, times, sizes, row_of, table)), done, stop)
         status = int(slots[step.status])
         done = end if status == diagnose.SUCCESS else end - 1
@@ -286,13 +297,14 @@ def _new_order(made: Kernels, slots: np.ndarray, orders: int) -> int:
     """
     step = made.step
     matrix = step.matrix_at(slots, start=False)
-    with np.errstate(all="ignore"):
-        if not np.linalg.cond(matrix, np.inf) <= MAX_CONDITION:
-            return int(slots[step.if_singular])
-    order = step.choose(slots, start=False)
-    if order is None or order == made.order or orders > MOST_ORDERS:
-        return PIVOT
-    made.order = order
+    with _MAKING:
+        with np.errstate(all="ignore"):
+            if not np.linalg.cond(matrix, np.inf) <= MAX_CONDITION:
+                return int(slots[step.if_singular])
+        order = step.choose(slots, start=False)
+        if order is None or order == made.order or orders > MOST_ORDERS:
+            return PIVOT
+        made.order = order
     slots[step.flags["alive"]], slots[step.memory[0]] = 1.0, 0.0
     return diagnose.SUCCESS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from genalpha.kernels import stated
@@ -76,9 +77,19 @@ def _while(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     raise Unsupported(f"a loop of more than {MOST_TURNS} turns")
 
 
+def _parts_of_scan(params: dict[str, Any]) -> tuple[int, int]:
+    """How many inputs of a scan are constant, and how many are carried on."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    inputs = params["ft_in"]  # since JAX 0.11: three trees, with None for each array
+    trees = inputs.unpack() if hasattr(inputs, "unpack") else inputs
+    consts, carries, _ = (len(jax.tree.leaves(tree, is_leaf=lambda leaf: leaf is None)) for tree in trees)
+    return consts, carries
+
+
 def _scan(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     p = equation.params
-    consts, carries = p["num_consts"], p["num_carry"]
+    consts, carries = _parts_of_scan(p)
     fixed, state, columns = inputs[:consts], inputs[consts : consts + carries], inputs[consts + carries :]
     if p["length"] > MOST_TURNS:
         raise Unsupported(f"a loop of more than {MOST_TURNS} turns")

@@ -47,6 +47,15 @@ def multiply(graph: Graph, a: int, b: int) -> int:
     return graph.logic("and", a, b) if graph.nodes[a].kind == "b" else graph.mul(a, b)
 
 
+def product(graph: Graph, inputs: list[Value], params: Params) -> Value:
+    """Products; those of integers only where they cannot overflow: positions in small arrays."""
+    if any(isinstance(x, Symbols) and x.kind == "i" for x in inputs):
+        known = [np.abs(x).max(initial=0) for x in inputs if not isinstance(x, Symbols)]
+        if not known or known[0] > 2**12:
+            raise Unsupported("a product of integers that depend on values, which may overflow,")
+    return entrywise(np.multiply, multiply, "fib")(graph, inputs, params)
+
+
 def divide(graph: Graph, inputs: list[Value], params: Params) -> Value:
     if is_whole(inputs[0]):
         return entrywise(_known_quotient, _quotient)(graph, inputs, params)

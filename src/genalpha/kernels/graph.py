@@ -136,6 +136,13 @@ class Graph:
         for flag in (False, True):
             self.flag(flag)
 
+    def reset(self, count: int) -> None:
+        """Forget all nodes but the first ``count``."""
+        del self.nodes[count:]
+        self._known = {key: i for key, i in self._known.items() if i < count}
+        self.constants = {i: value for i, value in self.constants.items() if i < count}
+        self.rules = {i: rule for i, rule in self.rules.items() if i < count}
+
     # --- making nodes ---------------------------------------------------------------------------
 
     def _new(self, key: tuple[object, ...], op: str, inputs: tuple[int, ...], kind: str) -> int:

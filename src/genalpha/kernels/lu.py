@@ -9,7 +9,7 @@ import numpy as np
 
 from genalpha.kernels.graph import ONE, TRUE, ZERO, Graph
 
-# Factors are trusted while multiples of rows are below the one, inverse pivots below the other.
+# Factors are trusted while multiples of rows are below the one, the ratio of pivots below the other.
 GROWTH, CONDITION = 1e6, 1e12
 # Matrices in which a pivot has less than this share of its column do not count any more.
 _USELESS = 1e-6
@@ -22,11 +22,13 @@ Order = tuple[tuple[int, int], ...]
 class Factors(NamedTuple):
     """Triangular factors as nodes: P A Q = L U, without the entries that are always zero.
 
-    ``order`` holds row and column of each pivot, ``inverse`` one over it; ``lower[k]`` pairs of a row and its
-    multiple of the k-th pivot's row, ``upper[k]`` pairs of a column and the entry of the k-th pivot's row.
+    ``order`` holds row and column of each pivot, ``pivots`` and ``inverse`` it and one over it; ``lower[k]``
+    pairs of a row and its multiple of the k-th pivot's row, ``upper[k]`` pairs of a column and the entry of
+    the k-th pivot's row.
     """
 
     order: Order
+    pivots: tuple[int, ...]
     inverse: tuple[int, ...]
     lower: tuple[tuple[tuple[int, int], ...], ...]
     upper: tuple[tuple[tuple[int, int], ...], ...]
@@ -38,7 +40,8 @@ class Factors(NamedTuple):
 
     def renamed(self, new: Callable[[int], int]) -> Factors:
         rename = lambda rows: tuple(tuple((i, new(x)) for i, x in row) for row in rows)
-        return Factors(self.order, tuple(map(new, self.inverse)), rename(self.lower), rename(self.upper))
+        inverse = tuple(map(new, self.inverse))
+        return Factors(self.order, self.pivots, inverse, rename(self.lower), rename(self.upper))
 
 
 def choose(pattern: np.ndarray, values: np.ndarray) -> Order | None:
@@ -85,10 +88,11 @@ def factor(graph: Graph, matrix: np.ndarray, order: Order) -> Factors:
     """The factors of a matrix (N, N) of nodes."""
     entries = [[int(x) for x in row] for row in matrix]
     rows, columns = set(range(len(matrix))), set(range(len(matrix)))
-    inverse, lower, upper = [], [], []
+    pivots, inverse, lower, upper = [], [], [], []
     for row, column in order:
         rows.discard(row)
         columns.discard(column)
+        pivots.append(entries[row][column])
         over = graph.div(ONE, entries[row][column])
         right = [(j, entries[row][j]) for j in sorted(columns) if entries[row][j] != ZERO]
         below = []
@@ -101,7 +105,7 @@ def factor(graph: Graph, matrix: np.ndarray, order: Order) -> Factors:
         inverse.append(over)
         lower.append(tuple(below))
         upper.append(tuple(right))
-    return Factors(order, tuple(inverse), tuple(lower), tuple(upper))
+    return Factors(order, tuple(pivots), tuple(inverse), tuple(lower), tuple(upper))
 
 
 def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
@@ -122,27 +126,22 @@ def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
     return result
 
 
-def examine(graph: Graph, matrix: np.ndarray, factors: Factors, scaled: bool = True) -> tuple[int, int]:
+def examine(graph: Graph, matrix: np.ndarray, factors: Factors) -> tuple[int, int]:
     """Whether a matrix is finite, and whether its factors can be trusted: the monitor.
 
-    Where a pivot has become small, multiples of its row are large and the factors grow; where all of its
-    column is small, the matrix may be singular. Entries of a ``scaled`` matrix are of size one.
+    Where a pivot has become small, multiples of its row are large and the factors grow; where pivots are of
+    very different size, the matrix may be singular.
     """
     total = ZERO
     for x in dict.fromkeys(matrix[matrix != ZERO].tolist()):
         total = graph.add(total, x)
     finite = graph.compare("lt", graph.apply("abs", total), graph.constant(np.inf))
+    largest = lambda entries: graph.largest([graph.apply("abs", x) for x in entries])
     healthy = TRUE
+    if factors.pivots:
+        spread = graph.mul(largest(factors.inverse), largest(factors.pivots))
+        healthy = graph.compare("le", spread, graph.constant(CONDITION))
     multiples = [x for row in factors.lower for _, x in row]
-    for entries, most in ((multiples, GROWTH), (factors.inverse, CONDITION)):
-        sizes = [graph.apply("abs", x) for x in entries]
-        if not sizes:
-            continue
-        largest = graph.largest(sizes)
-        if not scaled and entries is factors.inverse:
-            largest = graph.mul(
-                largest, graph.largest(graph.apply("abs", x) for x in matrix.reshape(-1).tolist())
-            )
-        small = graph.compare("le", largest, graph.constant(most))
-        healthy = graph.logic("and", healthy, small)
+    if multiples:
+        healthy = graph.logic("and", healthy, graph.compare("le", largest(multiples), graph.constant(GROWTH)))
     return finite, healthy

@@ -55,7 +55,7 @@ TABLE: dict[str, Handler] = {
     **{name: entries.function(op, known) for name, (op, known) in _UNARY.items()},
     **dict.fromkeys(("add", "add_any"), entries.entrywise(np.add, entries.add, "fib")),
     "sub": entries.entrywise(np.subtract, Graph.sub),
-    "mul": entries.entrywise(np.multiply, entries.multiply, "fib"),
+    "mul": entries.product,
     "div": entries.divide,
     "neg": entries.entrywise(np.negative, Graph.neg),
     "max": entries.extreme("max", np.maximum),

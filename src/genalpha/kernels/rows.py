@@ -63,7 +63,7 @@ class RowFunction:
             if order is None:
                 raise Unsupported("a linear system that is singular at the start")
             factors = self._factors[key] = lu.factor(graph, matrix, order)
-            for good in lu.examine(graph, matrix, factors, scaled=False):
+            for good in lu.examine(graph, matrix, factors):
                 self._trusted = graph.logic("and", self._trusted, good)
         return self._factors[key]
 

@@ -13,7 +13,7 @@ import numpy as np
 from genalpha import advance, diagnose, newton
 from genalpha.kernels import lu
 from genalpha.kernels.differentiate import jacobian
-from genalpha.kernels.graph import ZERO, Graph
+from genalpha.kernels.graph import ZERO, Graph, Unsupported
 from genalpha.kernels.program import Builder, Call, If, Loop, Program, While
 from genalpha.kernels.scalar import Symbols, inline
 from genalpha.state import Carry, Scale
@@ -41,7 +41,10 @@ class Values(NamedTuple):
 def floating(args: Any) -> tuple[list[np.ndarray], Callable[[list[Any]], Any], tuple[Any, ...]]:
     """The leaves of ``args`` that hold doubles, how to put others in their place, and all other leaves."""
     leaves, structure = jax.tree.flatten(args)
-    leaves = [np.asarray(leaf) for leaf in leaves]
+    try:
+        leaves = [np.asarray(leaf) for leaf in leaves]
+    except TypeError as error:
+        raise Unsupported(f"an argument that is no array of numbers ({error})") from error
     variable = [leaf.dtype.kind == "f" for leaf in leaves]
 
     def rebuild(doubles: list[Any]) -> Any:
@@ -176,7 +179,17 @@ class Step:
     # --- kernels --------------------------------------------------------------------------------
 
     def program(self, order: lu.Order) -> tuple[Program, Loop]:
-        """The kernels, with the matrix factorized in this order."""
+        """The kernels, with the matrix factorized in this order.
+
+        They are made from nodes of their own: the next order starts from the equations again.
+        """
+        count = len(self.graph.nodes)
+        try:
+            return self._program(order)
+        finally:
+            self.graph.reset(count)
+
+    def _program(self, order: lu.Order) -> tuple[Program, Loop]:
         graph, options = self.graph, self.setup.newton
         builder = Builder(graph, self.builder.slots, dict(self.builder.slot_of), dict(self.builder.level_of))
         flags, x, numbers = self.flags, self.symbols["x"], newton.Numbers(*self._numbers(builder))
