@@ -56,7 +56,8 @@ class Begun(NamedTuple):
     @property
     def operations(self) -> dict[str, int]:
         """Scalar operations in each kernel."""
-        kernels = self.code.program.kernels
+        made = self.run.kernels
+        kernels = made.program(made.order)[0].kernels
         return {name: kernels[name].operations for name in PARTS}
 
     @property

@@ -28,7 +28,6 @@ from matplotlib.figure import Figure
 
 import genalpha as ga
 from benchmarks import exudyn_top
-from benchmarks.operations import operations
 from benchmarks.small import OUT, in_turns, markdown, plain, seconds, start_up
 
 Key = tuple[str, str, str]  # code, coordinates, method
@@ -63,7 +62,6 @@ class Solver:
     newton: str
     tol: float
     prepare: Callable[[float, float], Run]
-    operations: Callable[[], dict[str, Any]] | None = None
 
 
 def own(problem: Problem, coordinates: str, method: str, policy: Any, tol: float) -> Solver:
@@ -81,8 +79,7 @@ def own(problem: Problem, coordinates: str, method: str, policy: Any, tol: float
 
         return Run(solve, result)
 
-    count = partial(operations, problem, **options)
-    return Solver(("genalpha", coordinates, method), policy, tol, prepare, count)
+    return Solver(("genalpha", coordinates, method), policy, tol, prepare)
 
 
 def peer(formulation: Any, newton: Any, index2: bool = False) -> Solver:
@@ -217,7 +214,6 @@ def import_seconds(package: str) -> float:
 
 _HEAD = "solver, µs, best, step, ×best, ×Lie, iter., Jac., error x, error λ, worst λ, pos., vel., first s"
 HEAD = tuple(_HEAD.split(", "))
-HEAD_PARTS = ("genalpha", "ops: step", "corr.", "Jac.", "mean", "µs/step", "ns/op", "µs: corr.", "Jac.")
 HEAD_TIMES = ("ms to an error of (×Lie, ×angles)", "x 1e-3", "x 1e-4", "worst λ 1e-2", "worst λ 1e-3")
 
 
@@ -238,26 +234,6 @@ def cells(rows: Sequence[Row], firsts: dict[str, float]) -> Iterator[tuple[str, 
             *(f"{value:.0e}" for value in (row.position, row.velocity)),
             f"{firsts[name(row)]:.2f}",
         )
-
-
-def part_cells(rows: Sequence[Row], counts: dict[str, dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """What a step of genalpha is made of."""
-    for row in rows:
-        if name(row) in counts:
-            parts = [counts[name(row)][part] for part in ("step", "correction", "jacobian")]
-            mean = parts[0] + row.iterations * parts[1] + row.jacobians * parts[2]
-            numbers = (f"{mean:.0f}", f"{row.us_step:.1f}", f"{1e3 * row.us_step / mean:.0f}")
-            yield (f"{' '.join(row.key[1:])} {row.newton}", *map(str, parts), *numbers, *fit(rows, row.key))
-
-
-def fit(rows: Sequence[Row], key: Key) -> tuple[str, str]:
-    """µs of a correction and of a new matrix, by least squares where Newton's settings give enough lines."""
-    same = [row for row in rows if row.key == key]
-    if len(same) < 4:
-        return "-", "-"
-    work = np.array([[1.0, row.iterations, row.jacobians] for row in same])
-    _, correction, matrix = np.linalg.lstsq(work, np.array([row.best_us for row in same]))[0]
-    return f"{correction:.1f}", f"{matrix:.1f}"
 
 
 def time_cells(found: Curves) -> Iterator[tuple[str, ...]]:
@@ -314,9 +290,6 @@ returns all steps. Exudyn's model is assembled before the clock runs; it writes 
 Last columns of a name: Newton's policy and tolerance, whose tests differ. Exudyn's new matrices: once a step
 (step), after three iterations (modified), by its own rule (default), in every iteration (full).
 
-ops: XLA operations executed once a step, once a correction, at a new matrix, and in a mean step. µs: corr.,
-Jac.: of a correction and of a new matrix, fitted to the best times of a method's four lines.
-
 Times to an error: h from {STEP_SIZES[0]:g} to {STEP_SIZES[6]:g}, medians of {TURNS} in turns, tolerance 1e-8,
 the fastest policy for each, a power law between step sizes; in brackets relative to Exudyn on the Lie group
 and in angles, index 3. -: not reached. Where the longest step suffices, its time.
@@ -346,17 +319,15 @@ def main() -> None:
     contenders, errors = solvers(problem), judge(problem)
     firsts = {name(each): seconds(lambda each=each: each.prepare(H, 1.0).solve()) for each in contenders}  # type: ignore[misc]
     rows, found = measure(contenders, H, REPEATS, errors), curves(contenders, errors)
-    counts = {name(each): each.operations() for each in contenders if each.operations and each.tol == 1e-8}
     tables = (
         (HEAD, list(cells(rows, firsts))),
-        (HEAD_PARTS, list(part_cells(rows, counts))),
         (HEAD_TIMES, list(time_cells(found))),
     )
     notes = [" ".join(note.split()) for note in NOTES.format(**globals(), **values).split("\n\n")]
     print(*(plain(*each) for each in tables), *(textwrap.fill(note, 98) for note in notes), sep="\n\n")
     text = "\n\n".join([*(markdown(*each) for each in tables), *notes]) + "\n"
     lines = {" ".join(key): [asdict(point) for point in points] for key, points in found.items()}
-    record = {"rows": [asdict(row) for row in rows], "curves": lines, "first_s": firsts, "operations": counts}
+    record = {"rows": [asdict(row) for row in rows], "curves": lines, "first_s": firsts}
     write(text, record | values, picture(found))
 
 

@@ -30,7 +30,6 @@ import numpy as np
 
 import genalpha as ga
 from benchmarks import peers
-from benchmarks.operations import operations
 from genalpha.drive import xla
 
 Problem = ga.problems.Problem
@@ -239,8 +238,7 @@ class Own:
     ``first_s`` is the time to the first result, ``compile_s`` that less the time of the same call later.
     Steps are timed as the difference between a whole run and its first quarter, medians in ``us_per_step``
     and shortest times in ``best_us_per_step``, apart from what a call costs however short, ``call_ms``.
-    ``iterations`` and ``jacobians`` are means per step of that run, ``operations`` is what
-    :func:`benchmarks.operations.operations` counts.
+    ``iterations`` and ``jacobians`` are means per step of that run.
     """
 
     problem: str
@@ -252,13 +250,6 @@ class Own:
     call_ms: float
     iterations: float
     jacobians: float
-    operations: dict[str, Any]
-
-    @property
-    def operations_per_step(self) -> float:
-        """XLA operations in a mean step."""
-        counts = self.operations
-        return counts["step"] + self.iterations * counts["correction"] + self.jacobians * counts["jacobian"]
 
 
 def start_up() -> float:
@@ -294,14 +285,13 @@ def own_costs(first: First, steps: int = 8 * xla.BLOCK) -> Own:
         call_ms=1e3 * (whole - steps * step),
         iterations=stats.newton_iterations / steps,
         jacobians=stats.jacobians / steps,
-        operations=operations(problem),
     )
 
 
 # --- the report --------------------------------------------------------------------------------------
 
 HEAD = ("solver", "setting", "error", "pos.", "vel.", "steps", "ms", "best", "ratio")
-_OWN = "genalpha, first s, compile, us/step (best), call ms, iter., Jac., ops: step, corr., Jac., mean"
+_OWN = "genalpha, first s, compile, us/step (best), call ms, iter., Jac."
 HEAD_OWN = tuple(_OWN.split(", "))
 
 
@@ -328,17 +318,13 @@ def cells(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
 def own_cells(costs: Sequence[Own]) -> Iterator[tuple[str, ...]]:
     """genalpha's own numbers."""
     for own in costs:
-        counts = own.operations
         numbers = (own.call_ms, own.iterations, own.jacobians)
-        parts = (counts["step"], counts["correction"], counts["jacobian"])
         yield (
             own.problem,
             f"{own.first_s:.2f}",
             f"{own.compile_s:.2f}",
             f"{own.us_per_step:.1f} ({own.best_us_per_step:.1f})",
             *(f"{number:.2f}" for number in numbers),
-            *(str(part) for part in parts),
-            f"{own.operations_per_step:.0f}",
         )
 
 
@@ -376,8 +362,7 @@ reference the peers' residuals are at most {residual:.0e}, their Jacobians diffe
 first: seconds to the first result of a problem in this process, after JAX itself has started
 ({start:.2f} s). compile: less the same call later (median of {REPEATS}). us/step: slope between a quarter
 and the whole of a run of {steps} steps (medians of {REPEATS}, and best); call ms: what is left. iter.,
-Jac.: Newton corrections and new matrices per step of that run. ops: XLA operations executed once a step,
-once a correction, at a new matrix, and in a mean step.
+Jac.: Newton corrections and new matrices per step of that run.
 
 Cores to run on: {cores}; mean number of busy processes in the minute before: {load:.1f}. Times mean little
 where others are at work."""
@@ -398,7 +383,7 @@ def write(rows: Sequence[Row], costs: Sequence[Own], text: str, extra: dict[str,
         "versions": {name: version(name) for name in packages} | {"python": platform.python_version()},
         "repeats": REPEATS,
         "rows": [asdict(row) for row in rows],
-        "genalpha": [asdict(own) | {"operations_per_step": own.operations_per_step} for own in costs],
+        "genalpha": [asdict(own) for own in costs],
         **extra,
     }
     (OUT / "small.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -297,10 +297,13 @@ def _new_order(made: Kernels, slots: np.ndarray, orders: int) -> int:
     """
     step = made.step
     matrix = step.matrix_at(slots, start=False)
+    verdict = int(slots[step.if_singular])
+    if not np.isfinite(matrix).all():
+        return verdict if verdict == diagnose.NOT_CONVERGED else diagnose.NOT_FINITE
     with _MAKING:
         with np.errstate(all="ignore"):
             if not np.linalg.cond(matrix, np.inf) <= MAX_CONDITION:
-                return int(slots[step.if_singular])
+                return verdict
         order = step.choose(slots, start=False)
         if order is None or order == made.order or orders > MOST_ORDERS:
             return PIVOT

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from genalpha.kernels import stated
@@ -81,10 +80,9 @@ def _parts_of_scan(params: dict[str, Any]) -> tuple[int, int]:
     """How many inputs of a scan are constant, and how many are carried on."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
-    inputs = params["ft_in"]  # since JAX 0.11: three trees, with None for each array
-    trees = inputs.unpack() if hasattr(inputs, "unpack") else inputs
-    consts, carries, _ = (len(jax.tree.leaves(tree, is_leaf=lambda leaf: leaf is None)) for tree in trees)
-    return consts, carries
+    inputs = params["ft_in"]  # since JAX 0.11: three flat trees
+    consts, carries, _ = inputs.unpack()
+    return len(consts), len(carries)
 
 
 def _scan(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:

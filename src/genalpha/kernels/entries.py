@@ -64,8 +64,9 @@ def divide(graph: Graph, inputs: list[Value], params: Params) -> Value:
 
 def _known_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Rounded towards zero, and −1 where the divisor is zero, as in XLA."""
-    safe = np.where(b == 0, 1, b)
-    return np.where(b == 0, -1, (a - np.fmod(a, safe)) // safe)
+    safe = np.where(b == 0, np.ones_like(b), b)
+    quotient = (a - np.fmod(a, safe)) // safe
+    return np.where(b == 0, np.array(-1).astype(quotient.dtype), quotient)
 
 
 def _quotient(graph: Graph, a: int, b: int) -> int:

@@ -127,13 +127,13 @@ def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
 
 
 def examine(graph: Graph, matrix: np.ndarray, factors: Factors) -> tuple[int, int]:
-    """Whether a matrix is finite, and whether its factors can be trusted: the monitor.
+    """Whether a matrix seems to be finite, and whether its factors can be trusted: the monitor.
 
     Where a pivot has become small, multiples of its row are large and the factors grow; where pivots are of
     very different size, the matrix may be singular.
     """
     total = ZERO
-    for x in dict.fromkeys(matrix[matrix != ZERO].tolist()):
+    for x in matrix.max(axis=1, initial=ZERO).tolist():  # the latest expression of each row says enough
         total = graph.add(total, x)
     finite = graph.compare("lt", graph.apply("abs", total), graph.constant(np.inf))
     largest = lambda entries: graph.largest([graph.apply("abs", x) for x in entries])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,9 @@ class RowFunction:
         inputs = range(builder.slots)
         outputs = inline(graph, function, *jax.tree.unflatten(structure, given), helpers=helpers)
         leaves, self._structure = jax.tree.flatten(outputs)
-        self._shapes = [leaf.shape for leaf in leaves]
+        ends = list(itertools.accumulate((leaf.size for leaf in leaves), initial=0))
+        cuts = itertools.starmap(slice, itertools.pairwise(ends))
+        self._parts = [(at, leaf.shape) for at, leaf in zip(cuts, leaves, strict=True)]
         flat = np.concatenate([leaf.reshape(-1) for leaf in leaves] + [np.array([self._trusted])])
         self._flat = flat.tolist()
         self.name, self.width = name, len(flat)
@@ -91,9 +94,6 @@ class RowFunction:
 
     def unpack(self, table: np.ndarray) -> tuple[Any, np.ndarray]:
         """The results (count, width), as the pytree that the function returns, and where they are good."""
-        leaves, at = [], 0
-        for shape in self._shapes:
-            size = int(np.prod(shape))
-            leaves.append(table[..., at : at + size].reshape((*table.shape[:-1], *shape)))
-            at += size
+        lead = table.shape[:-1]
+        leaves = [table[..., at].reshape((*lead, *shape)) for at, shape in self._parts]
         return jax.tree.unflatten(self._structure, leaves), table[..., -1] != 0
