@@ -356,3 +356,17 @@ def test_tables_and_loops_compile_in_reasonable_size():
     one, two = outcomes(system, [1.0, 0.5], [0.0, 0.0], t_span=(0, 0.1), h=0.01)
     assert one.backend == "native"
     np.testing.assert_allclose(one.q, two.q, atol=1e-13)
+
+
+def test_kernels_cut_into_pieces_compute_the_same(monkeypatch):
+    """Also booleans and numbers that go from one piece to the next."""
+    whole = ga.problems.get("heavy-top").solve(t_end=0.02)
+    monkeypatch.setattr(native, "PIECE", 37)
+    p = ga.problems.get("heavy-top")
+    pieces = p.solve(t_end=0.02)
+    assert len(kernels_of(p.system).code().program.kernels) > 20
+    np.testing.assert_allclose(pieces.q, whole.q, atol=1e-14)
+    np.testing.assert_allclose(pieces.lam, whole.lam, rtol=1e-9)
+    assert pieces.stats == whole.stats
+    many = ga.solve_batch(p.system, (0.0, 0.02), np.tile(p.q0, (3, 1)), p.v0, h=p.h, args=p.args)
+    np.testing.assert_array_equal(many.q[1, -1], pieces.q[-1])

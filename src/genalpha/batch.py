@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
@@ -17,6 +16,7 @@ from jax.typing import ArrayLike
 from genalpha import check, control, diagnose, methods
 from genalpha import initial as start
 from genalpha.advance import Setup
+from genalpha.axes import find_axes, member
 from genalpha.drive import lanes, native, xla
 from genalpha.drive.lanes import Members, Plan, Results
 from genalpha.errors import InconsistentInitialValues, IntegrationError, RedundantConstraints, SingularSystem
@@ -99,8 +99,8 @@ def solve_batch(
     q, v, args = _array("q0", q0), _array("v0", v0), check.arguments(args)
     if check.under_transform(q, v, args):
         raise TypeError("solve_batch must not be traced: under a JAX transform use jax.vmap of ga.solve")
-    axes, count = _axes(system, t0, q, v, args, args_axes)
-    dims, _ = check.trace(system, t0, *_member((q, v, args), (q.ndim == 2, v.ndim == 2, axes), 0))
+    varying, count = find_axes(system, t0, q, v, args, args_axes)
+    dims, _ = check.trace(system, t0, *member((q, v, args), (q.ndim == 2, v.ndim == 2, varying), 0))
     times, sizes = control.steps(t0, t1, h)
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
@@ -108,7 +108,7 @@ def solve_batch(
     setup = Setup(system, method, newton, dims)
     q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
     plan = _plan(np.asarray(times), np.asarray(sizes), save, initial == "check")
-    batch = Batch(setup, (t0, t1), h, plan, args, axes, initial)
+    batch = Batch(setup, (t0, t1), h, plan, args, varying, initial)
     q, v, refused = batch.points(q, v)
     bar = _Bar(count, progress)
     if backend == "xla":
@@ -138,87 +138,6 @@ def _array(name: str, value: ArrayLike) -> Any:
         if array.dtype.kind == "O" or not np.isfinite(row).all():
             check.vector(f"{name}[{i}]", row)  # says what is wrong with it
     return np.asarray(array, dtype=float)
-
-
-def _member(values: Any, axes: Any, i: int) -> Any:
-    return jax.tree.map(lambda x, varies: x[i] if varies else x, values, axes)
-
-
-def _axes(system: System, t: float, q: Any, v: Any, args: Args, chosen: Any) -> tuple[Any, int]:
-    """Which leaves of args vary, as a tree of booleans, and the number of members."""
-    leaves, structure = jax.tree.flatten(args)
-    names = [f"args{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(args)]
-    sizes = {name: len(x) for name, x in (("q0", q), ("v0", v)) if x.ndim == 2}
-    if isinstance(chosen, str):
-        if chosen != "auto":
-            raise ValueError(f'args_axes must be "auto" or a tree of 0 and None, got {chosen!r}')
-        candidates = {n: len(x) for n, x in zip(names, leaves, strict=True) if np.ndim(x)}
-        possible = list(dict.fromkeys((sizes or candidates).values()))
-        if len(possible) == 1 or not sizes:
-            for count in possible:
-                flags = [np.ndim(x) > 0 and len(x) == count for x in leaves]
-                for choice in _choices(flags):
-                    if _fits(
-                        system,
-                        t,
-                        q,
-                        v,
-                        jax.tree.unflatten(structure, leaves),
-                        jax.tree.unflatten(structure, choice),
-                    ):
-                        return jax.tree.unflatten(structure, choice), count
-        sizes |= candidates
-    else:
-        flags = _flags(args, chosen)
-        sizes |= {n: len(x) for n, x, varies in zip(names, leaves, flags, strict=True) if varies}
-        if len(set(sizes.values())) == 1:
-            return jax.tree.unflatten(structure, flags), next(iter(sizes.values()))
-    if not sizes:
-        raise ValueError("nothing varies: give q0, v0 or an array in args a leading axis, or use ga.solve")
-    listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    raise ValueError(
-        "the leading axes of the batch disagree, or the functions of the system do not take a member's part: "
-        f"{listed}. All that vary must have one length: name them with args_axes, or try one with ga.solve"
-    )
-
-
-def _choices(flags: list[bool]) -> Iterator[list[bool]]:
-    """All that can vary does; or one of them is a parameter that happens to have that length."""
-    yield flags
-    for i in itertools.compress(range(len(flags)), flags):
-        yield [f and k != i for k, f in enumerate(flags)]
-
-
-def _fits(system: System, t: float, q: Any, v: Any, args: Args, axes: Any) -> bool:
-    """Whether the functions of the system can be called with a member's values."""
-    try:
-        check.trace(system, t, *_member((q, v, args), (q.ndim == 2, v.ndim == 2, axes), 0))
-    except Exception:  # whatever the user's functions raise
-        return False
-    return True
-
-
-def _flags(args: Args, chosen: Any) -> list[bool]:
-    """One boolean for each leaf, from a tree of 0 and None that may stop early."""
-    flags: list[bool] = []
-
-    def one(axis: Any, part: Any) -> None:
-        if axis not in (0, None) or isinstance(axis, bool):
-            raise ValueError(
-                f"args_axes must hold 0 for an array that varies and None for others, got {axis!r}"
-            )
-        for leaf in jax.tree.leaves(part):
-            if axis == 0 and np.ndim(leaf) == 0:
-                raise ValueError("args_axes says 0 for a number, which has no axis")
-            flags.append(axis == 0)
-
-    try:
-        jax.tree.map(one, chosen, args, is_leaf=lambda x: x is None)
-    except (TypeError, ValueError) as error:
-        if "args_axes" in str(error):
-            raise
-        raise ValueError(f"args_axes does not match args: {error}") from error
-    return flags
 
 
 def _plan(times: np.ndarray, sizes: np.ndarray, save: Any, strict: bool) -> Plan:
@@ -261,7 +180,7 @@ class Batch(NamedTuple):
     h: ArrayLike
     plan: Plan
     args: Args
-    axes: Any
+    varying: Any  # a tree like args, of booleans
     mode: Initial
 
     def points(self, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -283,11 +202,11 @@ class Batch(NamedTuple):
 
     @property
     def _in_axes(self) -> Any:
-        return jax.tree.map(lambda varies: 0 if varies else None, self.axes)
+        return jax.tree.map(lambda varies: 0 if varies else None, self.varying)
 
     def _mapped(self, name: str, function: Callable[..., Any], axes: Any) -> Callable[..., Any]:
         """``function(setup, ...)`` of all members, compiled by XLA once."""
-        flags = tuple(jax.tree.leaves(self.axes))
+        flags = tuple(jax.tree.leaves(self.varying))
         run = lambda setup, *inputs: jax.vmap(lambda *one: function(setup, *one), axes)(*inputs)
         return xla.program(self.setup, f"batch {name} {flags}", run)
 
@@ -298,7 +217,7 @@ class Batch(NamedTuple):
         setup, plan = self.setup, self.plan
         leaves = [
             np.asarray(x) if varies else np.broadcast_to(x, (len(q), *np.shape(x)))
-            for x, varies in zip(jax.tree.leaves(self.args), jax.tree.leaves(self.axes), strict=True)
+            for x, varies in zip(jax.tree.leaves(self.args), jax.tree.leaves(self.varying), strict=True)
             if np.asarray(x).dtype.kind == "f" or _no_integer(x, varies)
         ]
         members = Members(q, v, [np.asarray(x, dtype=float) for x in leaves])
@@ -337,7 +256,9 @@ class Batch(NamedTuple):
                 i = good[0]
             at = (float(steps.t[0]), q[i], v[i], float(steps.h[0]))
             with contextlib.suppress(ValueError):
-                return native.kernels(self.setup, *at, _member(self.args, self.axes, int(i)), None, self.mode)
+                return native.kernels(
+                    self.setup, *at, member(self.args, self.varying, int(i)), None, self.mode
+                )
         raise Unsupported("no member of the batch can be started by native code")
 
     def _explain(self, q: np.ndarray, v: np.ndarray, refused: np.ndarray) -> None:
@@ -349,7 +270,7 @@ class Batch(NamedTuple):
                 f"no member of the batch can be started: {diagnose.reason(int(refused[i]), names)}"
             )
         system, method, newton, _ = self.setup
-        args = _member(self.args, self.axes, i)
+        args = member(self.args, self.varying, i)
         mode: Initial = "assume" if self.mode == "project" else self.mode
         try:
             solve(
@@ -363,7 +284,7 @@ class Batch(NamedTuple):
 
     def _begun(self, members: Members) -> native.Start:
         """The start of members by XLA."""
-        _, rebuild, fixed = floating(_member(self.args, self.axes, 0))
+        _, rebuild, fixed = floating(member(self.args, self.varying, 0))
         begin = lambda setup, t, q, v, h, doubles: native.start_run(setup, t, q, v, h, rebuild(doubles))
         mapped = self._mapped(f"start {fixed}", begin, (None, 0, 0, None, 0))
         steps = self.plan.steps
@@ -380,7 +301,7 @@ class Batch(NamedTuple):
         for i in np.flatnonzero(refused):
             _blank(sol, int(i), int(refused[i]))
         for i in np.flatnonzero(~part.trusted & (refused == 0)):
-            self._alone(sol, int(i), q[i], v[i], _member(self.args, self.axes, first + int(i)))
+            self._alone(sol, int(i), q[i], v[i], member(self.args, self.varying, first + int(i)))
         return sol
 
     def _alone(self, sol: Solution, i: int, q: np.ndarray, v: np.ndarray, args: Args) -> None:
@@ -437,7 +358,7 @@ class Batch(NamedTuple):
         parts = []
         for first in range(0, len(q), chunk):
             here = slice(first, first + chunk)
-            args = jax.tree.map(lambda x, b: x[here] if b else x, self.args, self.axes)  # noqa: B023
+            args = jax.tree.map(lambda x, b: x[here] if b else x, self.args, self.varying)  # noqa: B023
             parts.append(jax.tree.map(np.asarray, run(q[here], v[here], args)))
             bar.add(len(q[here]))
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)

@@ -179,7 +179,7 @@ def cut(program: Program, most: int) -> Program:
     slots = program.slots
     for name, kernel in program.kernels.items():
         count = -(-len(kernel.body) // most) or 1
-        size = -(-len(kernel.body) // count)
+        size = max(1, -(-len(kernel.body) // count))
         parts = [kernel.body[k : k + size] for k in range(0, len(kernel.body), size)] or [()]
         # What no part reads can be stored where it is computed; the rest when all is read.
         read = {slot for _, slot in kernel.loads}
@@ -213,8 +213,3 @@ def _crossing(
     for k, part in enumerate(parts):
         found |= {j: None for i in part for j in nodes[i].inputs if part_of.get(j, k) < k}
     return found
-
-
-def operations(program: Program, names: Iterable[str] | None = None) -> dict[str, int]:
-    """Number of operations in each kernel."""
-    return {name: program.kernels[name].operations for name in names or program.kernels}

@@ -64,11 +64,6 @@ def nodes(graph: Graph, value: Value) -> np.ndarray:
     return np.array(flat, dtype=np.int64).reshape(value.shape)
 
 
-def symbols(graph: Graph, ids: np.ndarray) -> Symbols:
-    """Doubles from node numbers."""
-    return Symbols(np.asarray(ids, dtype=np.int64), "f")
-
-
 def kind_of(dtype: Any) -> str:
     return {"f": "f", "i": "i", "u": "i", "b": "b"}.get(np.dtype(dtype).kind, "?")
 

@@ -103,7 +103,7 @@ class Step:
         """Symbols for a tree of slots."""
         return jax.tree.map(lambda s: Symbols(self.builder.inputs(s, level), "f"), slots)
 
-    def _inline(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def inline(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Like `inline`, with symbols out of symbols."""
         return jax.tree.map(lambda ids: self._symbols(ids), inline(self.graph, function, *arguments))
 
@@ -129,9 +129,9 @@ class Step:
             guess = advance.extrapolated(parabola, carry.h, h)
             return step, guess, levels
 
-        step, guess, levels = self._inline(prepare, carry, parabola, t, h, scale, args)
+        step, guess, levels = self.inline(prepare, carry, parabola, t, h, scale, args)
         residual = lambda x, step, scale, args: method.residual(system, step, dims, scale, x, args)
-        value = self._inline(residual, x, step, scale, args)
+        value = self.inline(residual, x, step, scale, args)
         self.guess, self.value, self.levels, self.groups = guess, value, levels, groups
         self.symbols = {"x": x, "memory": memory, "q": carry.q, "v": carry.v}
         self.turn = self.builder.inputs(self.builder.slot(dims.n), STEP)
@@ -142,7 +142,7 @@ class Step:
             carry, output = method.finish(system, step, dims, scale, x, args)
             return carry, output, advance.parabola(parabola, x, h_old, h)
 
-        self.finished = self._inline(finish, step, scale, x, args, parabola, carry.h, h)
+        self.finished = self.inline(finish, step, scale, x, args, parabola, carry.h, h)
 
     # --- an order of pivots ---------------------------------------------------------------------
 
@@ -185,134 +185,124 @@ class Step:
         """
         count = len(self.graph.nodes)
         try:
-            return self._program(order)
+            return _Writer(self).write(order)
         finally:
             self.graph.reset(count)
 
-    def _program(self, order: lu.Order) -> tuple[Program, Loop]:
-        graph, options = self.graph, self.setup.newton
-        builder = Builder(graph, self.builder.slots, dict(self.builder.slot_of), dict(self.builder.level_of))
-        flags, x, numbers = self.flags, self.symbols["x"], newton.Numbers(*self._numbers(builder))
-        factors = lu.factor(graph, self.matrix, order)
+
+class _Writer:
+    """Writes the kernels of a step in one order of pivots, with slots of its own for the factors."""
+
+    def __init__(self, step: Step) -> None:
+        self.step, self.graph, self.options = step, step.graph, step.setup.newton
+        old = step.builder
+        self.builder = Builder(step.graph, old.slots, dict(old.slot_of), dict(old.level_of))
+        ids = self.builder.inputs(step.numbers, ITERATION)
+        self.numbers = newton.Numbers(*(Symbols(i, "f") for i in ids))  # type: ignore[arg-type]
+        flags = step.flags
+        self.course = (step.numbers, np.array([flags["running"], flags["unfinished"], flags["slow"]]))
+
+    def write(self, order: lu.Order) -> tuple[Program, Loop]:
+        factors = lu.factor(self.graph, self.step.matrix, order)
+        self.prepare()
+        self.correct(self.renew(factors))
+        self.judge()
+        self.finish()
+        self.builder.kernel("once", RUN)
+        return self.builder.build({RUN: "once", STEP: "prepare"}), self.loop()
+
+    def flagged(self, numbers: newton.Numbers) -> Any:
+        """The numbers of an iteration, and what they say about its course."""
+        running, unfinished = newton.running(self.options, numbers), newton.unfinished(self.options, numbers)
+        slow = unfinished & (numbers.status == newton.SLOW_DOWN)
+        return jnp.stack(numbers), jnp.stack([running, unfinished, slow]).astype(float)
+
+    def prepare(self) -> None:
+        """Before a step: the guess, and an iteration that has not begun."""
+        step = self.step
+        begun = _ids(step.inline(lambda memory: self.flagged(newton.begun(*memory)), step.symbols["memory"]))
+        self.builder.kernel("prepare", STEP, (step.x, step.guess.ids), *zip(self.course, begun, strict=True))
+
+    def renew(self, factors: lu.Factors) -> lu.Factors:
+        """A new matrix; returns its factors as the other kernels find them."""
+        step, graph = self.step, self.graph
         stored = [i for i in factors.entries() if i not in graph.constants]
-        places = builder.slot(len(stored))
-        kept = dict(zip(stored, builder.inputs(places, ITERATION).tolist(), strict=True))
-
-        def state_of(numbers: newton.Numbers) -> Any:
-            running, unfinished = newton.running(options, numbers), newton.unfinished(options, numbers)
-            return running, unfinished, unfinished & (numbers.status == newton.SLOW_DOWN)
-
-        def flagged(numbers: newton.Numbers) -> Any:
-            return jnp.stack(numbers), jnp.stack([b.astype(float) for b in state_of(numbers)])
-
-        three = np.array([flags["running"], flags["unfinished"], flags["slow"]])
-
-        # before a step
-        begun = self._inline(lambda memory: flagged(newton.begun(*memory)), self.symbols["memory"])
-        builder.kernel(
-            "prepare", STEP, (self.x, self.guess.ids), *zip((self.numbers, three), _ids(begun), strict=True)
-        )
-
-        # a new matrix
-        finite, healthy = (Symbols(np.array(i), "b") for i in lu.examine(graph, self.matrix, factors))
+        places = self.builder.slot(len(stored))
+        finite, healthy = (Symbols(np.array(i), "b") for i in lu.examine(graph, step.matrix, factors))
 
         def renew(numbers: newton.Numbers, finite: Any, healthy: Any) -> Any:
-            after = newton.renewed(options, numbers, finite, jnp.array(False))
-            singular = newton.renewed(options, numbers, finite, jnp.array(True))
+            after = newton.renewed(self.options, numbers, finite, jnp.array(False))
+            singular = newton.renewed(self.options, numbers, finite, jnp.array(True))
             trusted = healthy | (after.status != newton.RUNNING)
             after = after._replace(status=jnp.where(trusted, after.status, PIVOT))
-            return *flagged(after), singular.status
+            return *self.flagged(after), singular.status
 
-        renewed = _ids(self._inline(renew, numbers, finite, healthy))
-        targets = (self.numbers, three, np.array([self.if_singular]))
-        builder.kernel(
-            "renew",
-            ITERATION,
-            (places, np.array(stored, dtype=np.int64)),
-            *zip(targets, renewed, strict=True),
-        )
+        renewed = _ids(step.inline(renew, self.numbers, finite, healthy))
+        targets = (*self.course, np.array(step.if_singular))
+        new = (places, np.array(stored, dtype=np.int64))
+        self.builder.kernel("renew", ITERATION, new, *zip(targets, renewed, strict=True))
+        kept = dict(zip(stored, self.builder.inputs(places, ITERATION).tolist(), strict=True))
+        return factors.renamed(lambda i: kept.get(i, i))
 
-        # a correction
-        correction = lu.solve(graph, factors.renamed(lambda i: kept.get(i, i)), self.value.ids)
-        moved = np.array([graph.sub(a, b) for a, b in zip(x.ids.tolist(), correction.tolist(), strict=True)])
+    def correct(self, factors: lu.Factors) -> None:
+        """A correction, and the verdict on it."""
+        step, x = self.step, self.step.symbols["x"].ids.tolist()
+        correction = lu.solve(self.graph, factors, step.value.ids)
+        moved = np.array([self.graph.sub(a, b) for a, b in zip(x, correction.tolist(), strict=True)])
 
-        def judge(levels: Any, numbers: newton.Numbers, x: Any, value: Any, step: Any) -> Any:
-            return flagged(newton.judged(options, levels, self.groups, numbers, x, value, step))
+        def judge(levels: Any, numbers: newton.Numbers, x: Any, value: Any, by: Any) -> Any:
+            return self.flagged(newton.judged(self.options, levels, step.groups, numbers, x, value, by))
 
-        judged = self._inline(
-            judge, self.levels, numbers, Symbols(moved, "f"), self.value, Symbols(correction, "f")
-        )
-        builder.kernel(
-            "correct", ITERATION, (self.x, moved), *zip((self.numbers, three), _ids(judged), strict=True)
-        )
+        inputs = (step.levels, self.numbers, Symbols(moved, "f"), step.value, Symbols(correction, "f"))
+        judged = _ids(step.inline(judge, *inputs))
+        self.builder.kernel("correct", ITERATION, (step.x, moved), *zip(self.course, judged, strict=True))
 
-        # after corrections with one matrix
+    def judge(self) -> None:
+        """After corrections with one matrix."""
+        step = self.step
+
         def reconsider(numbers: newton.Numbers, x: Any, guess: Any) -> Any:
-            astray, numbers = newton.reconsidered(options, numbers)
-            unfinished = newton.unfinished(options, numbers)
+            astray, numbers = newton.reconsidered(self.options, numbers)
+            unfinished = newton.unfinished(self.options, numbers)
             converged = numbers.status == diagnose.SUCCESS
-            status = newton.final_status(numbers)
-            alive = jnp.stack([converged, unfinished | converged]).astype(float)
-            return jnp.where(astray, guess, x), *flagged(numbers), alive, status
+            ends = jnp.stack([converged, unfinished | converged]).astype(float)
+            return jnp.where(astray, guess, x), *self.flagged(numbers), ends, newton.final_status(numbers)
 
-        ends = (
-            self.x,
-            self.numbers,
-            three,
-            np.array([flags["converged"], flags["alive"]]),
-            np.array([self.status]),
-        )
-        after = _ids(self._inline(reconsider, numbers, x, self.guess))
-        builder.kernel("judge", ITERATION, *zip(ends, after, strict=True))
+        flags = np.array([step.flags["converged"], step.flags["alive"]])
+        targets = (step.x, *self.course, flags, np.array(step.status))
+        after = _ids(step.inline(reconsider, self.numbers, step.symbols["x"], step.guess))
+        self.builder.kernel("judge", ITERATION, *zip(targets, after, strict=True))
 
-        self._finish(builder, numbers)
-        builder.kernel("once", RUN)
-        program = builder.build({RUN: "once", STEP: "prepare"})
-        loop = Loop(
-            once="once",
-            body=(
-                Call("prepare"),
-                While(
-                    flags["unfinished"],
-                    (
-                        If(flags["slow"], (Call("renew"),)),
-                        While(flags["running"], (Call("correct"),)),
-                        Call("judge"),
-                    ),
-                ),
-                If(flags["converged"], (Call("finish"),)),
-            ),
-            time=int(self.t[0]),
-            step=int(self.h[0]),
-            alive=flags["alive"],
-            row=self.row,
-        )
-        return program, loop
-
-    def _numbers(self, builder: Builder) -> list[Any]:
-        ids = builder.inputs(self.numbers, ITERATION)
-        return [Symbols(i, "f") for i in ids]
-
-    def _finish(self, builder: Builder, numbers: newton.Numbers) -> None:
-        carry, output, parabola = self.finished
-        options = self.setup.newton
+    def finish(self) -> None:
+        """After a step that converged: what the next one starts from, and the record."""
+        step, builder = self.step, self.builder
+        carry, output, parabola = step.finished
 
         def close(numbers: newton.Numbers, turns: Any, taken: Any, totals: Any) -> Any:
             status = diagnose.turned(jnp.array(diagnose.SUCCESS), turns)
             good = status == diagnose.SUCCESS
             counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
-            memory = newton.remembered(options, numbers)
+            memory = newton.remembered(self.options, numbers)
             totals += jnp.where(good, counts, 0.0)
             return counts, memory, status, good.astype(float), taken + good, totals
 
-        taken, totals = (Symbols(builder.inputs(np.array(s), STEP), "f") for s in (self.taken, self.totals))
-        closed = _ids(self._inline(close, numbers, output.turns, taken, totals))
-        single = map(np.array, (self.status, self.flags["alive"], self.taken))
-        targets = [self.counts, self.memory, *single, self.totals]
-        pairs = list(zip(jax.tree.leaves(self.carry), jax.tree.leaves(_ids(carry)), strict=True))
-        pairs += zip(self.output, _ids(output[:3]), strict=True)
-        pairs += zip(self.parabola, _ids(parabola), strict=True)
+        taken, totals = (Symbols(builder.inputs(np.array(s), STEP), "f") for s in (step.taken, step.totals))
+        closed = _ids(step.inline(close, self.numbers, output.turns, taken, totals))
+        single = map(np.array, (step.status, step.flags["alive"], step.taken))
+        targets = [step.counts, step.memory, *single, step.totals]
+        pairs = list(zip(jax.tree.leaves(step.carry), jax.tree.leaves(_ids(carry)), strict=True))
+        pairs += zip(step.output, _ids(output[:3]), strict=True)
+        pairs += zip(step.parabola, _ids(parabola), strict=True)
         builder.kernel("finish", ITERATION, *pairs, *zip(targets, closed, strict=True))
+
+    def loop(self) -> Loop:
+        """`advance` and Newton's two loops, as a plan."""
+        step, flags = self.step, self.step.flags
+        corrections = While(flags["running"], (Call("correct"),))
+        attempt = (If(flags["slow"], (Call("renew"),)), corrections, Call("judge"))
+        iteration = While(flags["unfinished"], attempt)
+        body = (Call("prepare"), iteration, If(flags["converged"], (Call("finish"),)))
+        return Loop("once", body, int(step.t[0]), int(step.h[0]), flags["alive"], step.row)
 
 
 def _ids(tree: Any) -> Any:
