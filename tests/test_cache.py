@@ -146,7 +146,7 @@ def test_other_processors_have_other_files(folder: Path, monkeypatch: pytest.Mon
     """A home on a network is seen from machines with other instructions."""
     load()
     code, description = machine._target()
-    monkeypatch.setattr(machine, "_target", lambda: (code, description + "\n+none"))
+    monkeypatch.setattr(machine, "_target", lambda level=2: (code, description + "\n+none"))
     assert not load().cached
     assert len(files(folder)) == 2
 

@@ -16,6 +16,8 @@ from jax.typing import ArrayLike
 from genalpha import diagnose
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
 from genalpha.initial import Beginning
+from genalpha.kernels.graph import Unsupported
+from genalpha.kernels.rows import RowFunction
 from genalpha.newton import MAX_CONDITION
 from genalpha.spaces import Space
 from genalpha.system import SIGNATURES, Args, Dims, System
@@ -161,8 +163,7 @@ def point(space: Space, q: Any) -> Any:
     """q with its quaternions normalised; refused where one is not nearly of length one. A traced q stays."""
     if not space.rotations or is_traced(q):
         return q
-    with jax.ensure_compile_time_eval():
-        defects, normalized = map(np.asarray, _rotations_of(space)(q))
+    defects, normalized = _rotations_of(space, len(q))(q)
     wrong = np.flatnonzero(~(defects <= diagnose.UNIT_TOLERANCE))
     if wrong.size:
         i = wrong[0]
@@ -175,8 +176,21 @@ def point(space: Space, q: Any) -> Any:
 
 
 @functools.cache
-def _rotations_of(space: Space) -> Callable[[Any], tuple[Array, Array]]:
-    return jax.jit(lambda q: (space.defect(q), space.normalize(q)))
+def _rotations_of(space: Space, size: int) -> Callable[[Any], tuple[np.ndarray, np.ndarray]]:
+    """How far the rotations in q (size,) are from unit quaternions, and q with unit ones."""
+    both = lambda q: (space.defect(q), space.normalize(q))
+    try:
+        rows = RowFunction("rotations", both, (np.zeros(size),))
+    except Unsupported:
+        compiled = jax.jit(both)
+
+        def by_xla(q: Any) -> tuple[np.ndarray, np.ndarray]:
+            with jax.ensure_compile_time_eval():
+                defects, normalized = compiled(q)
+            return np.asarray(defects), np.asarray(normalized)
+
+        return by_xla
+    return lambda q: rows.interpret(rows.row((q,)))[0]
 
 
 def projections(at: Any, times: Any) -> Any:

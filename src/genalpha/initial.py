@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from genalpha import diagnose, linear, newton
+from genalpha.along import value_and_rate
 from genalpha.state import NewtonReport, Scale, State
 from genalpha.system import Args, Dims, System
 
@@ -135,7 +136,7 @@ class _Hidden(NamedTuple):
     def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
         """x' along the motion: differentiate the equations, solve for x'."""
         direction = (jnp.ones_like(t), self.system.space.rate(q, v), self.unpack(x)[0])
-        along = jax.jvp(lambda *at: self.residual(x, *at), (t, q, v), direction)[1]
+        _, along = value_and_rate(lambda *at: self.residual(x, *at), (t, q, v), direction)
         if self.system.reaction is None:
             matrix = _saddle(of.M, self.rows(of), self.scale.a)
         else:

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from genalpha.along import left_to_reader, value_and_rate
 from genalpha.spaces import Euclidean, Space
 
 Args = tuple[Any, ...]
@@ -187,8 +188,7 @@ class System:
         """g and the hidden velocity constraint g_t + G v, (m,) each."""
         t = jnp.asarray(t, float)
         direction = (jnp.ones_like(t), self.space.rate(q, v))
-        value, rate = jax.jvp(lambda t, q: self.g(t, q, args), (t, q), direction)
-        return value, rate
+        return value_and_rate(lambda t, q: self.g(t, q, args), (t, q), direction)
 
     def g_dot(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> Array:
         """Hidden velocity constraint g_t + G v, (m,)."""
@@ -206,7 +206,7 @@ class System:
         """Time derivative of a function of (t, q, v) along a motion with acceleration a."""
         t = jnp.asarray(t, float)
         direction = (jnp.ones_like(t), self.space.rate(q, v), a)
-        return jax.jvp(function, (t, q, v), direction)[1]
+        return value_and_rate(function, (t, q, v), direction)[1]
 
 
 SIGNATURES = {
@@ -239,7 +239,8 @@ def _as_array_function(name: str, function: Callable[..., Any]) -> Callable[...,
 
     def evaluate(*inputs: Any) -> Array:
         try:
-            return jnp.asarray(function(*inputs), dtype=float)
+            with left_to_reader(False):  # JAX keeps what it traces here, for other purposes too
+                return jnp.asarray(function(*inputs), dtype=float)
         except jax.errors.TracerArrayConversionError as error:
             raise TypeError(
                 f"{name} mixes NumPy with traced values. Write it with jax.numpy (import jax.numpy as jnp)."

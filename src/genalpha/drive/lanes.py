@@ -118,7 +118,7 @@ def _chunk(
         start, trusted = begun(members), np.ones(count, dtype=bool)
     else:
         columns = (np.array([steps.t[0]]), members.q, members.v, np.array([steps.h[0]]), members.doubles)
-        start, trusted = code.rows(kernels.start, columns)
+        start, trusted = kernels.map(kernels.start, code.lanes)(columns)
     table = np.empty((count, len(plan.kept), len(kernels.step.row)))
     first_status = begun_status(plan, start.status, start.consistent)
     status, taken, totals = first_status.copy(), np.zeros(count), np.zeros((count, 3))
@@ -142,7 +142,7 @@ def _chunk(
     if plan.kept[0] == 0:
         table[:, 0] = start.row
     table[plan.kept > taken[:, None]] = np.nan
-    derived, good = derive(kernels, code, table, members, plan, start)
+    derived, good = derive(kernels, table, members, plan, start)
     trusted &= _alike(kernels, start) & (status != PIVOT) & (good | np.isnan(table[..., 0])).all(axis=1)
     status = np.where(first_status != diagnose.SUCCESS, first_status, status)
     return Results(table, derived, start.t_alpha, status, trusted, taken, totals)
@@ -190,7 +190,6 @@ def _group(
 
 def derive(
     kernels: native.Kernels,
-    code: native.Code,
     table: np.ndarray,
     members: Members,
     plan: Plan,
@@ -203,6 +202,6 @@ def derive(
     fixed = jax.tree.map(flat, (start.begin.scale, members.doubles))
     arguments = (np.tile(plan.times, count), rows.q, rows.v, rows.lam, rows.psi, *fixed)
     assert kernels.derive is not None
-    found, good = code.rows(kernels.derive, arguments)
+    found, good = kernels.map(kernels.derive, machine.lanes())(arguments)
     shape = lambda x: x.reshape(count, kept, *x.shape[1:])
     return jax.tree.map(shape, found), shape(good)

@@ -70,36 +70,39 @@ class Code:
         self.lanes = lanes
         program, loop = kernels.program(order)
         self.program = cut(program, PIECE)
-        parts: list[Any] = [(self.program, {"steps": loop})]
-        self._rows = {}
-        for rows in (kernels.start, kernels.derive):
-            if rows is not None:
-                self._rows[rows.name] = cut(rows.program, PIECE)
-                parts.append((self._rows[rows.name], {rows.name: rows.map}))
-        names = ["steps", *self._rows]
-        self.library = machine.Library(llvm.emit(parts, lanes), names)
+        self.library = machine.Library(llvm.emit([(self.program, {"steps": loop})], lanes), ["steps"])
         self.steps = self.library.function("steps", *[_POINTER] * 5, *[_COUNT] * 2, result=_COUNT)
-        self._maps = {n: self.library.function(n, *[_POINTER] * 3, _COUNT) for n in self._rows}
 
-    def rows(self, rows: RowFunction, arguments: Any) -> tuple[Any, np.ndarray]:
-        """``rows`` applied to every row of its arguments: results, and which of them are good."""
-        columns = rows.pack(arguments)
+
+class RowCode:
+    """The machine code of a function of rows, one after the other or several in lanes."""
+
+    def __init__(self, rows: RowFunction, lanes: int) -> None:
+        self.rows, self.lanes, self.program = rows, lanes, cut(rows.program, PIECE)
+        text = llvm.emit([(self.program, {rows.name: rows.map})], lanes)
+        self.library = machine.Library(text, [rows.name], optimized=rows.often)
+        self._map = self.library.function(rows.name, *[_POINTER] * 3, _COUNT)
+
+    def __call__(self, arguments: Any) -> tuple[Any, np.ndarray]:
+        """The function applied to every row of its arguments: results, and which of them are good."""
+        columns = self.rows.pack(arguments)
         count, lanes = len(columns), self.lanes
         groups = -(-count // lanes)
         if groups * lanes > count:
             columns = np.concatenate([columns, np.repeat(columns[-1:], groups * lanes - count, axis=0)])
         columns = np.ascontiguousarray(columns.reshape(groups, lanes, -1).swapaxes(1, 2))
-        results = np.empty((groups, rows.width, lanes))
-        work = aligned(self._rows[rows.name].slots * lanes)
-        self._maps[rows.name](work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups)
-        return rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, -1)[:count])
+        results = np.empty((groups, self.rows.width, lanes))
+        work = aligned(self.program.slots * lanes)
+        self._map(work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups)
+        return self.rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, -1)[:count])
 
 
 @dataclass
 class Kernels:
-    """What was traced for a setup, and the code compiled from it; the order of pivots last used comes last.
+    """What was traced for a setup, and the code compiled from it when it is first needed.
 
     ``start`` and ``derive`` are None where they hold something without a scalar form; XLA runs them then.
+    ``order`` is the order of pivots last used.
     """
 
     step: Step
@@ -108,6 +111,7 @@ class Kernels:
     massless: bool
     order: lu.Order
     codes: dict[tuple[lu.Order, int], Code] = field(default_factory=dict)
+    maps: dict[tuple[str, int], RowCode] = field(default_factory=dict)
     programs: dict[lu.Order, tuple[Program, Loop]] = field(default_factory=dict)
 
     def program(self, order: lu.Order) -> tuple[Program, Loop]:
@@ -124,10 +128,17 @@ class Kernels:
                 self.codes[key] = Code(self, self.order, lanes)
             return self.codes[key]
 
+    def map(self, rows: RowFunction, lanes: int = 1) -> RowCode:
+        with _MAKING:
+            key = (rows.name, lanes)
+            if key not in self.maps:
+                self.maps[key] = RowCode(rows, lanes)
+            return self.maps[key]
 
-def _rows(name: str, function: Callable[..., Any], example: Any) -> RowFunction | None:
+
+def _rows(name: str, function: Callable[..., Any], example: Any, often: bool) -> RowFunction | None:
     try:
-        return RowFunction(name, function, example, LIMIT)
+        return RowFunction(name, function, example, LIMIT, often)
     except Unsupported:
         return None
 
@@ -184,9 +195,9 @@ def _make(
     rows, found, good = None, None, np.array(False)
     if setup.system.reaction is None:  # others need an iteration
         columns = (np.float64(t), q, v, np.float64(h), doubles)
-        rows = _rows("start", lambda t, q, v, h, x: start_run(setup, t, q, v, h, rebuild(x)), columns)
+        rows = _rows("start", lambda t, q, v, h, x: start_run(setup, t, q, v, h, rebuild(x)), columns, False)
     if rows is not None:
-        found, good = rows.unpack(rows.example())
+        found, good = rows.interpret(rows.example)
     if found is None or not good:
         found = _start_by_xla(setup, t, q, v, h, args, guess)
     check.beginning(found.begin, mode, setup.system.space)
@@ -204,7 +215,7 @@ def begin(
     made = kernels(setup, t, q, v, h, args, guess, mode)
     if made.start is not None:
         columns = (np.float64(t), q, v, np.float64(h), floating(args)[0])
-        found, good = made.code().rows(made.start, jax.tree.map(lambda x: np.asarray(x)[None], columns))
+        found, good = made.map(made.start)(jax.tree.map(lambda x: np.asarray(x)[None], columns))
         found = jax.tree.map(lambda x: x[0], found)
     if found is None or not good:
         found = _start_by_xla(setup, t, q, v, h, args, guess)
@@ -239,6 +250,7 @@ def _build(
             setup, t, q, v, lam, psi, scale, rebuild(x), massless
         ),
         (state.t, state.q, state.v, state.lam, state.psi, scale, doubles),
+        often=True,
     )
     return Kernels(step, rows, derive, massless, order)
 
@@ -344,7 +356,7 @@ def derive(
     if made.derive is not None and made.massless == run.massless:
         fixed = jax.tree.map(lambda x: np.asarray(x)[None], (scale, floating(args)[0]))
         arguments = (times, rows.q, rows.v, rows.lam, rows.psi, *fixed)
-        found, good = made.code().rows(made.derive, arguments)
+        found, good = made.map(made.derive)(arguments)
         if good.all():
             return found
     return xla.derive_blocks(setup, rows, times, scale, args, run.massless)

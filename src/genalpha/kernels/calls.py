@@ -7,12 +7,37 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.kernels import stated
+from genalpha.along import NAME, RATE
+from genalpha.kernels import differentiate, stated
 from genalpha.kernels.graph import Graph, Unsupported
 from genalpha.kernels.scalar import Reader, Symbols, Value, kind_of, nodes
 
 # Turns of one loop that are unrolled at most.
 MOST_TURNS = 1000
+
+
+def _jit(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
+    prefix, _, count = equation.params["name"].rpartition("_")
+    if prefix == NAME.rpartition("_")[0] and count.isdigit():
+        return _along(reader, equation, inputs, int(count))
+    return _call(reader, equation, inputs)
+
+
+def _along(reader: Reader, equation: Any, inputs: list[Value], count: int) -> list[Value]:
+    """A value and its derivative along a direction (`along.value_and_rate`).
+
+    It is taken with respect to new variables, and the point is put in their place afterwards: entries of the
+    point may be made of each other, and what the function holds beside them may be made of them too.
+    """
+    graph, first = reader.graph, len(inputs) - 2 * count
+    point, direction = ([nodes(graph, x) for x in part] for part in (inputs[first:-count], inputs[-count:]))
+    variables = [graph.inputs(ids.shape) for ids in point]
+    moving = [*inputs[:first], *(Symbols(ids, "f") for ids in variables), *inputs[-count:]]
+    value = nodes(graph, _call(reader, equation, moving)[0])
+    flat = [np.concatenate([ids.reshape(-1) for ids in part]) for part in (variables, point, direction)]
+    rate = differentiate.along(graph, value.reshape(-1), flat[0], flat[2])
+    put = graph.substitution(dict(zip(flat[0].tolist(), flat[1].tolist(), strict=True)))
+    return [Symbols(put(ids).reshape(value.shape), "f") for ids in (value.reshape(-1), rate)]
 
 
 def _call(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
@@ -110,13 +135,15 @@ def _scan(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
 
 
 CALLS: dict[str, Callable[[Reader, Any, list[Value]], Sequence[Value]]] = {
-    **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "remat2"), _call),
+    **dict.fromkeys(("jit", "pjit"), _jit),
+    **dict.fromkeys(("closed_call", "core_call", "remat", "checkpoint", "remat2"), _call),
     "custom_jvp_call": _custom_jvp,
     "custom_vjp_call": _custom_vjp,
     "custom_linear_solve": stated.linear_solve,
     "cond": _cond,
     "while": _while,
     "scan": _scan,
+    RATE.name: _same,  # inside of a call that `_along` reads, which puts the derivative in its place
     "optimization_barrier": _same,
     "device_put": _same,
 }

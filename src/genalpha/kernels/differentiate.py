@@ -25,6 +25,14 @@ def jacobian(graph: Graph, outputs: np.ndarray, variables: np.ndarray) -> np.nda
     return result
 
 
+def along(graph: Graph, outputs: np.ndarray, variables: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """The derivatives (N,) of N expressions along a direction (M,) of M inputs, as nodes."""
+    pairs = zip(variables.tolist(), direction.tolist(), strict=True)
+    slopes: dict[int, Slopes] = {v: {0: d} for v, d in pairs if d != ZERO}
+    _spread(graph, outputs.tolist(), slopes, ())
+    return np.array([slopes.get(i, {}).get(0, ZERO) for i in outputs.tolist()], dtype=np.int64)
+
+
 def _spread(graph: Graph, outputs: Iterable[int], slopes: dict[int, Slopes], stop: Iterable[int]) -> None:
     """Add the derivatives of all that ``outputs`` are made of; those in ``stop`` are known already."""
     halt, seen, stack = {*slopes, *stop}, set(), list(outputs)

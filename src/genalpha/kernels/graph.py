@@ -361,6 +361,48 @@ class Graph:
             return self.logic("not", condition)
         return self._new(("select", condition, yes, no), "select", (condition, yes, no), self.nodes[yes].kind)
 
+    def make(self, op: str, *inputs: int) -> int:
+        """Any operation, by its name."""
+        if op in ("add", "sub", "mul", "div", "neg", "select"):
+            return getattr(self, op)(*inputs)
+        if op in COMPARISONS:
+            return self.compare(op, *inputs)
+        if op in LOGIC:
+            return self.logic(op, *inputs)
+        if op in ("max", "min"):
+            return self.extreme(op, *inputs)
+        if op in ("stop", "copy"):
+            return self.stopped(*inputs) if op == "stop" else inputs[0]
+        return self.apply(op, *inputs)
+
+    def substitution(self, others: dict[int, int]) -> Callable[[np.ndarray], np.ndarray]:
+        """A function that puts other nodes in the place of some; what is made of them is made again."""
+        known = dict(others)
+
+        def again(i: int) -> int:
+            op, inputs, _ = self.nodes[i]
+            moved = [known[j] for j in inputs]
+            if i not in self.rules:
+                return i if tuple(moved) == inputs else self.make(op, *moved)
+            rule = self.rules[i]
+            given = put(np.array(rule.inputs)).tolist()
+            if tuple(moved) == inputs and tuple(given) == rule.inputs:
+                return i
+
+            def partials() -> Sequence[tuple[int, int]]:
+                flat = put(np.array(rule.partials(), dtype=np.int64).reshape(-1)).tolist()
+                return list(zip(flat[::2], flat[1::2], strict=True))
+
+            return self.stated(moved[0], Rule(tuple(given), partials))
+
+        def put(ids: np.ndarray) -> np.ndarray:
+            for i in self.reachable(ids.tolist(), known):
+                if i not in known:
+                    known[i] = again(i)
+            return np.array([known[i] for i in ids.tolist()], dtype=np.int64)
+
+        return put
+
     # --- questions ------------------------------------------------------------------------------
 
     def reachable(self, outputs: Iterable[int], stop: Iterable[int] = ()) -> list[int]:

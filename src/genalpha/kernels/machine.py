@@ -22,7 +22,7 @@ _names = itertools.count()
 
 
 @functools.cache
-def _target() -> tuple[Any, str]:
+def _target(level: int = 2) -> tuple[Any, str]:
     """The machine code generator for this CPU, and a description of all that its output depends on."""
     import llvmlite
     import llvmlite.binding as llvm
@@ -36,7 +36,8 @@ def _target() -> tuple[Any, str]:
         # All instructions of this CPU, without its model for scheduling: some of these models ask for another
         # pass after register allocation, which takes a third of the compile time and changes nothing here.
         cpu = "x86-64"
-    machine = target.create_target_machine(cpu=cpu, features=features, opt=2, reloc="pic", codemodel="small")
+    options = {"opt": level, "reloc": "pic", "codemodel": "small"}
+    machine = target.create_target_machine(cpu=cpu, features=features, **options)
     version = ".".join(map(str, llvm.llvm_version_info))
     return machine, "\n".join([triple, cpu, features, version, llvmlite.__version__])
 
@@ -60,16 +61,22 @@ def lanes() -> int:
 
 
 class Library:
-    """Functions of one module, callable from Python without holding the interpreter's lock."""
+    """Functions of one module, callable from Python without holding the interpreter's lock.
 
-    def __init__(self, text: str, functions: Sequence[str]) -> None:
+    What runs once or twice is better not optimized: that takes most of the time of compilation. Contraction
+    would then depend on the number of lanes, and goes too.
+    """
+
+    def __init__(self, text: str, functions: Sequence[str], optimized: bool = True) -> None:
         import llvmlite.binding as llvm
 
         self.cached = True
+        if not optimized:
+            text = "; not optimized\n" + text.replace(" contract", "")  # another key in the cache
         code = _load(text)
         if code is None:
             self.cached = False
-            code = _compile(text)
+            code = _compile(text, level=2 if optimized else 0)
             _store(text, code)
         self.size = len(code)
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
@@ -83,10 +90,10 @@ class Library:
         return found
 
 
-def _compile(text: str) -> bytes:
+def _compile(text: str, level: int) -> bytes:
     import llvmlite.binding as llvm
 
-    machine = _target()[0]
+    machine = _target(level)[0]
     module = llvm.parse_assembly(text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)

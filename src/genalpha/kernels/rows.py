@@ -20,10 +20,17 @@ class RowFunction:
     """``function(*arguments)`` of pytrees of doubles, as a kernel on rows: a row holds one set of arguments.
 
     Small linear systems are solved with pivots chosen on an example; the last column of the result is 1 where
-    that went well.
+    that went well. ``often`` says whether it is worth the time to optimize its machine code.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], example: Any, limit: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        example: Any,
+        limit: int | None = None,
+        often: bool = True,
+    ) -> None:
         graph = self._graph = Graph(limit)
         builder = Builder(graph)
         leaves, structure = jax.tree.flatten(example)
@@ -32,9 +39,9 @@ class RowFunction:
             Symbols(builder.inputs(builder.slot(int(np.prod(shape))).reshape(shape), 0), "f")
             for shape in shapes
         ]
-        self._columns = [g.ids.reshape(-1) for g in given]
-        self._example = self.pack(jax.tree.map(lambda x: np.asarray(x)[None], example))[0]
-        self._numbers = dict(zip(np.concatenate(self._columns).tolist(), self._example.tolist(), strict=True))
+        self._columns = np.concatenate([g.ids.reshape(-1) for g in given])
+        self.example = self.row(example)
+        self._numbers = self._named(self.example)
         self._factors: dict[bytes, lu.Factors] = {}
         self._trusted = TRUE
         helpers: Helpers = {
@@ -49,7 +56,7 @@ class RowFunction:
         self._parts = [(at, leaf.shape) for at, leaf in zip(cuts, leaves, strict=True)]
         flat = np.concatenate([leaf.reshape(-1) for leaf in leaves] + [np.array([self._trusted])])
         self._flat = flat.tolist()
-        self.name, self.width = name, len(flat)
+        self.name, self.width, self.often = name, len(flat), often
         results = builder.slot(len(flat))
         builder.kernel(f"{name}_row", 0, (results, flat))
         self.program: Program = builder.build({})
@@ -80,10 +87,17 @@ class RowFunction:
 
     # --- numbers --------------------------------------------------------------------------------
 
-    def example(self) -> np.ndarray:
-        """The results (width,) for the numbers it was made from, without machine code."""
+    def _named(self, row: np.ndarray) -> dict[int, float]:
+        return dict(zip(self._columns.tolist(), row.tolist(), strict=True))
+
+    def interpret(self, row: np.ndarray) -> tuple[Any, np.ndarray]:
+        """The results for one row of inputs without machine code, and whether they are good."""
         with np.errstate(all="ignore"):
-            return np.array(self._graph.evaluate(self._flat, self._numbers), dtype=float)
+            return self.unpack(np.array(self._graph.evaluate(self._flat, self._named(row)), dtype=float))
+
+    def row(self, arguments: Any) -> np.ndarray:
+        """One set of arguments as a row (inputs,)."""
+        return self.pack(jax.tree.map(lambda x: np.asarray(x)[None], arguments))[0]
 
     def pack(self, arguments: Any) -> np.ndarray:
         """Columns (count, inputs) from arrays with rows first."""

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from genalpha.along import left_to_reader
 from genalpha.kernels.graph import ZERO, Graph, Unsupported
 
 
@@ -47,9 +48,12 @@ def inline(
     leaves, structure = jax.tree.flatten(arguments, is_leaf=_is_symbols)
     leaves = [leaf if _is_symbols(leaf) else _array(leaf) for leaf in leaves]
     shapes = [jax.ShapeDtypeStruct(_shape(leaf), _dtype(leaf)) for leaf in leaves]
-    traced, out_shape = jax.make_jaxpr(
-        lambda *flat: function(*jax.tree.unflatten(structure, flat)), return_shape=True
-    )(*shapes)
+    trace = jax.make_jaxpr(lambda *flat: function(*jax.tree.unflatten(structure, flat)), return_shape=True)
+    try:
+        with left_to_reader(True):
+            traced, out_shape = trace(*shapes)
+    except NotImplementedError as error:
+        raise Unsupported(f"a derivative that JAX cannot take ({error})") from error
     outputs = Reader(graph, helpers).closed(traced, leaves)
     return jax.tree.unflatten(jax.tree.structure(out_shape), [nodes(graph, output) for output in outputs])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from genalpha.errors import unknown
-from genalpha.problems import _bodies, _jay, _mechanisms
+from genalpha.problems import _andrews, _bodies, _jay, _mechanisms
 from genalpha.problems._problem import Problem
 
 __all__ = ["Problem", "get", "names"]
@@ -20,6 +20,7 @@ _TABLE: dict[str, Callable[..., Problem]] = {
     "double-pendulum": _mechanisms.double_pendulum,
     "wheel-on-rod": _mechanisms.wheel_on_rod,
     "spring-chain": _mechanisms.spring_chain,
+    "andrews": _andrews.andrews,
     "heavy-top": _bodies.heavy_top,
     "rigid-body": _bodies.rigid_body,
     "body-chain": _bodies.body_chain,

@@ -1,0 +1,116 @@
+"""Derivatives along a direction that the reader of a scalar program takes are those that JAX takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import genalpha as ga
+from genalpha.along import value_and_rate
+from genalpha.kernels.graph import Graph, Unsupported
+from genalpha.kernels.scalar import Symbols, inline
+from genalpha.stumpff import stumpff
+
+
+@jax.custom_jvp
+def tripled_slope(x: Any) -> Any:
+    return jnp.sin(x)
+
+
+tripled_slope.defjvp(lambda p, t: (tripled_slope(*p), 3.0 * t[0] * jnp.cos(p[0])))
+
+
+def rate(function: Callable[..., Any], at: Any, direction: Any) -> Any:
+    return value_and_rate(function, (at,), (direction,))[1]
+
+
+def shadowed(x: Any, y: Any) -> Any:
+    """What the function holds fixed is the same expression as one that it differentiates."""
+    held = jnp.sin(x)
+    return value_and_rate(lambda x: held * jnp.sin(x), (x,), (y,))
+
+
+def entangled(x: Any, y: Any) -> Any:
+    """One point is made of the other, in the way that the function makes it again."""
+    return value_and_rate(lambda a, b: b - 2 * a + a * b, (x, 2 * x), (y, jnp.ones(3)))
+
+
+def twice(x: Any, y: Any) -> Any:
+    """A rate of a rate, in which the inner direction moves too."""
+    inner = lambda x, y: rate(lambda x: x**3 * jnp.sum(jnp.cos(x)), x, y)
+    return value_and_rate(inner, (x, y), (y, x))
+
+
+def held_inside(x: Any, y: Any) -> Any:
+    """The outer derivative passes through what the inner one holds fixed."""
+    inner = lambda x: rate(lambda z: jnp.sin(x) * jnp.sin(z) + x * z, x, y)
+    return value_and_rate(inner, (x,), (y,))
+
+
+def chosen(x: Any, y: Any) -> Any:
+    return value_and_rate(lambda x: jnp.where(x > 0, jnp.sqrt(x), x**2) + jnp.maximum(x, 0.2), (x,), (y,))
+
+
+def stated(x: Any, y: Any) -> Any:
+    """Derivatives that are stated are put in the place of derived ones, for rates of rates too."""
+    inner = lambda x: rate(lambda z: tripled_slope(z * x) * stumpff(1, z * z), 2 * x, y)
+    return value_and_rate(inner, (x,), (y,))
+
+
+def known(x: Any, y: Any) -> Any:
+    """Points and directions of which some are constants."""
+    return value_and_rate(
+        lambda a, b, c: a * b + jnp.exp(c) * a, (jnp.ones(3), x, jnp.zeros(3)), (y, jnp.zeros(3), jnp.ones(3))
+    )
+
+
+def matrices(x: Any, y: Any) -> Any:
+    return value_and_rate(lambda m: m @ m.T, (jnp.outer(x, y),), (jnp.outer(y, x),))
+
+
+CASES = (shadowed, entangled, twice, held_inside, chosen, stated, known, matrices)
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+def test_the_rate_is_that_of_jax(function: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.uniform(-1, 1, (2, 3))
+    graph = Graph()
+    ids = [graph.inputs(3), graph.inputs(3)]
+    outputs = inline(graph, function, *(Symbols(i, "f") for i in ids))
+    numbers = dict(zip(np.concatenate(ids).tolist(), [*x, *y], strict=True))
+    for found, expected in zip(outputs, function(x, y), strict=True):
+        values = np.array(graph.evaluate(found.reshape(-1).tolist(), numbers)).reshape(found.shape)
+        np.testing.assert_allclose(values, expected, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [lambda f: jax.jacfwd(f), lambda f: jax.jacrev(f), lambda f: lambda x: jax.vmap(f)(jnp.stack([x, x]))],
+)
+def test_what_jax_transforms_in_turn_is_refused(transform: Callable[..., Any]) -> None:
+    graph = Graph()
+    x = Symbols(graph.inputs(3), "f")
+    with pytest.raises(Unsupported):
+        inline(graph, transform(lambda x: rate(jnp.sin, x, x)), x)
+
+
+def test_hidden_constraints_inside_of_the_user_s_functions() -> None:
+    """A force made of another system's hidden constraint and its derivative: JAX keeps what it traced."""
+    circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
+
+    def force(t: Any, q: Any, v: Any) -> Any:
+        g_dot = lambda v: circle.g_dot(t, q, v)[0]
+        return jnp.array([0.0, -9.81]) - 5.0 * g_dot(v) * jax.grad(g_dot)(v) - 2.0 * circle.g(t, q) * q
+
+    system = ga.System(jnp.eye(2), force)
+    solve = lambda backend: ga.solve(system, (0.0, 1.0), [1.0, 0.0], [0.0, 0.5], h=1e-2, backend=backend)
+    for backends in (("native", "xla"), ("xla", "native")):
+        first, second = map(solve, backends)
+        assert (first.backend, second.backend) == backends
+        np.testing.assert_allclose(first.q, second.q, atol=1e-12)
