@@ -1,4 +1,4 @@
-"""Derivatives along a direction that the reader of a scalar program takes are those that JAX takes."""
+"""Derivatives that the reader of a scalar program takes are those that JAX takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
-from genalpha.along import value_and_rate
+from genalpha.along import for_each, jacobian, pulled_back, value_and_rate
 from genalpha.kernels.graph import Graph, Unsupported
 from genalpha.kernels.scalar import Symbols, inline
 from genalpha.stumpff import stumpff
@@ -73,11 +73,41 @@ def matrices(x: Any, y: Any) -> Any:
     return value_and_rate(lambda m: m @ m.T, (jnp.outer(x, y),), (jnp.outer(y, x),))
 
 
-CASES = (shadowed, entangled, twice, held_inside, chosen, stated, known, matrices)
+def curved(x: Any) -> Any:
+    return jnp.stack([x @ x - 1.0, jnp.sin(x[0]) * x[1] / (2 + x[2]), jnp.where(x[1] > 0, x[2] ** 3, x[0])])
+
+
+def gradients(x: Any, y: Any) -> Any:
+    """Reverse derivatives, where what is held fixed is made of the point."""
+    return pulled_back(lambda z: curved(z) * jnp.sin(x), x, y), jacobian(lambda z: curved(z) * jnp.sin(x), x)
+
+
+def stated_gradients(x: Any, y: Any) -> Any:
+    both = lambda z: tripled_slope(z * x) * stumpff(1, z @ z)
+    return pulled_back(both, x, y), jacobian(both, x)
+
+
+def rates_of_gradients(x: Any, y: Any) -> Any:
+    return value_and_rate(lambda x, y: pulled_back(curved, x, y), (x, y), (y, x))
+
+
+def gradients_of_rates(x: Any, y: Any) -> Any:
+    return pulled_back(lambda x: rate(curved, x, y), x, y), jacobian(lambda x: rate(curved, x, y), x)
+
+
+def several(x: Any, y: Any) -> Any:
+    rows = jnp.stack([y, 2 * x, jnp.zeros(3)])
+    return for_each(lambda w: pulled_back(curved, x, w), rows), for_each(lambda a, b: a * b, rows, rows)
+
+
+CASES = (
+    *(shadowed, entangled, twice, held_inside, chosen, stated, known, matrices),
+    *(gradients, stated_gradients, rates_of_gradients, gradients_of_rates, several),
+)
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
-def test_the_rate_is_that_of_jax(function: Callable[..., Any]) -> None:
+def test_derivatives_are_those_of_jax(function: Callable[..., Any]) -> None:
     rng = np.random.default_rng(3)
     x, y = rng.uniform(-1, 1, (2, 3))
     graph = Graph()
@@ -93,11 +123,12 @@ def test_the_rate_is_that_of_jax(function: Callable[..., Any]) -> None:
     "transform",
     [lambda f: jax.jacfwd(f), lambda f: jax.jacrev(f), lambda f: lambda x: jax.vmap(f)(jnp.stack([x, x]))],
 )
-def test_what_jax_transforms_in_turn_is_refused(transform: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("function", [lambda x: rate(curved, x, x), lambda x: pulled_back(curved, x, x)])
+def test_what_jax_transforms_in_turn_is_refused(transform: Any, function: Any) -> None:
     graph = Graph()
     x = Symbols(graph.inputs(3), "f")
     with pytest.raises(Unsupported):
-        inline(graph, transform(lambda x: rate(jnp.sin, x, x)), x)
+        inline(graph, transform(function), x)
 
 
 def test_hidden_constraints_inside_of_the_user_s_functions() -> None:

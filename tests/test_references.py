@@ -58,6 +58,28 @@ def test_our_reference_of_the_slider_crank_agrees_with_the_published_one():
         np.testing.assert_allclose(true.a[which], p.published[t]["a"], atol=1e-9)
 
 
+def test_andrews_mechanism_starts_as_published():
+    p = problem("andrews")
+    sol = run("andrews", t_end=2e-4)
+    for field, bound in (("a", 1e-9), ("lam", 1e-12)):
+        np.testing.assert_allclose(getattr(sol, field)[0], p.published[0.0][field], atol=bound)
+
+
+@pytest.mark.parametrize("method", ["soi2", "index3", "stabilized"])
+def test_andrews_mechanism_converges_to_values_of_quadruple_precision(method):
+    """Second order in every component, at the end of two and a half turns."""
+    p = problem("andrews")
+    runs = [p.solve(h=0.03 / n, method=method, rho_inf=0.9) for n in (3000, 6000, 12000)]
+    for field, bound in (("q", 6e-6), ("v", 3e-3), ("a", 6.0), ("lam", 2e-3)):
+        true = np.array(p.published[0.03][field])
+        errors = [np.abs(getattr(sol, field)[-1] - true).max() for sol in runs]
+        assert errors[-1] < bound, field
+        orders = np.log2(np.divide(errors[:-1], errors[1:]))
+        assert np.all(np.abs(orders - 2) < 0.05), (field, orders)
+    energy = [float(p.energy(*at, *p.args)) for at in zip(runs[-1].t, runs[-1].q, runs[-1].v, strict=True)]
+    assert np.ptp(energy) < 1e-5 * 0.033 * 15.8
+
+
 def test_dense_and_exact_reference_times_agree():
     p = problem("double-pendulum")
     many = p.reference(np.linspace(0, 1, 101))

@@ -1,28 +1,32 @@
-"""Derivatives along a direction: by JAX, or left to the reader of a scalar program, which is much faster."""
+"""Derivatives of the user's functions: by JAX, or left to the reader of a scalar program, which is faster."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import Primitive
 
 _left_to_reader = ContextVar("left_to_reader", default=False)
 
-# The name in a jaxpr of a call whose inputs end with ``count`` arrays and their directions.
-NAME = "genalpha_along_{count}"
+# The name in a jaxpr of a call that a reader knows: which derivative of its first output the second one is.
+# Its inputs end with the point, ``count`` arrays, and what the derivative is multiplied with, if anything.
+RATE, PULL, JACOBIAN = "rate", "pull", "jacobian"
+PREFIX = "genalpha"
 
-# Stands for a rate inside of such a call. JAX can neither differentiate nor batch it, and says so.
-RATE = Primitive("genalpha_rate")
-RATE.def_abstract_eval(lambda value: value)
+# Stands for a derivative inside of such a call. JAX can neither differentiate nor batch it, and says so.
+STAND_IN = Primitive("genalpha_derivative")
+STAND_IN.def_abstract_eval(lambda value, shape: value.update(shape=shape))
 
 
 @contextlib.contextmanager
 def left_to_reader(choice: bool) -> Iterator[None]:
-    """Whether derivatives along directions that are traced meanwhile are left to a reader."""
+    """Whether derivatives that are traced meanwhile are left to a reader."""
     token = _left_to_reader.set(choice)
     try:
         yield
@@ -36,10 +40,40 @@ def value_and_rate(
     """``function(*at)`` and its derivative along ``direction``, of arrays of the same shapes as ``at``."""
     if not _left_to_reader.get():
         return jax.jvp(function, at, direction)
+    return _left(RATE, function, at, direction, jnp.shape)
 
-    def both(at: tuple[Array, ...], direction: tuple[Array, ...]) -> tuple[Array, Array]:
+
+def pulled_back(function: Callable[[Array], Array], at: Array, weights: Array) -> Array:
+    """The gradient of weights · function at a point, of the same shape as ``at``."""
+    if not _left_to_reader.get():
+        return jax.vjp(function, at)[1](weights)[0]
+    return _left(PULL, function, (at,), (weights,), lambda value: at.shape)[1]
+
+
+def jacobian(function: Callable[[Array], Array], at: Array) -> Array:
+    """The matrix (m, n) of derivatives of a function (m,) at a point (n,), by reverse differentiation."""
+    if not _left_to_reader.get():
+        return jax.jacrev(function)(at)
+    return _left(JACOBIAN, function, (at,), (), lambda value: (*value.shape, *at.shape))[1]
+
+
+def for_each(function: Callable[..., Array], *arguments: Array) -> Array:
+    """``function`` of every row of its arguments, which may take derivatives with respect to others."""
+    if not _left_to_reader.get():
+        return jax.vmap(function)(*arguments)
+    return jnp.stack([function(*rows) for rows in zip(*arguments, strict=True)])
+
+
+def _left(
+    kind: str,
+    function: Callable[..., Array],
+    at: tuple[Array, ...],
+    factors: tuple[Array, ...],
+    shape: Callable[[Any], tuple[int, ...]],
+) -> tuple[Array, Array]:
+    def both(at: tuple[Array, ...], factors: tuple[Array, ...]) -> tuple[Array, Array]:
         value = function(*at)
-        return value, RATE.bind(value)
+        return value, STAND_IN.bind(value, shape=shape(value))
 
-    both.__name__ = NAME.format(count=len(at))
-    return jax.jit(both)(at, direction)
+    both.__name__ = f"{PREFIX}_{kind}_{len(at)}"
+    return jax.jit(both)(at, factors)

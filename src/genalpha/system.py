@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from genalpha.along import left_to_reader, value_and_rate
+from genalpha.along import for_each, jacobian, left_to_reader, pulled_back, value_and_rate
 from genalpha.spaces import Euclidean, Space
 
 Args = tuple[Any, ...]
@@ -154,7 +154,7 @@ class System:
         """Reactions at (λ, ψ), and those at (λ + μ, ψ + ν) less them, (n,) each."""
         if self.reaction is None:  # linear: that of (μ, ν), evaluated together
             forces = lambda lam, psi: self.reactions(t, q, v, lam, psi, args)
-            both = jax.vmap(forces)(jnp.stack([lam, mu]), jnp.stack([psi, nu]))
+            both = for_each(forces, jnp.stack([lam, mu]), jnp.stack([psi, nu]))
             return both[0], both[1]
         before = self.reactions(t, q, v, lam, psi, args)
         return before, self.reactions(t, q, v, lam + mu, psi + nu, args) - before
@@ -163,26 +163,24 @@ class System:
         """−Gᵀλ (n,)."""
         if self.holonomic is None:
             return self.space.pull(q, jnp.zeros_like(q))
-        _, transpose = jax.vjp(lambda q: self.g(t, q, args), q)
-        return -self.space.pull(q, transpose(lam)[0])
+        return -self.space.pull(q, pulled_back(lambda q: self.g(t, q, args), q, lam))
 
     def nonholonomic_force(self, t: ArrayLike, q: Array, v: Array, psi: Array, args: Args = ()) -> Array:
         """−Kᵀψ (n,)."""
         if self.nonholonomic is None:
             return jnp.zeros_like(v)
-        _, transpose = jax.vjp(lambda v: self.k(t, q, v, args), v)
-        return -transpose(psi)[0]
+        return -pulled_back(lambda v: self.k(t, q, v, args), v, psi)
 
     # --- what follows by differentiation --------------------------------------------------------
 
     def G(self, t: ArrayLike, q: Array, args: Args = ()) -> Array:
         """Constraint matrix G = g_q with respect to the space's velocity, (m, n)."""
-        gradient = jax.jacrev(lambda q: self.g(t, q, args))(q)
+        gradient = jacobian(lambda q: self.g(t, q, args), q)
         return jax.vmap(lambda row: self.space.pull(q, row))(gradient)
 
     def K(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> Array:
         """Constraint matrix K = k_v, (p, n)."""
-        return jax.jacrev(lambda v: self.k(t, q, v, args))(v)
+        return jacobian(lambda v: self.k(t, q, v, args), v)
 
     def g_and_dot(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> tuple[Array, Array]:
         """g and the hidden velocity constraint g_t + G v, (m,) each."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.along import NAME, RATE
+from genalpha import along
 from genalpha.kernels import differentiate, stated
 from genalpha.kernels.graph import Graph, Unsupported
 from genalpha.kernels.scalar import Reader, Symbols, Value, kind_of, nodes
@@ -17,27 +17,39 @@ MOST_TURNS = 1000
 
 
 def _jit(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    prefix, _, count = equation.params["name"].rpartition("_")
-    if prefix == NAME.rpartition("_")[0] and count.isdigit():
-        return _along(reader, equation, inputs, int(count))
+    match equation.params["name"].split("_"):
+        case along.PREFIX, kind, count if kind in (along.RATE, along.PULL, along.JACOBIAN):
+            return _derivative(reader, equation, inputs, kind, int(count))
     return _call(reader, equation, inputs)
 
 
-def _along(reader: Reader, equation: Any, inputs: list[Value], count: int) -> list[Value]:
-    """A value and its derivative along a direction (`along.value_and_rate`).
+def _derivative(reader: Reader, equation: Any, inputs: list[Value], kind: str, count: int) -> list[Value]:
+    """A value and a derivative of it that `along` left to the reader.
 
     It is taken with respect to new variables, and the point is put in their place afterwards: entries of the
     point may be made of each other, and what the function holds beside them may be made of them too.
     """
-    graph, first = reader.graph, len(inputs) - 2 * count
-    point, direction = ([nodes(graph, x) for x in part] for part in (inputs[first:-count], inputs[-count:]))
+    graph, factors = reader.graph, {along.RATE: count, along.PULL: 1, along.JACOBIAN: 0}[kind]
+    last = len(inputs) - factors
+    point = [nodes(graph, x) for x in inputs[last - count : last]]
     variables = [graph.inputs(ids.shape) for ids in point]
-    moving = [*inputs[:first], *(Symbols(ids, "f") for ids in variables), *inputs[-count:]]
+    moving = [*inputs[: last - count], *(Symbols(ids, "f") for ids in variables), *inputs[last:]]
     value = nodes(graph, _call(reader, equation, moving)[0])
-    flat = [np.concatenate([ids.reshape(-1) for ids in part]) for part in (variables, point, direction)]
-    rate = differentiate.along(graph, value.reshape(-1), flat[0], flat[2])
-    put = graph.substitution(dict(zip(flat[0].tolist(), flat[1].tolist(), strict=True)))
-    return [Symbols(put(ids).reshape(value.shape), "f") for ids in (value.reshape(-1), rate)]
+    of, by = _flat(variables), _flat([nodes(graph, x) for x in inputs[last:]])
+    if kind == along.RATE:
+        found = differentiate.along(graph, value.reshape(-1), of, by)
+    elif kind == along.PULL:
+        found = differentiate.pulled_back(graph, value.reshape(-1), of, by)
+    else:
+        found = differentiate.jacobian(graph, value.reshape(-1), of)
+    put = graph.substitution(dict(zip(of.tolist(), _flat(point).tolist(), strict=True)))
+    shapes = [variable.aval.shape for variable in equation.outvars]
+    both = zip((value, found), shapes, strict=True)
+    return [Symbols(put(ids.reshape(-1)).reshape(shape), "f") for ids, shape in both]
+
+
+def _flat(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([ids.reshape(-1) for ids in arrays]) if arrays else np.zeros(0, dtype=np.int64)
 
 
 def _call(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
@@ -60,6 +72,11 @@ def _custom_vjp(reader: Reader, equation: Any, inputs: list[Value]) -> list[Valu
 
 def _same(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     return inputs
+
+
+def _stand_in(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
+    """Nothing: `_derivative` puts the derivative in its place."""
+    return [np.zeros(equation.outvars[0].aval.shape)]
 
 
 def _cond(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
@@ -143,7 +160,7 @@ CALLS: dict[str, Callable[[Reader, Any, list[Value]], Sequence[Value]]] = {
     "cond": _cond,
     "while": _while,
     "scan": _scan,
-    RATE.name: _same,  # inside of a call that `_along` reads, which puts the derivative in its place
+    along.STAND_IN.name: _stand_in,
     "optimization_barrier": _same,
     "device_put": _same,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 import numpy as np
 
@@ -33,15 +33,59 @@ def along(graph: Graph, outputs: np.ndarray, variables: np.ndarray, direction: n
     return np.array([slopes.get(i, {}).get(0, ZERO) for i in outputs.tolist()], dtype=np.int64)
 
 
-def _spread(graph: Graph, outputs: Iterable[int], slopes: dict[int, Slopes], stop: Iterable[int]) -> None:
-    """Add the derivatives of all that ``outputs`` are made of; those in ``stop`` are known already."""
-    halt, seen, stack = {*slopes, *stop}, set(), list(outputs)
+def pulled_back(graph: Graph, outputs: np.ndarray, variables: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The derivatives (M,) of weights · outputs, N expressions, with respect to M inputs, as nodes."""
+    moving = set(variables.tolist())
+    for i in _below(graph, outputs.tolist(), moving):
+        if any(j in moving for j in _depends(graph, i)):
+            moving.add(i)
+    if any(i in graph.rules for i in moving):  # what they state may be made of new nodes
+        matrix = jacobian(graph, outputs, variables)
+        return np.array(
+            [_sum(graph, zip(column, weights.tolist(), strict=True)) for column in matrix.T.tolist()]
+        )
+    pulls: dict[int, int] = {}
+
+    def pull(i: int, by: int) -> None:
+        pulls[i] = graph.add(pulls[i], by) if i in pulls else by
+
+    for i, weight in zip(outputs.tolist(), weights.tolist(), strict=True):
+        pull(i, weight)
+    for i in sorted(moving - set(variables.tolist()), reverse=True):
+        by, (op, inputs, _) = pulls.get(i, ZERO), graph.nodes[i]
+        if by == ZERO:
+            continue
+        if op == "select":
+            pull(inputs[1], graph.select(inputs[0], by, ZERO))
+            pull(inputs[2], graph.select(inputs[0], ZERO, by))
+            continue
+        for j, partial in _partials(graph, i, moving):
+            pull(j, graph.mul(partial, by))
+    return np.array([pulls.get(i, ZERO) for i in variables.tolist()], dtype=np.int64)
+
+
+def _sum(graph: Graph, products: Iterable[tuple[int, int]]) -> int:
+    total = ZERO
+    for a, b in products:
+        total = graph.add(total, graph.mul(a, b))
+    return total
+
+
+def _below(graph: Graph, outputs: Iterable[int], halt: Container[int]) -> list[int]:
+    """What the derivatives of ``outputs`` are made of, in order, down to the nodes in ``halt``."""
+    seen: set[int] = set()
+    stack = list(outputs)
     while stack:
         i = stack.pop()
         if i not in seen and i not in halt:
             seen.add(i)
             stack.extend(_depends(graph, i))
-    for i in sorted(seen):
+    return sorted(seen)
+
+
+def _spread(graph: Graph, outputs: Iterable[int], slopes: dict[int, Slopes], stop: Iterable[int]) -> None:
+    """Add the derivatives of all that ``outputs`` are made of; those in ``stop`` are known already."""
+    for i in _below(graph, outputs, {*slopes, *stop}):
         if any(j in slopes for j in _depends(graph, i)):
             found = _slopes(graph, i, slopes)
             if found:
@@ -58,6 +102,15 @@ def _depends(graph: Graph, i: int) -> tuple[int, ...]:
     return inputs[1:] if op == "select" else inputs
 
 
+def _partials(graph: Graph, i: int, moving: Container[int]) -> list[tuple[int, int]]:
+    """The derivatives of an operation with respect to those of its inputs that move."""
+    op, inputs, _ = graph.nodes[i]
+    if op not in RULES:
+        raise Unsupported(f"the operation {op!r} has no derivative here")
+    rules = zip(inputs, RULES[op], strict=True)
+    return [(j, rule(graph, i, *inputs)) for j, rule in rules if j in moving]
+
+
 def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
     op, inputs, _ = graph.nodes[i]
     partials: Sequence[tuple[int, int]]
@@ -69,11 +122,8 @@ def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
         yes, no = slopes.get(inputs[1], {}), slopes.get(inputs[2], {})
         columns = dict.fromkeys((*yes, *no))
         return {c: graph.select(inputs[0], yes.get(c, ZERO), no.get(c, ZERO)) for c in columns}
-    elif op in RULES:
-        rules = zip(inputs, RULES[op], strict=True)
-        partials = [(j, rule(graph, i, *inputs)) for j, rule in rules if j in slopes]
     else:
-        raise Unsupported(f"the operation {op!r} has no derivative here")
+        partials = _partials(graph, i, slopes)
     total: Slopes = {}
     for j, partial in partials:
         if partial != ZERO:
