@@ -29,8 +29,11 @@ from genalpha.methods import (  # noqa: E402
     HHTI3,
     HHTSOI2,
     SOI2,
+    CoordinateSplit,
+    DAEAlpha,
     GeneralizedAlpha,
     Index3,
+    ProjectedAlpha,
     StabilizedIndex2,
 )
 from genalpha.newton import Newton  # noqa: E402
@@ -50,6 +53,8 @@ __all__ = [
     "SO3",
     "SOI2",
     "Coefficients",
+    "CoordinateSplit",
+    "DAEAlpha",
     "Euclidean",
     "GeneralizedAlpha",
     "InconsistentInitialValues",
@@ -57,6 +62,7 @@ __all__ = [
     "IntegrationError",
     "Newton",
     "Product",
+    "ProjectedAlpha",
     "R3xSO3",
     "RedundantConstraints",
     "SingularSystem",

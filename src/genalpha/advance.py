@@ -40,7 +40,9 @@ class Memory(NamedTuple):
 
 def no_memory(setup: Setup, scale: Scale, carry: Carry, state: State) -> Memory:
     """The memory before the first step: unknowns as at the start, differences zero, no matrix."""
-    start = {"a": carry.a / scale.a, "lam": state.lam / scale.lam, "psi": state.psi / scale.psi}
+    a, lam, psi = carry.a / scale.a, state.lam / scale.lam, state.psi / scale.psi
+    start = {"a": a, "a_q": a, "a_v": a, "lam": lam, "lam_q": lam, "lam_v": lam, "psi": psi}
+    start["phi"] = state.a / scale.a
     sizes = setup.method.sizes(setup.dims)
     x = jnp.concatenate([start.get(name, jnp.zeros(size)) for name, size in sizes.items()])
     return Memory(x, jnp.zeros_like(x), jnp.zeros_like(x), newton.no_memory(x.size))
@@ -68,10 +70,11 @@ def advance(
         levels,
         groups,
         implicit,
+        None if method.exact_matrix else lambda x: method.linearized(system, step, dims, scale, x, args),
     )
     memory = Memory(*parabola(memory[:3], x, carry.h, h), kept)
     carry, output = method.finish(system, step, dims, scale, x, args)
-    status = diagnose.turned(report.status, output.turns)
+    status = diagnose.first(diagnose.turned(report.status, output.turns), output.fault)
     if at.project is not None:
         carry, status = _project(setup, carry, at, status, args)
     return carry, memory, output, report._replace(status=status)

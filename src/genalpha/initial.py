@@ -152,6 +152,18 @@ def accelerations(
     return hidden.unpack(hidden.solve(matrices(system, dims, t, q, v, args), t, q, v, None)[0])
 
 
+def underlying(
+    system: System, dims: Dims, scale: Scale, t: Array, q: Array, v: Array, args: Args
+) -> tuple[Array, Array, Array]:
+    """(φ, λ, ψ) of the underlying ODE v' = φ(t, q, v), YPR98 (2.2), for the default reaction.
+
+    One linear solve, for use in every step; :func:`accelerations` refines and judges its result.
+    """
+    hidden, of = _Hidden(system, dims, scale, args), matrices(system, dims, t, q, v, args)
+    value = hidden.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v)
+    return hidden.unpack(-linear.solve_once(_saddle(of.M, hidden.rows(of), scale.a), value))
+
+
 def begin(
     system: System,
     dims: Dims,

@@ -49,6 +49,28 @@ def solve_once(matrix: Array, rhs: Array) -> Array:
     return _solve(matrix, rhs)
 
 
+def solve_in_order(matrix: Array, rhs: Array) -> Array:
+    """matrix⁻¹ rhs, (N,) or (N, K), by elimination without pivots: for matrices whose rows are in order."""
+    size = len(matrix)
+    if size > MOST_ELIMINATED:
+        return jnp.linalg.solve(matrix, rhs)
+    rows = [matrix[i] for i in range(size)]
+    right = [rhs[i] for i in range(size)]
+    for k in range(size):
+        for i in range(k + 1, size):
+            multiple = rows[i][k] / rows[k][k]
+            rows[i], right[i] = rows[i] - multiple * rows[k], right[i] - multiple * right[k]
+    for k in reversed(range(size)):
+        for j in range(k + 1, size):
+            right[k] = right[k] - rows[k][j] * right[j]
+        right[k] = right[k] / rows[k][k]
+    return jnp.stack(right) if size else rhs
+
+
+# Beyond, an unrolled elimination takes longer to trace than it saves.
+MOST_ELIMINATED = 12
+
+
 def condition_number(matrix: Array) -> Array:
     """Condition number in the maximum norm."""
     return _condition(matrix)

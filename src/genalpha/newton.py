@@ -125,6 +125,7 @@ def solve(
     levels: Levels,
     groups: Sequence[int],
     implicit: bool = True,
+    linearized: Residual | None = None,
 ) -> tuple[Array, NewtonMemory, NewtonReport]:
     """Solve residual(x) = 0, with derivatives by the implicit function theorem.
 
@@ -132,12 +133,13 @@ def solve(
     ``groups``, ``memory`` comes from the step before. Returns x (N,), the memory for the next step, and the
     report. Derivatives with respect to everything ``residual`` closes over come from one linear solve at the
     solution; the iteration itself is not differentiated. Where nobody will ask for them
-    (``implicit=False``), less is traced.
+    (``implicit=False``), less is traced. Matrices are those of ``linearized``, where it is given: a function
+    with the same values.
     """
     memory, levels = lax.stop_gradient((memory, levels))
 
     def iterate(residual: Residual, guess: Array) -> tuple[Array, tuple[Any, ...]]:
-        end, factors = _iterate(newton, residual, guess, memory, levels, groups)
+        end, factors = _iterate(newton, residual, linearized or residual, guess, memory, levels, groups)
         known = end.known
         kept = NewtonMemory(factors.inverse, remembered(newton, known))
         # custom_root wants auxiliary outputs of one kind: counts travel as floats.
@@ -158,6 +160,7 @@ def solve(
 def _iterate(
     newton: Newton,
     residual: Residual,
+    linearized: Residual,
     guess: Array,
     memory: NewtonMemory,
     levels: Levels,
@@ -166,7 +169,7 @@ def _iterate(
     """Corrections with a kept matrix; where they are slow, a new matrix and more corrections."""
 
     def renew(s: _Attempt) -> _Attempt:
-        matrix = jax.jacfwd(residual)(s.iterate.x)
+        matrix = jax.jacfwd(linearized)(s.iterate.x)
         factors = linear.factor(matrix)
         singular = ~(factors.condition <= MAX_CONDITION)
         numbers = renewed(newton, s.iterate.known, jnp.isfinite(jnp.sum(matrix)), singular)

@@ -71,13 +71,14 @@ class Output(NamedTuple):
     """What a step determines beyond its carry: multipliers λ (m,) and ψ (p,) at its end.
 
     ``extra`` holds the method's own variables one after the other, ``turns`` the angles by which the step
-    turned each of the rotations in the space.
+    turned each of the rotations in the space. ``fault`` is the status of what follows Newton's iteration.
     """
 
     lam: Array
     psi: Array
     extra: Array
     turns: Array
+    fault: Array | int = 0
 
 
 class Carry(NamedTuple):
@@ -85,7 +86,7 @@ class Carry(NamedTuple):
 
     ``a`` is the method's own a_{n+α}, ``Ma`` its M_{n+α}a_{n+α}; ``a_old`` and ``Ma_old`` are the values
     the last step started from, ``h`` its size, all for the adjusting formulas. ``f`` is f(t_n, ...), and
-    ``v_dot`` the acceleration M⁻¹f at t_n.
+    ``v_dot`` the acceleration M⁻¹f at t_n. ``split`` (n, m) says which coordinates depend on the others.
     """
 
     q: Array
@@ -97,6 +98,7 @@ class Carry(NamedTuple):
     a_old: Array | None = None
     Ma: Array | None = None
     Ma_old: Array | None = None
+    split: Array | None = None
 
 
 class Step(NamedTuple):
@@ -104,7 +106,8 @@ class Step(NamedTuple):
 
     ``known`` (n,) collects the parts of the equations of motion that come from the past, ``weights`` (N,)
     are the factors that scale the rows of the residual. For methods that need them, ``M1`` is the mass matrix
-    at t_{n+1+α}, ``along`` (m, n) holds the directions in which η moves positions, ``unit`` (m,) its unit.
+    at t_{n+1+α}, ``along`` (m, n) holds the directions in which η moves positions, ``unit`` (m,) its unit;
+    ``split`` (n, m) is that of the carry.
     """
 
     t0: Array
@@ -118,3 +121,4 @@ class Step(NamedTuple):
     M1: Any = None
     along: Array | None = None
     unit: Any = None
+    split: Any = None

@@ -16,11 +16,11 @@ from genalpha import check, diagnose, initial
 from genalpha.advance import Memory, Setup
 from genalpha.drive import xla
 from genalpha.initial import Beginning
-from genalpha.kernels import llvm, lu, machine
+from genalpha.kernels import llvm, machine
 from genalpha.kernels.graph import Unsupported
 from genalpha.kernels.program import Loop, Program, cut
 from genalpha.kernels.rows import RowFunction
-from genalpha.kernels.step import LIMIT, PIVOT, Step, Values, floating
+from genalpha.kernels.step import LIMIT, PIVOT, Orders, Step, Values, floating
 from genalpha.newton import MAX_CONDITION, no_memory
 from genalpha.state import Carry, Scale, Times
 from genalpha.system import Args
@@ -66,7 +66,7 @@ def start_run(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args, guess: A
 class Code:
     """The machine code of a setup with one order of pivots, for one system or for several in lanes."""
 
-    def __init__(self, kernels: Kernels, order: lu.Order, lanes: int) -> None:
+    def __init__(self, kernels: Kernels, order: Orders, lanes: int) -> None:
         self.lanes = lanes
         program, loop = kernels.program(order)
         self.program = cut(program, PIECE)
@@ -109,12 +109,12 @@ class Kernels:
     start: RowFunction | None
     derive: RowFunction | None
     massless: bool
-    order: lu.Order
-    codes: dict[tuple[lu.Order, int], Code] = field(default_factory=dict)
+    order: Orders
+    codes: dict[tuple[Orders, int], Code] = field(default_factory=dict)
     maps: dict[tuple[str, int], RowCode] = field(default_factory=dict)
-    programs: dict[lu.Order, tuple[Program, Loop]] = field(default_factory=dict)
+    programs: dict[Orders, tuple[Program, Loop]] = field(default_factory=dict)
 
-    def program(self, order: lu.Order) -> tuple[Program, Loop]:
+    def program(self, order: Orders) -> tuple[Program, Loop]:
         """The kernels of a step in one order of pivots, written once."""
         with _MAKING:
             if order not in self.programs:
@@ -303,19 +303,23 @@ def march(setup: Setup, run: Run, steps: Times, args: Args) -> tuple[xla.Rows, i
 
 
 def _new_order(made: Kernels, slots: np.ndarray, orders: int) -> int:
-    """Other pivots for the matrix that the last ones do not suit, unless it is singular; the status.
+    """Other pivots for the matrices that the last ones do not suit, unless one is singular; the status.
 
     It stays PIVOT where none help for long.
     """
     step = made.step
-    matrix = step.matrix_at(slots, start=False)
+    first, *others = step.matrices_at(slots, start=False)
     verdict = int(slots[step.if_singular])
-    if not np.isfinite(matrix).all():
+    if not np.isfinite(first).all():
         return verdict if verdict == diagnose.NOT_CONVERGED else diagnose.NOT_FINITE
+    if not all(np.isfinite(matrix).all() for matrix in others):
+        return diagnose.NOT_FINITE
     with _MAKING:
         with np.errstate(all="ignore"):
-            if not np.linalg.cond(matrix, np.inf) <= MAX_CONDITION:
+            if not np.linalg.cond(first, np.inf) <= MAX_CONDITION:
                 return verdict
+            if not all(np.linalg.cond(matrix, np.inf) <= MAX_CONDITION for matrix in others):
+                return diagnose.SINGULAR
         order = step.choose(slots, start=False)
         if order is None or order == made.order or orders > MOST_ORDERS:
             return PIVOT

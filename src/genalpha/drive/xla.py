@@ -54,7 +54,7 @@ def start(setup: Setup, begin: Beginning, h: Array, args: Args) -> tuple[Carry, 
     """Carry, memory, recorded row and the time of a_α before the first step of size h."""
     state = begin.state
     carry, t_alpha = setup.method.begin(setup.system, setup.dims, begin, jnp.asarray(h, float), args)
-    extra = jnp.zeros(sum(setup.method.extras(setup.dims).values()))
+    extra = setup.method.first_extra(setup.dims, begin, carry.h)
     # The method may start beside the given velocities; the record shows those that were given.
     row = _record(carry._replace(v=state.v), Output(state.lam, state.psi, extra, extra), jnp.zeros(3))
     return carry, no_memory(setup, begin.scale, carry, state), row, t_alpha

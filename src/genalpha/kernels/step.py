@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import advance, diagnose, newton
+from genalpha import advance, diagnose, linear, newton
 from genalpha.kernels import lu
 from genalpha.kernels.differentiate import jacobian
-from genalpha.kernels.graph import ZERO, Graph, Unsupported
-from genalpha.kernels.program import Builder, Call, If, Loop, Program, While
-from genalpha.kernels.scalar import Symbols, inline
+from genalpha.kernels.graph import ONE, TRUE, ZERO, Graph, Unsupported
+from genalpha.kernels.program import Builder, Call, If, Loop, Plan, Program, While
+from genalpha.kernels.scalar import Helpers, Symbols, inline
 from genalpha.state import Carry, Scale
 
 # Scalar operations of one step at most. Beyond, compile time grows faster than XLA's (docs/native.md).
@@ -27,6 +27,17 @@ PIVOT = 8
 SAMPLES = 16
 
 RUN, STEP, ITERATION = range(3)
+
+# Orders of pivots: of the Newton matrix, and of each linear system that follows the iteration.
+Orders = tuple[lu.Order, ...]
+
+
+class Following(NamedTuple):
+    """A linear system that follows Newton's iteration: nodes of its matrix and right side, slots for x."""
+
+    matrix: np.ndarray
+    rhs: np.ndarray
+    places: np.ndarray
 
 
 class Values(NamedTuple):
@@ -67,6 +78,7 @@ class Step:
 
     def __post_init__(self) -> None:
         self.builder = Builder(self.graph)
+        self.systems: list[Following] = []
         self._lay_out()
         self._trace()
 
@@ -103,9 +115,20 @@ class Step:
         """Symbols for a tree of slots."""
         return jax.tree.map(lambda s: Symbols(self.builder.inputs(s, level), "f"), slots)
 
-    def inline(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def inline(self, function: Callable[..., Any], *arguments: Any, helpers: Helpers | None = None) -> Any:
         """Like `inline`, with symbols out of symbols."""
-        return jax.tree.map(lambda ids: self._symbols(ids), inline(self.graph, function, *arguments))
+        outputs = inline(self.graph, function, *arguments, helpers=helpers)
+        return jax.tree.map(lambda ids: self._symbols(ids), outputs)
+
+    def _later(self, graph: Graph, matrix: np.ndarray, rhs: np.ndarray) -> list[np.ndarray]:
+        """The solution of a linear system as inputs: a kernel of its own puts it there."""
+        before = {
+            i for system in self.systems for i in self.builder.inputs(system.places, ITERATION).tolist()
+        }
+        if not before.isdisjoint(graph.reachable([*matrix.reshape(-1).tolist(), *rhs.tolist()])):
+            raise Unsupported("a linear system that follows from another one")
+        self.systems.append(Following(matrix, rhs, self.builder.slot(len(rhs))))
+        return [self.builder.inputs(self.systems[-1].places, ITERATION)]
 
     def _symbols(self, ids: np.ndarray) -> Symbols:
         kinds = {self.graph.nodes[i].kind for i in ids.reshape(-1).tolist()}
@@ -133,24 +156,37 @@ class Step:
         residual = lambda x, step, scale, args: method.residual(system, step, dims, scale, x, args)
         value = self.inline(residual, x, step, scale, args)
         self.guess, self.value, self.levels, self.groups = guess, value, levels, groups
-        self.symbols = {"x": x, "memory": memory, "q": carry.q, "v": carry.v}
+        self.symbols = {"x": x, "memory": memory, "q": carry.q, "v": carry.v, "split": carry.split}
         self.turn = self.builder.inputs(self.builder.slot(dims.n), STEP)
         self.turned = inline(self.graph, system.space.retract, carry.q, Symbols(self.turn, "f"))
+        if not method.exact_matrix:
+            linearized = lambda x, step, scale, args: method.linearized(system, step, dims, scale, x, args)
+            value = self.inline(linearized, x, step, scale, args)
         self.matrix = jacobian(self.graph, value.ids, x.ids)
+        self.split = None
+        if carry.split is not None:
+            at = lambda t, q, scale, args: method.split_at(system, t, q, scale, args)
+            self.split = inline(self.graph, at, t, carry.q, scale, args)
 
         def finish(step: Any, scale: Scale, x: Any, args: Any, parabola: Any, h_old: Any, h: Any) -> Any:
             carry, output = method.finish(system, step, dims, scale, x, args)
             return carry, output, advance.parabola(parabola, x, h_old, h)
 
-        self.finished = self.inline(finish, step, scale, x, args, parabola, carry.h, h)
+        inputs = (step, scale, x, args, parabola, carry.h, h)
+        self.finished = self.inline(finish, *inputs, helpers={linear.SOLVE: self._later})
 
-    # --- an order of pivots ---------------------------------------------------------------------
+    # --- orders of pivots -----------------------------------------------------------------------
 
-    def matrix_at(self, slots: np.ndarray, start: bool) -> np.ndarray:
-        """The Newton matrix (N, N) as numbers, at the guess of a step that starts, or at its last iterate."""
-        return self._matrix({i: float(slots[s]) for i, s in self.builder.slot_of.items()}, start)
+    @property
+    def matrices(self) -> list[np.ndarray]:
+        """The nodes of all matrices (N, N) that a step factorizes; the Newton matrix comes first."""
+        return [self.matrix, *(system.matrix for system in self.systems)]
 
-    def _matrix(self, values: dict[int, float], start: bool) -> np.ndarray:
+    def matrices_at(self, slots: np.ndarray, start: bool) -> list[np.ndarray]:
+        """Matrices (N, N) as numbers, at the guess of a step that starts, or at its last iterate."""
+        return self._numbers({i: float(slots[s]) for i, s in self.builder.slot_of.items()}, start)
+
+    def _numbers(self, values: dict[int, float], start: bool) -> list[np.ndarray]:
         x = self.symbols["x"].ids.tolist()
         with np.errstate(all="ignore"):
             if start:
@@ -158,34 +194,45 @@ class Step:
                 values = values | dict(
                     zip(x, self.graph.evaluate(self.guess.ids.tolist(), known), strict=True)
                 )
-            flat = self.graph.evaluate(self.matrix.reshape(-1).tolist(), values)
-        return np.array(flat, dtype=float).reshape(self.matrix.shape)
+            flat = self.graph.evaluate([i for m in self.matrices for i in m.reshape(-1).tolist()], values)
+        parts = np.split(np.array(flat, dtype=float), np.cumsum([m.size for m in self.matrices])[:-1])
+        return [part.reshape(m.shape) for part, m in zip(parts, self.matrices, strict=True)]
 
-    def choose(self, slots: np.ndarray, start: bool) -> lu.Order | None:
-        """An order for the matrix at a step, that suits other configurations too."""
+    def choose(self, slots: np.ndarray, start: bool) -> Orders | None:
+        """Orders for the matrices at a step, that suit other configurations too."""
         values = {i: float(slots[s]) for i, s in self.builder.slot_of.items()}
         rng = np.random.default_rng(0)
-        matrices = [self._matrix(values, start)]
-        q, v = self.symbols["q"].ids, self.symbols["v"].ids
-        for _ in range(SAMPLES):
-            speeds = np.array([values[i] for i in v.tolist()])
-            turns = dict(zip(self.turn.tolist(), 2 * rng.normal(size=len(self.turn)), strict=True))
+        samples = [self._numbers(values, start)]
+        samples += [self._numbers(values | self._elsewhere(values, rng), start=True) for _ in range(SAMPLES)]
+        orders = tuple(
+            lu.choose(m != ZERO, np.stack(numbers))
+            for m, numbers in zip(self.matrices, zip(*samples, strict=True), strict=True)
+        )
+        return None if None in orders else orders  # type: ignore[return-value]
+
+    def _elsewhere(self, values: dict[int, float], rng: np.random.Generator) -> dict[int, float]:
+        """Another configuration, with other velocities and the split that belongs to it."""
+        q, v = self.symbols["q"].ids.tolist(), self.symbols["v"].ids.tolist()
+        turns = dict(zip(self.turn.tolist(), 2 * rng.normal(size=len(self.turn)), strict=True))
+        with np.errstate(all="ignore"):
             moved = self.graph.evaluate(self.turned.tolist(), values | turns)
-            faster = speeds * rng.normal(size=len(speeds))
-            elsewhere = dict(zip([*q.tolist(), *v.tolist()], [*moved, *faster], strict=True))
-            matrices.append(self._matrix(values | elsewhere, start=True))
-        return lu.choose(self.matrix != ZERO, np.stack(matrices))
+            faster = np.array([values[i] for i in v]) * rng.normal(size=len(v))
+            there = dict(zip([*q, *v], [*moved, *faster], strict=True))
+            if self.split is not None:
+                split = self.graph.evaluate(self.split.reshape(-1).tolist(), values | there)
+                there |= zip(self.symbols["split"].ids.reshape(-1).tolist(), split, strict=True)
+        return there
 
     # --- kernels --------------------------------------------------------------------------------
 
-    def program(self, order: lu.Order) -> tuple[Program, Loop]:
-        """The kernels, with the matrix factorized in this order.
+    def program(self, orders: Orders) -> tuple[Program, Loop]:
+        """The kernels, with matrices factorized in these orders.
 
         They are made from nodes of their own: the next order starts from the equations again.
         """
         count = len(self.graph.nodes)
         try:
-            return _Writer(self).write(order)
+            return _Writer(self).write(orders)
         finally:
             self.graph.reset(count)
 
@@ -202,11 +249,13 @@ class _Writer:
         flags = step.flags
         self.course = (step.numbers, np.array([flags["running"], flags["unfinished"], flags["slow"]]))
 
-    def write(self, order: lu.Order) -> tuple[Program, Loop]:
-        factors = lu.factor(self.graph, self.step.matrix, order)
+    def write(self, orders: Orders) -> tuple[Program, Loop]:
+        factors = lu.factor(self.graph, self.step.matrix, orders[0])
         self.prepare()
         self.correct(self.renew(factors))
         self.judge()
+        if self.step.systems:
+            self.settle(orders[1:])
         self.finish()
         self.builder.kernel("once", RUN)
         return self.builder.build({RUN: "once", STEP: "prepare"}), self.loop()
@@ -273,13 +322,28 @@ class _Writer:
         after = _ids(step.inline(reconsider, self.numbers, step.symbols["x"], step.guess))
         self.builder.kernel("judge", ITERATION, *zip(targets, after, strict=True))
 
+    def settle(self, orders: Orders) -> None:
+        """Linear systems at the end of a step that converged; where pivots do not suit, it has not ended."""
+        step, graph = self.step, self.graph
+        solutions, trusted = [], TRUE
+        for system, order in zip(step.systems, orders, strict=True):
+            factors = lu.factor(graph, system.matrix, order)
+            solutions.append((system.places, lu.solve(graph, factors, system.rhs)))
+            for good in lu.examine(graph, system.matrix, factors):
+                trusted = graph.logic("and", trusted, good)
+        on, status = (graph.select(trusted, a, b) for a, b in ((ONE, ZERO), (ZERO, graph.constant(PIVOT))))
+        flags = [(np.array(step.flags[name]), np.array(on)) for name in ("converged", "alive")]
+        self.builder.kernel(
+            "settle", ITERATION, *solutions, *flags, (np.array(step.status), np.array(status))
+        )
+
     def finish(self) -> None:
         """After a step that converged: what the next one starts from, and the record."""
         step, builder = self.step, self.builder
         carry, output, parabola = step.finished
 
-        def close(numbers: newton.Numbers, turns: Any, taken: Any, totals: Any) -> Any:
-            status = diagnose.turned(jnp.array(diagnose.SUCCESS), turns)
+        def close(numbers: newton.Numbers, turns: Any, fault: Any, taken: Any, totals: Any) -> Any:
+            status = diagnose.first(diagnose.turned(jnp.array(diagnose.SUCCESS), turns), fault)
             good = status == diagnose.SUCCESS
             counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
             memory = newton.remembered(self.options, numbers)
@@ -287,7 +351,7 @@ class _Writer:
             return counts, memory, status, good.astype(float), taken + good, totals
 
         taken, totals = (Symbols(builder.inputs(np.array(s), STEP), "f") for s in (step.taken, step.totals))
-        closed = _ids(step.inline(close, self.numbers, output.turns, taken, totals))
+        closed = _ids(step.inline(close, self.numbers, output.turns, output.fault, taken, totals))
         single = map(np.array, (step.status, step.flags["alive"], step.taken))
         targets = [step.counts, step.memory, *single, step.totals]
         pairs = list(zip(jax.tree.leaves(step.carry), jax.tree.leaves(_ids(carry)), strict=True))
@@ -301,7 +365,8 @@ class _Writer:
         corrections = While(flags["running"], (Call("correct"),))
         attempt = (If(flags["slow"], (Call("renew"),)), corrections, Call("judge"))
         iteration = While(flags["unfinished"], attempt)
-        body = (Call("prepare"), iteration, If(flags["converged"], (Call("finish"),)))
+        settle: Plan = (If(flags["converged"], (Call("settle"),)),) if step.systems else ()
+        body = (Call("prepare"), iteration, *settle, If(flags["converged"], (Call("finish"),)))
         return Loop("once", body, int(step.t[0]), int(step.h[0]), flags["alive"], step.row)
 
 

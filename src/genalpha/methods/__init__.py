@@ -7,8 +7,11 @@ from collections.abc import Callable
 from genalpha.coefficients import Coefficients, chung_hulbert, hht
 from genalpha.errors import unknown
 from genalpha.methods._alpha import AlphaMethod
+from genalpha.methods.coordinate_split import CoordinateSplit
+from genalpha.methods.dae_alpha import DAEAlpha
 from genalpha.methods.generalized_alpha import GeneralizedAlpha
 from genalpha.methods.index3 import HHTI3, Index3
+from genalpha.methods.projected import ProjectedAlpha
 from genalpha.methods.soi2 import HHTSOI2, SOI2
 from genalpha.methods.stabilized import StabilizedIndex2
 
@@ -17,14 +20,17 @@ __all__ = [
     "HHTSOI2",
     "SOI2",
     "AlphaMethod",
+    "CoordinateSplit",
+    "DAEAlpha",
     "GeneralizedAlpha",
     "Index3",
+    "ProjectedAlpha",
     "StabilizedIndex2",
     "by_name",
     "names",
 ]
 
-Method = GeneralizedAlpha | SOI2 | Index3 | StabilizedIndex2
+Method = GeneralizedAlpha | SOI2 | Index3 | StabilizedIndex2 | DAEAlpha | CoordinateSplit | ProjectedAlpha
 
 
 def _hht(rho_inf: float) -> Coefficients:
@@ -41,6 +47,10 @@ _TABLE: dict[str, Callable[[float], Method]] = {
     "index3": lambda rho_inf: Index3(chung_hulbert(rho_inf)),
     "hht-i3": lambda rho_inf: HHTI3(_hht(rho_inf)),
     "stabilized": lambda rho_inf: StabilizedIndex2(chung_hulbert(rho_inf)),
+    "dae-alpha": lambda rho_inf: DAEAlpha(chung_hulbert(rho_inf)),
+    "cs": lambda rho_inf: CoordinateSplit(chung_hulbert(rho_inf)),
+    "cm": lambda rho_inf: CoordinateSplit(chung_hulbert(rho_inf), iteration="cm"),
+    "projected": lambda rho_inf: ProjectedAlpha(chung_hulbert(rho_inf)),
     "generalized-alpha": lambda rho_inf: GeneralizedAlpha(chung_hulbert(rho_inf)),
 }
 

@@ -64,6 +64,23 @@ class AlphaMethod:
         """The unknowns that rows g/(βh²) determine, and how many ε|q|/h² Newton may leave in them."""
         return {}
 
+    def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
+        """The variables named in ``extras`` before the first step of size h."""
+        return jnp.zeros(sum(self.extras(dims).values()))
+
+    @property
+    def exact_matrix(self) -> bool:
+        """Whether Newton's matrix is that of the residual, not that of ``linearized``."""
+        return True
+
+    def linearized(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+        """A function with the values of the residual, whose derivatives make the matrix of the iteration."""
+        raise NotImplementedError
+
+    def split_at(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> Array:
+        """The split (n, m) of coordinates that a method which has one would choose at q."""
+        raise NotImplementedError
+
     @property
     def needs_rate(self) -> bool:
         """Whether the start needs a_0'."""
@@ -179,4 +196,8 @@ class AlphaMethod:
 
 
 # Unknowns that are measured like accelerations, like λ and like ψ; others have units of their own.
-SCALED_LIKE = {"a": "a", "delta": "a", "lam": "lam", "mu": "lam", "psi": "psi", "nu": "psi"}
+SCALED_LIKE = {
+    **dict.fromkeys(("a", "delta", "a_q", "a_v", "phi", "e_q", "e_v"), "a"),
+    **dict.fromkeys(("lam", "mu", "lam_q", "lam_v"), "lam"),
+    **dict.fromkeys(("psi", "nu", "psi_v"), "psi"),
+}

@@ -1,0 +1,92 @@
+"""What the methods of Yen, Petzold & Raha share: the α-method on the underlying ODE v' = φ(t, q, v)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha import initial
+from genalpha.initial import Beginning
+from genalpha.methods._equilibrium import EquilibriumAlpha
+from genalpha.state import Carry, Output, Scale, Step
+from genalpha.system import Args, Dims, System
+
+
+@dataclass(frozen=True)
+class UnderlyingAlpha(EquilibriumAlpha):
+    """Methods that carry φ_n = M⁻¹(f − Gᵀλ)_n of YPR98 (2.2) and a_n, which (4.1) mixes from it::
+
+        (1 − α_m) a_{n+1} + α_m a_n = (1 − α_f) φ_{n+1} + α_f φ_n.
+
+    With coefficients of the HHT family this is (2.5a). q_{n+1} and v_{n+1} come from (1.3b) and (1.3c), each
+    with an acceleration of its own, a_q and a_v, in which a projection is contained. Written so, q̂_n and v̂_n
+    of (3.4) and (4.2) need not be formed: (1.3b) with a_{n+1} of (4.1) put in is
+    q_{n+1} = q̂_n + β̂h²φ_{n+1}. The φ_n terms of (4.2) have the wrong sign in the paper.
+    """
+
+    def check(self, system: System, dims: Dims) -> None:
+        if dims.m and self.coefficients.beta == 0:
+            raise ValueError(
+                f"{self.coefficients.name} has beta = 0: positions would be explicit, and could not be "
+                "moved onto the constraints. Choose coefficients with beta > 0"
+            )
+
+    def refuse_reaction(self, system: System) -> None:
+        if system.reaction is not None:
+            raise ValueError(
+                f'the method "{self.name}" is for the reaction forces −Gᵀλ − Kᵀψ: its multipliers contain '
+                "the projection too. For other reactions use method='soi2' or 'projected'"
+            )
+
+    @property
+    def hats(self) -> tuple[float, float]:
+        """β̂ and γ̂ below (4.2)."""
+        c = self.coefficients
+        share = (1 - c.alpha_f) / (1 - c.alpha_m)
+        return c.beta * share, c.gamma * share
+
+    def mixed(self, s: Step, phi: Array) -> Array:
+        """(4.1) solved for a_{n+1}."""
+        c = self.coefficients
+        return ((1 - c.alpha_f) * phi - s.known) / (1 - c.alpha_m)
+
+    def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
+        """φ_0, and ν_0 = β̂h²λ_0 and μ_0 = γ̂hλ_0 as in theorem 3.1."""
+        (beta, gamma), state = self.hats, start.state
+        return jnp.concatenate([state.a, beta * h**2 * state.lam, gamma * h * state.lam])
+
+    def extras(self, dims: Dims) -> dict[str, int]:
+        return {"phi": dims.n, "nu": dims.m, "mu": dims.m}
+
+    def close(
+        self,
+        system: System,
+        s: Step,
+        dims: Dims,
+        scale: Scale,
+        d: Array,
+        v1: Array,
+        multipliers: tuple[Array, Array],
+        args: Args,
+    ) -> tuple[Carry, Output]:
+        """Carry and output after a step to q_n ∘ exp(d) and v_{n+1}: φ, λ and ψ there follow from (2.2).
+
+        ``multipliers`` are ν/(β̂h²) and μ/(γ̂h).
+        """
+        q1, (beta, gamma) = system.space.retract(s.q0, d), self.hats
+        phi, lam, psi = initial.underlying(system, dims, scale, s.t0 + s.h, q1, v1, args)
+        nu, mu = beta * s.h**2 * multipliers[0], gamma * s.h * multipliers[1]
+        carry = self.carried(s, q1, v1, phi)
+        return carry, Output(lam, psi, jnp.concatenate([phi, nu, mu]), system.space.turns(d))
+
+    def carried(self, s: Step, q1: Array, v1: Array, phi: Array) -> Carry:
+        return Carry(
+            q=q1,
+            v=v1,
+            a=self.mixed(s, phi),
+            h=s.h,
+            v_dot=phi if self.coefficients.alpha_f != 0 else None,
+            a_old=s.a if self.adjusts else None,
+        )

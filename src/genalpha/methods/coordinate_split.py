@@ -1,0 +1,167 @@
+"""The DAE α-method without multipliers: coordinate splitting, and the modified iteration CM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from genalpha import diagnose
+from genalpha.initial import Beginning
+from genalpha.methods import _splitting
+from genalpha.methods._splitting import Factorization
+from genalpha.methods._underlying import UnderlyingAlpha
+from genalpha.state import Carry, Output, Scale, Step
+from genalpha.system import Args, Dims, System
+
+Iteration = Literal["cs", "cm"]
+
+
+@dataclass(frozen=True)
+class CoordinateSplit(UnderlyingAlpha):
+    """The DAE α-method with multipliers eliminated by coordinate splitting, YPR98 (3.6).
+
+    ::
+
+        P (M (q_{n+1} − q̂_n) − β̂h² f) = 0,    g(t_{n+1}, q_{n+1}) = 0,
+        P (M (v_{n+1} − v̂_n) − γ̂h  f) = 0,    g_t + G v_{n+1} = 0,
+
+    with P = Xᵀ − XᵀGᵀ(GY)⁻ᵀYᵀ (the paper lacks the transposes), so that P Gᵀ = 0. Its solution is that of
+    :class:`DAEAlpha`, but Newton's iteration knows no multipliers: neither do they take part in its test of
+    convergence, nor do they force it to resolve oscillations.
+
+    Parameters
+    ----------
+    coefficients, adjust, start : see :class:`GeneralizedAlpha`.
+    iteration : ``"cs"`` takes the whole Jacobian, ``"cm"`` leaves out the term P d(Gᵀs)/dq. At the solution
+        both fulfil the same equations.
+    factorization : the dependent coordinates Yᵀq come from ``"lu"``, elimination with row pivoting of Gᵀ
+        (3.8), or ``"qr"`` (remark 3.2), where they are combinations of all.
+
+    The split stays the same during a step; after a step in which (GY)⁻¹G has an entry above 5, in the scale
+    of the mass matrix, a new one is chosen. Where no split will do, the run stops.
+
+    Rows of the residual: with w = r + Gᵀs, where Yᵀw = 0, P r = Xᵀw. So w + Y g, (n,), holds the n − m
+    equations of motion and the m constraints, and X is not needed.
+
+    ``sol.lam`` is λ, ``sol.a_alpha`` is a_n; φ_n, ν_n and μ_n are in ``sol.extra`` as "phi", "nu" and "mu".
+    Beyond the paper, constraints may depend on time and q may lie on a Lie group. Nonholonomic constraints
+    are refused: P would have to annihilate Kᵀ for the velocities, and must not for the positions.
+    """
+
+    iteration: Iteration = "cs"
+    factorization: Factorization = "lu"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.iteration
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for symbol, choices in (("iteration", Iteration), ("factorization", Factorization)):
+            if getattr(self, symbol) not in get_args(choices):
+                names = ", ".join(get_args(choices))
+                raise ValueError(f"{symbol} must be one of {names}, got {getattr(self, symbol)!r}")
+
+    def check(self, system: System, dims: Dims) -> None:
+        super().check(system, dims)
+        self.refuse_reaction(system)
+        if not dims.m:
+            raise ValueError(
+                "coordinate splitting needs holonomic constraints: there is nothing to split without. "
+                "Use method='dae-alpha' or 'generalized-alpha'"
+            )
+        if dims.p:
+            raise ValueError(
+                "coordinate splitting does not take nonholonomic constraints: their reactions act on "
+                "positions too, where no constraint replaces the equations that would be lost. Use "
+                "method='dae-alpha' or 'soi2'"
+            )
+
+    def sizes(self, dims: Dims) -> dict[str, int]:
+        return {"a_q": dims.n, "a_v": dims.n}
+
+    def position_rounding(self, dims: Dims) -> dict[str, float]:
+        return {"a_q": 4.0}
+
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        """Those of g and of g_t + G v, (2m,)."""
+        position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)
+        return jnp.concatenate([scale.lam * position, scale.lam * velocity])
+
+    def begin(
+        self, system: System, dims: Dims, start: Beginning, h: Array, args: Args
+    ) -> tuple[Carry, Array]:
+        carry, t_alpha = super().begin(system, dims, start, h, args)
+        return carry._replace(split=_splitting.choose(start.rows, self.factorization)[0]), t_alpha
+
+    def prepare(
+        self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
+    ) -> Step:
+        return super().prepare(system, carry, t, h, dims, scale, args)._replace(split=carry.split)
+
+    def split_at(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> Array:
+        """Y (n, m) for the coordinates q."""
+        return _splitting.choose(self._rows(system, t, q, scale, args), self.factorization)[0]
+
+    def _rows(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> Array:
+        """G (m, n) in the scale of the mass matrix."""
+        return scale.lam[:, None] * system.G(t, q, args) * scale.a
+
+    @property
+    def exact_matrix(self) -> bool:
+        return self.iteration == "cs"
+
+    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+        """Its derivatives are exact, although P is held fixed: dP r = P dGᵀ s."""
+        return self._equations(system, s, dims, scale, x, args, with_forces=True)
+
+    def linearized(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+        """The CM iteration: the forces Gᵀs of the constraints are held fixed too."""
+        return self._equations(system, s, dims, scale, x, args, with_forces=False)
+
+    def _equations(
+        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args, with_forces: bool
+    ) -> Array:
+        u, t1, Y = self.split(dims, scale, x), s.t0 + s.h, s.split
+        q1 = system.space.retract(s.q0, self.increment(s, u["a_q"]))
+        v1 = self.v1(s, u["a_v"])
+        M1, f1 = system.M(t1, q1, args), system.applied(t1, q1, v1, args)
+        G = lax.stop_gradient(self._rows(system, t1, q1, scale, args))
+        constraints = s.weights.reshape(2, dims.m) * jnp.stack(system.g_and_dot(t1, q1, v1, args))
+        rows = []
+        for a, constraint in zip((u["a_q"], u["a_v"]), constraints, strict=True):
+            r = scale.a * (M1 @ self.v_dot1(s, a) - f1)
+            if with_forces:
+                forces = scale.lam * lax.stop_gradient(_splitting.multipliers(G, Y, r))
+                r = r - scale.a * system.holonomic_force(t1, q1, forces, args)
+            rows += [r + _splitting.multipliers(G, Y, r) @ G + Y @ constraint]
+        return jnp.concatenate(rows)
+
+    def finish(
+        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, Output]:
+        u, t1 = self.split(dims, scale, x), s.t0 + s.h
+        d, v1 = self.increment(s, u["a_q"]), self.v1(s, u["a_v"])
+        q1 = system.space.retract(s.q0, d)
+        M1, f1, G = (
+            system.M(t1, q1, args),
+            system.applied(t1, q1, v1, args),
+            self._rows(system, t1, q1, scale, args),
+        )
+        force = lambda a: _splitting.multipliers(G, s.split, scale.a * (M1 @ self.v_dot1(s, a) - f1))
+        forces = scale.lam * force(u["a_q"]), scale.lam * force(u["a_v"])
+        carry, output = self.close(system, s, dims, scale, d, v1, forces, args)
+        split, left = self._renewed(lax.stop_gradient(G), s.split)
+        fault = jnp.where(jnp.all(left > _splitting.LOST), diagnose.SUCCESS, diagnose.SINGULAR)
+        return carry._replace(split=split), output._replace(fault=fault)
+
+    def _renewed(self, G: Array, Y: Array) -> tuple[Array, Array]:
+        """The split for the next step, and what it leaves of the rows of G where it is a new one."""
+        return lax.cond(
+            _splitting.ratio(G, Y) <= _splitting.WORST,
+            lambda: (Y, jnp.ones(len(G))),
+            lambda: _splitting.choose(G, self.factorization),
+        )

@@ -1,0 +1,83 @@
+"""The DAE α-method of Yen, Petzold & Raha, with multipliers for positions and for velocities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha.along import for_each
+from genalpha.methods._underlying import UnderlyingAlpha
+from genalpha.state import Carry, Output, Scale, Step
+from genalpha.system import Args, Dims, System
+
+
+@dataclass(frozen=True)
+class DAEAlpha(UnderlyingAlpha):
+    """The DAE α-method, YPR98 (3.3): position and velocity constraints hold at t_{n+1}.
+
+    ::
+
+        M (q_{n+1} − q̂_n) − β̂h² f + Gᵀν = 0,    g(t_{n+1}, q_{n+1}) = 0,
+        M (v_{n+1} − v̂_n) − γ̂h  f + Gᵀμ = 0,    g_t + G v_{n+1} = 0,
+
+    with M, f, G at t_{n+1}, (3.4) for the HHT family and (4.2), with its sign corrected, for all others. Then
+    φ_{n+1} and λ_{n+1} follow from the underlying ODE (2.2), and a_{n+1} from (4.1).
+
+    ``sol.lam`` is λ, ``sol.a_alpha`` is a_n; φ_n, ν_n and μ_n are in ``sol.extra`` as "phi", "nu" and "mu".
+
+    Beyond the paper: constraints may depend on time, q may lie on a Lie group, and nonholonomic constraints
+    hold at t_{n+1}, with one multiplier that acts on positions and velocities alike. Without constraints
+    this is the α-method with M at t_{n+1}.
+
+    Orders are measured in docs/theory.md. Parameters as those of :class:`GeneralizedAlpha`.
+    """
+
+    name = "dae-alpha"
+
+    def check(self, system: System, dims: Dims) -> None:
+        super().check(system, dims)
+        self.refuse_reaction(system)
+
+    def sizes(self, dims: Dims) -> dict[str, int]:
+        sizes = {"a_q": dims.n, "lam_q": dims.m} if dims.m else {}
+        sizes |= {"a_v": dims.n, "lam_v": dims.m, "psi": dims.p}
+        return {name: size for name, size in sizes.items() if size}
+
+    def position_rounding(self, dims: Dims) -> dict[str, float]:
+        return {"a_q": 4.0, "lam_q": 4.0}
+
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)
+        rows = [scale.a, scale.a, scale.lam * position, scale.lam * velocity] if dims.m else [scale.a]
+        return jnp.concatenate([*rows, scale.psi * velocity])
+
+    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+        u, t1 = self.split(dims, scale, x), s.t0 + s.h
+        a_v = u["a_v"]
+        q1, v1 = system.space.retract(s.q0, self.increment(s, u.get("a_q", a_v))), self.v1(s, a_v)
+        M1, f1 = system.M(t1, q1, args), system.applied(t1, q1, v1, args)
+        f1 += system.nonholonomic_force(t1, q1, v1, u.get("psi", jnp.zeros(0)), args)
+        rows = [M1 @ self.v_dot1(s, a_v) - f1]  # (3.3b)
+        if dims.m:
+            push = lambda lam: system.holonomic_force(t1, q1, lam, args)
+            at_q, at_v = for_each(push, jnp.stack([u["lam_q"], u["lam_v"]]))
+            rows = [M1 @ self.v_dot1(s, u["a_q"]) - f1 - at_q, rows[0] - at_v]  # (3.3a), (3.3b)
+            rows += system.g_and_dot(t1, q1, v1, args)  # (3.3d), (3.3c)
+        if dims.p:
+            rows += [system.k(t1, q1, v1, args)]
+        return s.weights * jnp.concatenate(rows)
+
+    def finish(
+        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, Output]:
+        u, none = self.split(dims, scale, x), jnp.zeros(0)
+        a_v = u["a_v"]
+        d, v1 = self.increment(s, u.get("a_q", a_v)), self.v1(s, a_v)
+        if dims.m or dims.p:
+            forces = u.get("lam_q", none), u.get("lam_v", none)
+            return self.close(system, s, dims, scale, d, v1, forces, args)
+        phi = self.v_dot1(s, a_v)
+        carry = self.carried(s, system.space.retract(s.q0, d), v1, phi)
+        return carry, Output(none, none, phi, system.space.turns(d))
