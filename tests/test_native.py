@@ -22,7 +22,11 @@ FAST = [
     ("heavy-top", "index3"),
     ("heavy-top", "stabilized"),
     ("spring-chain", "generalized-alpha"),
+    ("slider-crank", "dae-alpha"),
+    ("double-pendulum", "cm"),
 ]
+# Splits that change during a run leave no zeros in the matrices; projections add 54 unknowns to 27.
+TOO_LARGE = {("body-chain", "cs"), ("body-chain", "cm"), ("body-chain", "projected")}
 ALL = [
     pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
     for case in ((name, method) for name in ga.problems.names() for method in methods.names())
@@ -46,8 +50,15 @@ def test_every_problem_and_method_gives_the_same_step_as_xla(name, method):
     dims = (p.system.holonomic is not None, p.system.nonholonomic is not None)
     if method == "generalized-alpha" and any(dims):
         pytest.skip("for unconstrained systems")
+    if method in ("cs", "cm") and dims != (True, False):
+        pytest.skip("for holonomic constraints")
+    if method in ("dae-alpha", "cs", "cm") and p.system.reaction is not None:
+        pytest.skip("for the usual reaction forces")
     h = p.h * np.array([1.0, 1.0, 0.7])
     one, two = both(name, t_span=(p.t_span[0], p.t_span[0] + h.sum()), h=h, method=method)
+    if (name, method) in TOO_LARGE:
+        assert one.stats.fallback == f"more than {step.LIMIT} scalar operations"
+        pytest.skip("too large for native kernels")
     assert (one.backend, two.backend) == ("native", "xla")
     assert one.stats.fallback is None
     assert one.stats == two.stats

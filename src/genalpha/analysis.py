@@ -122,11 +122,11 @@ def constrained_amplification(
         carry, _ = method.begin(system, dims, start, h, (omega,))
         memory = no_memory(setup, start.scale, carry, start.state)
         # What is the same in every step is left out: the step size, and what only its changes need.
-        bare = lambda carry: carry._replace(h=None, a_old=None, Ma_old=None)
+        bare = lambda carry: carry._replace(h=None, a_old=None, Ma_old=None, split=None)
         state, rebuild = jax.flatten_util.ravel_pytree(bare(carry))
 
         def step(values: Array) -> Array:
-            before: Carry = rebuild(values)._replace(h=h)
+            before: Carry = rebuild(values)._replace(h=h, split=carry.split)
             if method.adjusts:
                 before = before._replace(a_old=before.a, Ma_old=before.Ma)
             after = advance(setup, before, memory, Times(t, h), start.scale, (omega,))[0]

@@ -24,6 +24,7 @@ from genalpha.system import SIGNATURES, Args, Dims, System
 
 TOLERANCE = 1e-8  # of initial values on the constraints, relative to 1 + |q|
 RANK_TOLERANCE = 1e-11  # of scaled constraint rows
+NEARLY = 1e-3  # dependent rows are worth a word after a failure
 
 
 def span(t_span: Any) -> tuple[float, float]:
@@ -332,6 +333,28 @@ def _unsolvable(begin: Beginning) -> None:
         "no consistent accelerations and multipliers at the start: "
         + diagnose.reason(int(begin.report.status))
         + f" ({int(begin.report.iterations)} iterations on the equations of motion and hidden constraints)"
+    )
+
+
+def dependence(rows: np.ndarray, before: np.ndarray, m: int, t: float) -> str:
+    """Which rows (m + p, n) of the scaled constraint matrix depend on each other, or nearly so, at t.
+
+    The smallest singular value of the rows measures it, in units of their lengths ``before``; its vector
+    names them.
+    """
+    lengths = np.linalg.norm(before, axis=1, keepdims=True)
+    if not (np.isfinite(rows).all() and np.isfinite(lengths).all()):
+        return ""
+    left, sizes, _ = np.linalg.svd(rows / np.where(lengths > 0, lengths, 1.0))
+    ratio = sizes[-1] / max(sizes[0], 1.0)
+    if ratio > NEARLY:
+        return ""
+    share = np.abs(left[:, -1])
+    names = _row_names(m, len(rows) - m)
+    involved = [name for name, x in zip(names, share, strict=True) if x > 0.1 * share.max()]
+    return (
+        f"Near t = {t:.9g} the gradients of {_some(involved)} become dependent, or vanish: their smallest "
+        f"singular value falls to {ratio:.1e}"
     )
 
 

@@ -50,20 +50,22 @@ def solve_once(matrix: Array, rhs: Array) -> Array:
 
 
 def solve_in_order(matrix: Array, rhs: Array) -> Array:
-    """matrix⁻¹ rhs, (N,) or (N, K), by elimination without pivots: for matrices whose rows are in order."""
+    """matrix⁻¹ rhs, (N,) or (N, K), by elimination without pivoting: for matrices whose rows are in order."""
     size = len(matrix)
     if size > MOST_ELIMINATED:
         return jnp.linalg.solve(matrix, rhs)
     rows = [matrix[i] for i in range(size)]
     right = [rhs[i] for i in range(size)]
+    inverse = []
     for k in range(size):
+        inverse.append(1 / rows[k][k])
         for i in range(k + 1, size):
-            multiple = rows[i][k] / rows[k][k]
+            multiple = rows[i][k] * inverse[k]
             rows[i], right[i] = rows[i] - multiple * rows[k], right[i] - multiple * right[k]
     for k in reversed(range(size)):
         for j in range(k + 1, size):
             right[k] = right[k] - rows[k][j] * right[j]
-        right[k] = right[k] / rows[k][k]
+        right[k] = right[k] * inverse[k]
     return jnp.stack(right) if size else rhs
 
 

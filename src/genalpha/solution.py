@@ -14,7 +14,7 @@ from jax import Array
 from genalpha import diagnose
 
 _FORMAT = 3
-_META = ("method", "rotations", "backend")  # not arrays
+_META = ("method", "rotations", "backend", "detail")  # not arrays
 
 
 class Residuals(NamedTuple):
@@ -82,6 +82,7 @@ class Solution:
     extra : variables that only some methods have, by name, each (N+1, ...).
     method, rotations : names of the method and of the rotations in the space.
     backend : what computed it: "native", "xla" or "cuda".
+    detail : what else is known about a failure, part of the message.
 
     Outside of JAX transforms the arrays are NumPy's and end at the last good row. Under a transform they
     are traced, and rows after a failure are NaN.
@@ -104,6 +105,7 @@ class Solution:
     method: str
     rotations: tuple[str, ...] = ()
     backend: str = "xla"
+    detail: str = ""
 
     @property
     def success(self) -> Any:
@@ -119,7 +121,8 @@ class Solution:
         steps = int(self.stats.steps)
         every = len(self.newton.iterations) == len(self.t) - 1  # not so in a batch that keeps some rows
         time = float(self.t[steps]) if every else None
-        return diagnose.message(int(self.status), time, steps, self.rotations)
+        text = diagnose.message(int(self.status), time, steps, self.rotations)
+        return f"{text}. {self.detail}" if self.detail else text
 
     def __getitem__(self, index: Any) -> Solution:
         """A member of a batch that ``vmap`` made."""
@@ -227,4 +230,5 @@ def load(path: str | os.PathLike[str]) -> Solution:
         method=header["method"],
         rotations=tuple(header["rotations"]),
         backend=header.get("backend", "xla"),
+        detail=header.get("detail", ""),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
@@ -53,7 +54,8 @@ def solve(
     h : a step size, or an array of step sizes that sum to t1 − t0. Where a number does not divide the span,
         the last step is shorter.
     method : "soi2" (JN08 (13)), "hht-soi2" (JN08 (17)), "index3" and "hht-i3" (ACB15 (3)), "stabilized"
-        (ACB15 section 3), "generalized-alpha" (JN08 (2)), or a method object such as
+        (ACB15 section 3), "dae-alpha" (YPR98 (3.3)), "cs" and "cm" (YPR98 (3.6)), "projected" (YPR98 (2.5)),
+        "generalized-alpha" (JN08 (2)), or a method object such as
         ``ga.SOI2(ga.chung_hulbert(0.2), adjust=False)``.
     rho_inf : for methods given by name, the damping of the highest frequencies: 0 most, 1 none.
     newton : policy and tolerance of the nonlinear solver.
@@ -107,9 +109,33 @@ def solve(
         run = xla.program(setup, f"traced {initial} {t1} {backend == 'native'}", traced, outermost=False)
         return run(times, steps, q0, v0, args, guess)
     sol = _concrete(setup, initial, np.asarray(times), steps, q0, v0, args, guess, backend)
+    if not sol.success:
+        sol = _explained(setup, sol, steps, args)
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
+
+
+def _explained(setup: Setup, sol: Solution, steps: Times, args: Args) -> Solution:
+    """A solution that failed, with what is known beyond its status: constraints that become dependent."""
+    dims, failures = setup.dims, (diagnose.SINGULAR, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
+    if not (dims.m or dims.p) or sol.status not in failures:
+        return sol
+    h = steps.h[sol.stats.steps]
+    before, rows = xla.program(setup, "rows", _rows)(sol.t[-1], sol.q[-1], sol.v[-1], h, args)
+    detail = check.dependence(np.asarray(rows), np.asarray(before), dims.m, sol.t[-1] + h)
+    divided = detail and sol.status == diagnose.NOT_FINITE  # by what has become zero there
+    return dataclasses.replace(sol, detail=detail, status=diagnose.SINGULAR if divided else sol.status)
+
+
+def _rows(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args) -> tuple[Any, Any]:
+    """The constraint matrix in the scale of the mass matrix, at a state and where it leads in a step h."""
+
+    def rows(t: Any, q: Any) -> Any:
+        of = initial.matrices(setup.system, setup.dims, t, q, v, args)
+        return jnp.concatenate([of.G, of.K]) * initial.size_of_mass(of.M)
+
+    return rows(t, q), rows(t + h, setup.system.space.retract(q, h * v))
 
 
 def check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha import initial
+from genalpha import diagnose, initial
 from genalpha.initial import Beginning
 from genalpha.methods._equilibrium import EquilibriumAlpha
 from genalpha.state import Carry, Output, Scale, Step
@@ -78,8 +78,11 @@ class UnderlyingAlpha(EquilibriumAlpha):
         q1, (beta, gamma) = system.space.retract(s.q0, d), self.hats
         phi, lam, psi = initial.underlying(system, dims, scale, s.t0 + s.h, q1, v1, args)
         nu, mu = beta * s.h**2 * multipliers[0], gamma * s.h * multipliers[1]
-        carry = self.carried(s, q1, v1, phi)
-        return carry, Output(lam, psi, jnp.concatenate([phi, nu, mu]), system.space.turns(d))
+        extra = jnp.concatenate([phi, nu, mu])
+        # Nothing else looks at the matrix of (2.2), which is singular where G loses its rank.
+        regular = jnp.all(jnp.isfinite(phi)) & jnp.all(jnp.isfinite(lam))
+        fault = jnp.where(regular, diagnose.SUCCESS, diagnose.SINGULAR)
+        return self.carried(s, q1, v1, phi), Output(lam, psi, extra, system.space.turns(d), fault)
 
     def carried(self, s: Step, q1: Array, v1: Array, phi: Array) -> Carry:
         return Carry(

@@ -155,8 +155,8 @@ class CoordinateSplit(UnderlyingAlpha):
         forces = scale.lam * force(u["a_q"]), scale.lam * force(u["a_v"])
         carry, output = self.close(system, s, dims, scale, d, v1, forces, args)
         split, left = self._renewed(lax.stop_gradient(G), s.split)
-        fault = jnp.where(jnp.all(left > _splitting.LOST), diagnose.SUCCESS, diagnose.SINGULAR)
-        return carry._replace(split=split), output._replace(fault=fault)
+        lost = jnp.where(jnp.all(left > _splitting.LOST), diagnose.SUCCESS, diagnose.SINGULAR)
+        return carry._replace(split=split), output._replace(fault=jnp.maximum(output.fault, lost))
 
     def _renewed(self, G: Array, Y: Array) -> tuple[Array, Array]:
         """The split for the next step, and what it leaves of the rows of G where it is a new one."""

@@ -1,0 +1,371 @@
+"""The methods of Yen, Petzold & Raha: orders, equal answers, splits, derivatives, failures."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import genalpha as ga
+from conftest import problem
+from genalpha.convergence import slope, study
+from genalpha.methods import _splitting
+
+NAMES = ("dae-alpha", "cs", "cm", "projected")
+NEWTON = ga.Newton(policy="full")
+
+
+def method(name: str, coefficients: Any, **options: Any) -> Any:
+    kinds = {"dae-alpha": ga.DAEAlpha, "projected": ga.ProjectedAlpha}
+    if name in kinds:
+        return kinds[name](coefficients, **options)
+    return ga.CoordinateSplit(coefficients, iteration=name, **options)
+
+
+def point_pendulum(gravity: float = 9.81) -> ga.System:
+    return ga.System(
+        mass=np.eye(2),
+        force=lambda t, q, v: jnp.array([0.0, -gravity]),
+        holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    )
+
+
+# --- orders -----------------------------------------------------------------------------------------
+
+STEPS = {
+    "double-pendulum": (0.5, [2e-3 / 2**k for k in range(4)]),
+    "slider-crank": (0.15, [3e-4 / 2**k for k in range(4)]),
+    "heavy-top": (0.2, [5e-4 / 2**k for k in range(4)]),
+    "pendulum": (0.1, [1.25e-4 / 2**k for k in range(4)]),
+    "rolling-disk": (2.0, [1e-2 / 2**k for k in range(4)]),
+    "wheel-on-rod": (1.0, [1e-2 / 2**k for k in range(4)]),
+    "body-chain": (0.5, [4e-3 / 2**k for k in range(4)]),
+    "spring-chain": (1.0, [1e-2 / 2**k for k in range(4)]),
+}
+FAST = {("double-pendulum", 0.0), ("double-pendulum", 0.9), ("heavy-top", 0.5), ("wheel-on-rod", 0.5)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("problem_name", "rho"),
+    [
+        pytest.param(p, rho, marks=[] if (p, rho) in FAST else pytest.mark.slow)
+        for p in STEPS
+        for rho in (0.0, 0.5, 0.9, 1.0)
+    ],
+)
+def test_every_component_is_of_second_order(name: str, problem_name: str, rho: float) -> None:
+    """YPR98 proves O(h²) for q and O(h) for v, JN08 says first order: q, v, a, λ and ψ are of second."""
+    p = problem(problem_name)
+    if name in ("cs", "cm") and (p.system.holonomic is None or p.system.nonholonomic is not None):
+        pytest.skip("coordinate splitting is for holonomic constraints")
+    t_end, h = STEPS[problem_name]
+    slopes = study(p, method(name, ga.chung_hulbert(rho)), h=h, t_end=t_end).finest(3).slopes
+    for field, found in slopes.items():
+        assert 1.85 < found < 2.2, (field, found)
+
+
+@pytest.mark.parametrize("family", [ga.hht(-0.3), ga.trapezoidal(), ga.wbz(-0.2)], ids=lambda c: c.name)
+@pytest.mark.parametrize("name", NAMES)
+def test_all_families_of_coefficients(name: str, family: Any) -> None:
+    found = study(problem("double-pendulum"), method(name, family), h=[1e-3, 5e-4, 2.5e-4], t_end=0.3)
+    assert all(abs(s - 2) < 0.1 for s in found.slopes.values()), found.slopes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_changing_steps(name: str) -> None:
+    """Steps that alternate between h/3 and 2h/3; without the adjusting formula a and λ are of first order."""
+    p, h = problem("double-pendulum"), [4e-3, 2e-3, 1e-3, 5e-4]
+    run = functools.partial(study, p, h=h, t_end=0.4, pattern=(1 / 3, 2 / 3))
+    good = run(method(name, ga.chung_hulbert(0.2)))
+    assert all(abs(s - 2) < 0.12 for s in good.slopes.values()), good.slopes
+    poor = run(method(name, ga.chung_hulbert(0.2), adjust=False))
+    assert poor.slopes["q"] < 1.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_constraints_that_depend_on_time(name: str) -> None:
+    """A point on a circle whose centre moves along a curve; the true motion in the angle by SciPy."""
+    from scipy.integrate import solve_ivp
+
+    centre = lambda t, xp: xp.stack([0.3 * xp.sin(2 * t), 0.2 * t**2])
+    system = ga.System(
+        mass=np.eye(2),
+        force=lambda t, q, v: jnp.array([0.0, -9.81]) - 0.1 * v,
+        holonomic=lambda t, q: jnp.stack([jnp.sum((q - centre(t, jnp)) ** 2) - 1.0]),
+    )
+
+    def rhs(t: float, y: np.ndarray) -> np.ndarray:
+        along = np.array([np.cos(y[0]), np.sin(y[0])])
+        velocity = np.array([0.6 * np.cos(2 * t), 0.4 * t]) + y[1] * along
+        pull = np.array([0.0, -9.81]) - 0.1 * velocity - np.array([-1.2 * np.sin(2 * t), 0.4])
+        return np.array([y[1], along @ pull])
+
+    where = lambda t, y: centre(t, np) + np.array([np.sin(y[0]), -np.cos(y[0])])
+    y = solve_ivp(rhs, (0, 1), [0.5, 1.0], rtol=1e-12, atol=1e-12).y[:, -1]
+    q0 = where(0.0, [0.5])
+    v0 = np.array([0.6, 0.0]) + np.array([np.cos(0.5), np.sin(0.5)])
+    h, errors = [0.01, 0.005, 0.0025], []
+    for size in h:
+        sol = ga.solve(system, (0.0, 1.0), q0, v0, h=size, method=method(name, ga.chung_hulbert(0.5)))
+        assert sol.residuals.velocity.max() < 1e-12
+        errors.append(np.abs(sol.q[-1] - where(1.0, y)).max())
+    assert abs(slope(h, errors) - 2) < 0.1
+
+
+@pytest.mark.parametrize("name", ["dae-alpha", "projected"])
+def test_the_multipliers_of_the_projections_contain_lambda(name: str) -> None:
+    """ν and μ of (3.3) divided by β̂h² and γ̂h are λ up to O(h); those of (2.5) are small corrections."""
+    p, made = problem("double-pendulum"), method(name, ga.chung_hulbert(0.5))
+    beta, gamma = made.hats
+    h = [2e-3, 1e-3, 5e-4]
+    runs = [p.solve(t_end=0.4, h=size, method=made) for size in h]
+    nu, mu = (np.array([sol.extra[key][-1] for sol in runs]) for key in ("nu", "mu"))
+    size = np.array(h)[:, None]
+    if name == "projected":
+        assert slope(h, np.abs(nu).max(axis=1)) > 2.9
+        assert slope(h, np.abs(mu).max(axis=1)) > 1.9
+        return
+    lam = np.array([sol.lam[-1] for sol in runs])
+    for found, unit in ((nu, beta * size**2), (mu, gamma * size)):
+        errors = np.abs(found / unit - lam).max(axis=1)
+        assert 0.9 < slope(h, errors) < 2.1
+    start = runs[0]
+    np.testing.assert_allclose(start.extra["nu"][0], beta * h[0] ** 2 * start.lam[0])
+    np.testing.assert_allclose(start.extra["mu"][0], gamma * h[0] * start.lam[0])
+    np.testing.assert_allclose(start.extra["phi"], start.a, atol=1e-10)
+
+
+# --- the same equations -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["double-pendulum", "slider-crank", "heavy-top"])
+@pytest.mark.parametrize("factorization", ["lu", "qr"])
+def test_all_formulations_give_the_same_answer(name: str, factorization: Any) -> None:
+    """(3.3), (3.6) by CS and (3.6) by CM have the same solution, ν, μ, φ included, to Newton's tolerance."""
+    p, c = problem(name), ga.chung_hulbert(0.6)
+    steps = {"t_end": p.t_span[0] + 40 * p.h}
+    whole = p.solve(method=ga.DAEAlpha(c), **steps)
+    for iteration in ("cs", "cm"):
+        split = ga.CoordinateSplit(c, iteration=iteration, factorization=factorization)
+        other = p.solve(method=split, **steps)
+        assert other.method == iteration
+        for field in ("q", "v", "a", "a_alpha", "lam"):
+            a, b = getattr(whole, field), getattr(other, field)
+            np.testing.assert_allclose(a, b, atol=1e-9 * np.abs(b).max(), err_msg=field)
+        for field in ("phi", "nu", "mu"):
+            a, b = whole.extra[field], other.extra[field]
+            np.testing.assert_allclose(a, b, atol=1e-8 * np.abs(b).max(), err_msg=field)
+
+
+def test_the_projected_method_differs_by_more_than_rounding_and_less_than_its_error() -> None:
+    p, c = problem("double-pendulum"), ga.chung_hulbert(0.5)
+    h, differences = [4e-3, 2e-3, 1e-3], []
+    for size in h:
+        one, two = (p.solve(t_end=0.4, h=size, method=kind(c)) for kind in (ga.DAEAlpha, ga.ProjectedAlpha))
+        differences.append(np.abs(one.q[-1] - two.q[-1]).max())
+    assert differences[0] > 1e-14
+    assert slope(h, differences) > 2.9
+
+
+@pytest.mark.parametrize("name", ["dae-alpha", "projected"])
+def test_without_constraints_they_are_the_alpha_method(name: str) -> None:
+    """With a constant mass matrix, where it does not matter at which time it is taken."""
+    p, c = problem("spring-chain"), ga.chung_hulbert(0.7)
+    one = p.solve(t_end=2.0, method=method(name, c))
+    two = p.solve(t_end=2.0, method=ga.GeneralizedAlpha(c))
+    np.testing.assert_allclose(one.q, two.q, atol=1e-12)
+    np.testing.assert_allclose(one.a_alpha, two.a_alpha, atol=1e-10)
+
+
+# --- splits -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["lu", "qr"])
+@pytest.mark.parametrize(("m", "n"), [(1, 2), (1, 7), (2, 3), (3, 6), (5, 12), (8, 9), (14, 20)])
+def test_P_annihilates_the_constraint_forces(by: Any, m: int, n: int) -> None:
+    rng = np.random.default_rng(m * n)
+    for _ in range(20):
+        G = rng.normal(size=(m, n)) * 10.0 ** rng.uniform(-3, 3, size=(m, 1))
+        Y, left = _splitting.choose(jnp.asarray(G), by)
+        assert np.linalg.matrix_rank(Y) == m
+        assert np.all(np.asarray(left) > 1e-6)
+        if by == "lu":
+            assert sorted(np.unique(Y)) == [0.0, 1.0]
+            assert np.all(np.sum(Y, axis=0) == 1)
+        r = G.T @ rng.normal(size=m)
+        s = _splitting.multipliers(jnp.asarray(G), Y, jnp.asarray(r))
+        np.testing.assert_allclose(r + G.T @ s, 0, atol=1e-12 * np.abs(r).max())
+        free = rng.normal(size=n)
+        w = free + G.T @ _splitting.multipliers(jnp.asarray(G), Y, jnp.asarray(free))
+        np.testing.assert_allclose(np.asarray(Y).T @ w, 0, atol=1e-9)
+        assert float(_splitting.ratio(jnp.asarray(G), Y)) >= 1 - 1e-12 if by == "lu" else True
+
+
+def test_the_split_of_elimination_is_that_of_scipy() -> None:
+    """Rows that LU with row pivoting of Gᵀ moves to the top, in their order."""
+    from scipy.linalg import lu
+
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        G = rng.normal(size=(4, 9))
+        order, _, _ = lu(G.T)
+        Y, _ = _splitting.choose(jnp.asarray(G), "lu")
+        np.testing.assert_array_equal(Y, order[:, :4])
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("iteration", ["cs", "cm"])
+def test_the_split_survives_full_turns(monkeypatch: Any, backend: Any, iteration: Any) -> None:
+    """A point pendulum in (x, y) that turns over: each coordinate is the dependent one in its quarter."""
+    system, c = point_pendulum(), ga.chung_hulbert(0.9)
+    turning = functools.partial(
+        ga.solve, system, (0.0, 3.0), [0.0, -1.0], [8.0, 0.0], h=2e-3, backend=backend, throw=False
+    )
+    sol = turning(method=ga.CoordinateSplit(c, iteration=iteration))
+    assert sol.success, sol.message
+    assert sol.backend == backend
+    angle = np.unwrap(np.arctan2(sol.q[:, 1], sol.q[:, 0]))
+    assert angle[-1] - angle[0] > 4 * np.pi
+    np.testing.assert_allclose(sol.q, turning(method=ga.DAEAlpha(c)).q, atol=1e-8)
+    energy = 0.5 * np.sum(sol.v**2, axis=1) + 9.81 * sol.q[:, 1]
+    assert np.ptp(energy) < 2e-2
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("dependent", [0, 1])
+def test_any_fixed_split_fails(monkeypatch: Any, backend: Any, dependent: int) -> None:
+    """Where a pendulum hangs, x has no influence on its length; where it is pulled aside, y has none."""
+    rest = jnp.eye(2)[1 - dependent]
+    system = lambda: ga.System(np.eye(2), lambda t, q, v: 9.81 * rest, lambda t, q: jnp.array([q @ q - 1.0]))
+    run = lambda: ga.solve(
+        system(), (0.0, 0.1), rest, [0.0, 0.0], h=1e-2, method="cs", throw=False, backend=backend
+    )
+    sol = run()
+    assert sol.success
+    np.testing.assert_allclose(sol.q, np.tile(rest, (11, 1)), atol=1e-14)
+    fixed = jnp.eye(2)[:, dependent : dependent + 1]
+    monkeypatch.setattr(_splitting, "choose", lambda G, by: (fixed, jnp.ones(1)))
+    assert not run().success
+
+
+def test_dependent_coordinates_are_never_much_faster_than_others() -> None:
+    """(GY)⁻¹G along the turning pendulum, at the end of every step with the split of that step."""
+    made, system = ga.CoordinateSplit(ga.chung_hulbert(0.9)), point_pendulum()
+    sol = ga.solve(system, (0.0, 3.0), [0.0, -1.0], [8.0, 0.0], h=2e-3, method=made)
+    Y, worst, changes = _splitting.choose(jnp.asarray(system.G(0.0, sol.q[0])), "lu")[0], 0.0, 0
+    for q in sol.q[1:]:
+        G = system.G(0.0, jnp.asarray(q))
+        worst = max(worst, float(_splitting.ratio(G, Y)))
+        if _splitting.ratio(G, Y) > _splitting.WORST:
+            Y, changes = _splitting.choose(G, "lu")[0], changes + 1
+    assert worst < 1.2 * _splitting.WORST
+    assert changes >= 4
+
+
+# --- what is linear ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, 1.0])
+def test_linear_oscillations_never_grow(name: str, rho: float) -> None:
+    h_omega = np.logspace(-2, 6, 40)
+    A = ga.analysis.constrained_amplification(method(name, ga.chung_hulbert(rho)), h_omega)
+    radius = ga.analysis.spectral_radius(A)
+    assert radius.max() < 1 + (1e-6 if rho < 1 else 1e-3)  # a double eigenvalue at -1
+    # Oscillations along the constraint are damped by ρ∞, what is left of a_n across it by |α_m/(1 − α_m)|.
+    assert radius[-1] == pytest.approx(max(rho, ga.chung_hulbert(rho).r_alpha_m), abs=2e-3)
+
+
+# --- transforms -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_derivatives_of_a_run(name: str) -> None:
+    """Forward and reverse, against central differences; those of CM although its matrix lacks a term."""
+    system = ga.System(
+        mass=np.eye(2),
+        force=lambda t, q, v, g: jnp.array([0.0, -1.0]) * g,
+        holonomic=lambda t, q, g: jnp.array([q @ q - 1.0]),
+    )
+    made = method(name, ga.chung_hulbert(0.5))
+
+    def end(g: Any) -> Any:
+        sol = ga.solve(system, (0.0, 0.5), [0.8, -0.6], [0.0, 0.0], h=0.05, args=(g,), method=made)
+        return sol.q[-1, 0] + 0.1 * sol.lam[-1, 0]
+
+    step = 1e-5
+    central = (float(end(9.81 + step)) - float(end(9.81 - step))) / (2 * step)
+    assert float(jax.grad(end)(9.81)) == pytest.approx(central, rel=1e-6)
+    assert float(jax.jvp(end, (9.81,), (1.0,))[1]) == pytest.approx(central, rel=1e-6)
+    many = jax.vmap(jax.jit(end))(jnp.array([9.0, 9.81]))
+    np.testing.assert_allclose(many, [float(end(9.0)), float(end(9.81))], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batches(name: str) -> None:
+    p = problem("double-pendulum")
+    span, made = (0.0, 0.1), method(name, ga.chung_hulbert(0.8))
+    gravity = np.linspace(9.0, 11.0, 5)
+    many = ga.solve_batch(
+        p.system, span, p.q0, p.v0, h=1e-3, args=({**p.args[0], "g": gravity},), method=made
+    )
+    assert many.backend == "native"
+    assert many.success.all()
+    for i in (0, 4):
+        own = ({**p.args[0], "g": gravity[i]},)
+        one = ga.solve(p.system, span, p.q0, p.v0, h=1e-3, args=own, method=made)
+        np.testing.assert_allclose(many.q[i, -1], one.q[-1], atol=1e-13)
+        np.testing.assert_allclose(many.lam[i, -1], one.lam[-1], atol=1e-10)
+
+
+# --- bad input --------------------------------------------------------------------------------------
+
+
+def losing_rank() -> ga.System:
+    """The gradient of the second constraint, (z, 0, x), vanishes where x does, on the plane z = 0."""
+    return ga.System(
+        mass=np.eye(3),
+        force=lambda t, q, v: jnp.zeros(3),
+        holonomic=lambda t, q: jnp.array([q[1], q[0] * q[2]]),
+    )
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_constraint_that_loses_rank_is_named(name: str, backend: Any) -> None:
+    start = [-0.5, 0.0, 0.0], [1.0, 0.0, 0.0]
+    with pytest.raises(ga.IntegrationError, match="singular") as error:
+        ga.solve(losing_rank(), (0.0, 2.0), *start, h=0.125, method=name, backend=backend, newton=NEWTON)
+    sol = error.value.solution
+    assert sol.status == 2
+    assert sol.t[-1] == pytest.approx(0.375)
+    assert "Near t = 0.5 the gradients of holonomic[1] become dependent, or vanish" in sol.message
+    np.testing.assert_allclose(sol.q[:, 0], sol.t - 0.5, atol=1e-14)
+
+
+def test_what_coordinate_splitting_cannot_take() -> None:
+    with pytest.raises(ValueError, match="needs holonomic constraints"):
+        problem("spring-chain").solve(method="cs")
+    with pytest.raises(ValueError, match="nonholonomic"):
+        problem("wheel-on-rod").solve(method="cm")
+    with pytest.raises(ValueError, match="iteration must be one of cs, cm"):
+        ga.CoordinateSplit(iteration="newton")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="factorization must be one of lu, qr"):
+        ga.CoordinateSplit(factorization="svd")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["dae-alpha", "cs", "cm"])
+def test_reactions_of_the_user_s_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="reaction forces"):
+        problem("jay-negrut").solve(method=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_explicit_positions_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="beta = 0"):
+        problem("double-pendulum").solve(method=method(name, ga.stormer()))
