@@ -92,5 +92,5 @@ def test_dense_and_exact_reference_times_agree():
 def test_constraints_hold_at_rounding_level(name):
     sol = run(name, t_end=problem(name).t_span[1] / 4)
     assert sol.residuals.position.max() < 1e-13
-    assert sol.residuals.velocity.max() < 1e-11
+    assert sol.residuals.velocity.max() < 1e-11 + 1e-12 * np.abs(sol.v).max()
     assert sol.residuals.nonholonomic.max() < 1e-11

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from genalpha.errors import unknown
-from genalpha.problems import _andrews, _bodies, _jay, _mechanisms
+from genalpha.problems import _andrews, _bodies, _jay, _mechanisms, _yen
 from genalpha.problems._problem import Problem
 
 __all__ = ["Problem", "get", "names"]
@@ -21,6 +21,9 @@ _TABLE: dict[str, Callable[..., Problem]] = {
     "wheel-on-rod": _mechanisms.wheel_on_rod,
     "spring-chain": _mechanisms.spring_chain,
     "andrews": _andrews.andrews,
+    "stiff-spring-pendulum": _yen.stiff_spring_pendulum,
+    "bushing": _yen.bushing,
+    "flexible-slider-crank": _yen.flexible_slider_crank,
     "heavy-top": _bodies.heavy_top,
     "rigid-body": _bodies.rigid_body,
     "body-chain": _bodies.body_chain,
