@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from reproduce import ACB15, J11, JN08, orders
+from reproduce import ACB15, J11, JN08, YPR98, orders
 from reproduce.common import Experiment, Result
 
-PAPERS = (JN08, J11, ACB15, orders)
+PAPERS = (JN08, J11, ACB15, YPR98, orders)
 EXPERIMENTS = {e.name: e for paper in PAPERS for e in paper.EXPERIMENTS}
 
 
