@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 
 import genalpha as ga
 
@@ -23,7 +24,7 @@ def main() -> None:
         unknowns = {"soi2": 2 * (n + m), "stabilized": n + 2 * m, "dae-alpha": 2 * (n + m)}
         unknowns |= {"cs": 2 * n, "cm": 2 * n, "projected": 3 * (n + m)}
         for method in METHODS:
-            run = lambda method=method: problem.solve(h=T_END / STEPS, t_end=T_END, method=method)
+            run = partial(problem.solve, h=T_END / STEPS, t_end=T_END, method=method)
             begin = time.perf_counter()
             sol = run()
             first = time.perf_counter() - begin

@@ -34,7 +34,8 @@ def stiff_spring(rho: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     limit. The true motion is that of a run with 2e6 steps.
     """
     problem = ga.problems.get("stiff-spring-pendulum", eps2=1e-8)
-    solve = partial(ga.solve, problem.system, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], args=problem.args)
+    start = np.array([1.0, 0.0]), np.zeros(2)
+    solve = partial(ga.solve, problem.system, (0.0, 1.0), *start, args=problem.args)
     tension = lambda q: (np.linalg.norm(q) - 1) / 1e-8
     true = solve(h=5e-7, method=ga.DAEAlpha(ga.chung_hulbert(0.9)))
     h = np.array([0.02 / 2**k for k in range(4)])
