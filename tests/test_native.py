@@ -25,8 +25,8 @@ FAST = [
     ("slider-crank", "dae-alpha"),
     ("double-pendulum", "cm"),
 ]
-# Splits that change during a run leave no zeros in the matrices; projections add 54 unknowns to 27.
-TOO_LARGE = {("body-chain", "cs"), ("body-chain", "cm"), ("body-chain", "projected")}
+# Splits that change during a run leave no zeros in the matrices.
+TOO_LARGE = {("body-chain", "cs"), ("body-chain", "cm")}
 ALL = [
     pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
     for case in ((name, method) for name in ga.problems.names() for method in methods.names())

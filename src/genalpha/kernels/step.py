@@ -19,7 +19,7 @@ from genalpha.kernels.scalar import Helpers, Symbols, inline
 from genalpha.state import Carry, Scale
 
 # Scalar operations of one step at most. Beyond, compile time grows faster than XLA's (docs/native.md).
-LIMIT = 25_000
+LIMIT = 40_000
 # The status of a step whose matrix needs other pivots; it never leaves the driver.
 PIVOT = 8
 
