@@ -271,3 +271,12 @@ def test_a_stiff_spring_that_turns():
     sol = ga.solve(system, (0.0, 0.2), q0, [2.0, 0, 2.0, 0], h=1e-2)
     full = ga.solve(system, (0.0, 0.2), q0, [2.0, 0, 2.0, 0], h=1e-2, newton=ga.Newton("full"))
     np.testing.assert_allclose(sol.q, full.q, atol=1e-9)
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_motion_that_is_damped_to_nothing(backend):
+    """Below 1e-308 numbers lose their digits, and no correction is small against the others any more."""
+    system = ga.System(np.eye(1), lambda t, q, v: -1e4 * q)
+    sol = ga.solve(system, (0.0, 400.0), [1.0], [0.0], h=1.0, rho_inf=0.0, backend=backend)
+    assert sol.success
+    assert np.abs(sol.q[-1]).max() < 1e-100

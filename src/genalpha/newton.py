@@ -31,6 +31,8 @@ LEAST_RATE = 0.01
 DIVERGING = 0.9
 # Corrections that stop shrinking below this fraction of the unknowns have come down to rounding.
 NOISE = 1e-6
+# Corrections below this are none at all, whatever the units: numbers that small have lost their digits.
+NOTHING = 1e-150
 # Residuals up to this multiple of those seen at rounding level are at rounding level too,
 AT_NOISE = 4.0
 # and what was seen counts a little less with every step.
@@ -230,7 +232,7 @@ def judged(
 ) -> Numbers:
     """The verdict on a correction ``step`` (N,) that led to ``x`` from a residual ``value``."""
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
-    allowed = newton.tol * size + jnp.finfo(float).tiny
+    allowed = newton.tol * size + NOTHING
     moved = jnp.abs(step)
     ends = [0, *itertools.accumulate(groups)]
     largest = jnp.stack([jnp.max(moved[i:j]) for i, j in itertools.pairwise(ends)])
