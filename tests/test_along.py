@@ -15,6 +15,7 @@ from genalpha.along import for_each, jacobian, pulled_back, value_and_rate
 from genalpha.kernels.graph import Graph, Unsupported
 from genalpha.kernels.scalar import Symbols, inline
 from genalpha.stumpff import stumpff
+from test_scalar import FUNCTIONS, split
 
 
 @jax.custom_jvp
@@ -117,6 +118,64 @@ def test_derivatives_are_those_of_jax(function: Callable[..., Any]) -> None:
     for found, expected in zip(outputs, function(x, y), strict=True):
         values = np.array(graph.evaluate(found.reshape(-1).tolist(), numbers)).reshape(found.shape)
         np.testing.assert_allclose(values, expected, rtol=1e-13, atol=1e-14)
+
+
+def changing(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """The entries of a function's outputs that are doubles, in one array."""
+
+    def flat(row: Any) -> Any:
+        leaves = [x for x in jax.tree.leaves(function(*split(row))) if jnp.result_type(x) == jnp.float64]
+        return jnp.concatenate([jnp.ravel(x) for x in leaves] or [jnp.zeros(0)])
+
+    return flat
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_second_derivatives_of_every_function(name: str) -> None:
+    """A rate of a rate, of all functions that the reader is tested with, where JAX has one that is finite."""
+    rng = np.random.default_rng(len(name))
+    x, y = rng.uniform(0.2, 0.9, 18), rng.uniform(-1, 1, 18)
+    function = changing(FUNCTIONS[name])
+    second = lambda x, y: rate(lambda x: rate(function, x, y), x, y)
+    try:
+        expected = np.asarray(second(jnp.asarray(x), jnp.asarray(y)))
+    except (NotImplementedError, TypeError, ValueError) as reason:
+        pytest.skip(f"JAX: {reason}")
+    graph = Graph()
+    ids = [graph.inputs(18), graph.inputs(18)]
+    try:
+        found = inline(graph, second, *(Symbols(i, "f") for i in ids))
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    numbers = dict(zip(np.concatenate(ids).tolist(), [*x, *y], strict=True))
+    values = np.array(graph.evaluate(found.tolist(), numbers), dtype=float)
+    good = np.isfinite(expected)
+    np.testing.assert_allclose(values[good], expected[good], rtol=1e-9, atol=1e-9)
+
+
+def test_hidden_constraints_of_functions_with_derivatives_of_their_own() -> None:
+    """Consistent multipliers need second derivatives: of logistic curves, half powers and linear solves."""
+    matrix = np.array([[2.0, 0.3], [0.3, 1.0]])
+    curves: list[Callable[[Any], Any]] = [
+        lambda q: q[1] - jax.nn.sigmoid(q[0] - 1) + 0.5,
+        lambda q: (1 + q @ q) ** 1.5 + 0.5 * q[0],
+        lambda q: q[0] ** 2 + jax.nn.silu(q[1]),
+        lambda q: q @ jnp.linalg.solve(matrix + jnp.diag(q**2), q),
+    ]
+    q0 = jnp.array([1.0, 0.2])
+    for curve in curves:
+        normal = jax.grad(curve)(q0)
+        v0 = 2 * jnp.array([-normal[1], normal[0]]) / jnp.linalg.norm(normal)
+        system = ga.System(
+            np.eye(2), lambda t, q, v: jnp.array([0.3, -9.81]), lambda t, q, c=curve: (c(q) - c(q0))[None]
+        )
+        for method in ("soi2", "dae-alpha", "cm"):
+            one, two = (
+                ga.solve(system, (0.0, 0.1), q0, v0, h=0.01, method=method, backend=backend)
+                for backend in ("native", "xla")
+            )
+            assert one.backend == "native"
+            np.testing.assert_allclose(one.lam, two.lam, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

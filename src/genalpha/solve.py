@@ -124,8 +124,7 @@ def _explained(setup: Setup, sol: Solution, steps: Times, args: Args) -> Solutio
     h = steps.h[sol.stats.steps]
     before, rows = xla.program(setup, "rows", _rows)(sol.t[-1], sol.q[-1], sol.v[-1], h, args)
     detail = check.dependence(np.asarray(rows), np.asarray(before), dims.m, sol.t[-1] + h)
-    divided = detail and sol.status == diagnose.NOT_FINITE  # by what has become zero there
-    return dataclasses.replace(sol, detail=detail, status=diagnose.SINGULAR if divided else sol.status)
+    return dataclasses.replace(sol, detail=detail)
 
 
 def _rows(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args) -> tuple[Any, Any]:

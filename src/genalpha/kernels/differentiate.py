@@ -130,7 +130,17 @@ def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
             for column, slope in slopes.get(j, {}).items():
                 term = graph.mul(partial, slope)
                 total[column] = graph.add(total[column], term) if column in total else term
+    held = graph.rules[i].held() if i in graph.rules else ()
+    if held:
+        total = _released(graph, held, total)
     return {column: slope for column, slope in total.items() if slope != ZERO}
+
+
+def _released(graph: Graph, held: Sequence[int], slopes: Slopes) -> Slopes:
+    """Derivatives in which ``held`` are no longer stopped."""
+    put = graph.substitution({graph.stopped(i): i for i in held if i not in graph.constants})
+    moved = put(np.array(list(slopes.values()), dtype=np.int64)).tolist()
+    return dict(zip(slopes, moved, strict=True))
 
 
 # --- the derivative of each operation with respect to each of its inputs -------------------------------

@@ -24,11 +24,13 @@ class Rule(NamedTuple):
     """A derivative that is stated instead of derived.
 
     ``inputs`` are the nodes it is with respect to; ``partials`` gives pairs of a node and the derivative with
-    respect to it, when first asked for. The node may be a new one, made of ``inputs``.
+    respect to it, when first asked for. The node may be a new one, made of ``inputs``. The nodes that
+    ``held`` gives are stopped in it, for the sake of this derivative alone: further ones do not stop there.
     """
 
     inputs: tuple[int, ...]
     partials: Callable[[], Sequence[tuple[int, int]]]
+    held: Callable[[], Sequence[int]] = tuple
 
 
 class Node(NamedTuple):
@@ -384,16 +386,22 @@ class Graph:
             moved = [known[j] for j in inputs]
             if i not in self.rules:
                 return i if tuple(moved) == inputs else self.make(op, *moved)
-            rule = self.rules[i]
-            given = put(np.array(rule.inputs)).tolist()
-            if tuple(moved) == inputs and tuple(given) == rule.inputs:
+            old = self.rules[i]
+            given = put(np.array(old.inputs)).tolist()
+            if tuple(moved) == inputs and tuple(given) == old.inputs:
                 return i
 
             def partials() -> Sequence[tuple[int, int]]:
-                flat = put(np.array(rule.partials(), dtype=np.int64).reshape(-1)).tolist()
+                flat = put(np.array(old.partials(), dtype=np.int64).reshape(-1)).tolist()
                 return list(zip(flat[::2], flat[1::2], strict=True))
 
-            return self.stated(moved[0], Rule(tuple(given), partials))
+            rule = Rule(tuple(given), partials, lambda: put(np.array(old.held(), dtype=np.int64)).tolist())
+            if op == "copy":
+                return self.stated(moved[0], rule)
+            node = self.make(op, *moved)
+            if node not in self.constants:
+                self.rules.setdefault(node, rule)
+            return node
 
         def put(ids: np.ndarray) -> np.ndarray:
             for i in self.reachable(ids.tolist(), known):

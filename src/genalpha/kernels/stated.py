@@ -21,8 +21,12 @@ def with_rule(
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     find: Callable[[], Partials],
+    held: Callable[[], Sequence[int]] = tuple,
 ) -> list[Value]:
-    """The outputs of a call as nodes of their own, whose derivatives are what ``find`` returns."""
+    """The outputs of a call as nodes of their own, whose derivatives are what ``find`` returns.
+
+    In these the nodes that ``held`` gives are stopped.
+    """
     given = tuple(dict.fromkeys(i for x in inputs for i in _variables(graph, x)))
     if not given:
         return list(outputs)
@@ -44,7 +48,7 @@ def with_rule(
             flat = [
                 i
                 if i in graph.constants and folds
-                else graph.stated(i, Rule(given, _at(partials, first + k)))
+                else graph.stated(i, Rule(given, _at(partials, first + k), held))
                 for k, i in enumerate(ids.reshape(-1).tolist())
             ]
             result.append(Symbols(np.array(flat, dtype=np.int64).reshape(ids.shape), "f"))
@@ -161,37 +165,49 @@ def _flat(graph: Graph, slopes: Sequence[Value], equation: Any) -> list[int]:
 
 def linear_solve(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     """x = A⁻¹ b; its derivatives are A⁻¹ (b' − A' x), not those of a factorization."""
-    lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
+    lengths = equation.params["const_lengths"]
     first = lengths.matvec + lengths.vecmat
     matrix, consts = inputs[: lengths.matvec], inputs[first : first + lengths.solve]
     rhs = inputs[first + lengths.solve + lengths.transpose_solve :]
-    graph = reader.graph
-    outputs = reader.closed(jaxprs.solve, [*consts, *rhs])
+    return _solved(reader, equation, matrix, consts, rhs)
+
+
+def _solved(
+    reader: Reader, equation: Any, matrix: list[Value], consts: list[Value], rhs: list[Value]
+) -> list[Value]:
+    """x = A⁻¹ b. What A⁻¹ is made of does not know its derivatives: JAX stops them before it factorizes."""
+    graph, jaxprs = reader.graph, equation.params["jaxprs"]
+    result: list[Value] = []
+    held = lambda: [i for x in result for i in nodes(graph, x).reshape(-1).tolist()]
 
     def find() -> Partials:
-        fixed = [Symbols(_stopped(graph, nodes(graph, x)), "f") for x in outputs]
+        fixed = [Symbols(_stopped(graph, nodes(graph, x)), "f") for x in result]
         product = reader.closed(jaxprs.matvec, [*matrix, *fixed])
         left = [i for b in rhs for i in nodes(graph, b).reshape(-1).tolist()]
         right = [i for x in product for i in nodes(graph, x).reshape(-1).tolist()]
-        result: Partials = {}
+        sizes = np.cumsum([np.size(nodes(graph, b)) for b in rhs])[:-1]
+        partials: Partials = {}
         for position, (b, x) in enumerate(zip(left, right, strict=True)):
             defect = graph.sub(b, x)
             if defect in graph.constants:
                 continue
             units = np.zeros(len(left))
             units[position] = 1.0
-            sizes = np.cumsum([np.size(nodes(graph, b)) for b in rhs])[:-1]
-            parts = [
+            parts: list[Value] = [
                 u.reshape(v.aval.shape) for u, v in zip(np.split(units, sizes), equation.outvars, strict=True)
             ]
             column = [
-                i for x in reader.closed(jaxprs.solve, [*consts, *parts]) for i in nodes(graph, x).reshape(-1)
+                i
+                for x in _solved(reader, equation, matrix, consts, parts)
+                for i in nodes(graph, x).reshape(-1).tolist()
             ]
             for o, s in enumerate(column):
-                result.setdefault(o, []).append((defect, int(s)))
-        return result
+                partials.setdefault(o, []).append((defect, s))
+        return partials
 
-    return with_rule(graph, equation, [*matrix, *rhs], outputs, find)
+    outputs = reader.closed(jaxprs.solve, [*consts, *rhs])
+    result += with_rule(graph, equation, [*matrix, *rhs], outputs, find, held)
+    return result
 
 
 def _stopped(graph: Graph, ids: np.ndarray) -> np.ndarray:

@@ -43,6 +43,8 @@ class AlphaMethod:
                 f"coefficients must come from a family such as ga.chung_hulbert(0.8), "
                 f"got {self.coefficients!r}"
             )
+        if not isinstance(self.adjust, bool):
+            raise TypeError(f"adjust must be True or False, got {self.adjust!r}")
         if self.start not in self.starts:
             raise ValueError(
                 f"start of {self.name} must be one of {', '.join(self.starts)}, got {self.start!r}"

@@ -11,14 +11,12 @@ from genalpha import linear
 
 Factorization = Literal["lu", "qr"]
 
-# A split is kept while the dependent coordinates move at most this many times faster than others,
+# A split is kept while the dependent coordinates move at most this many times faster than others.
 WORST = 5.0
-# and G has lost its rank where a new one leaves less than this of a row.
-LOST = 1e-10
 
 
-def choose(G: Array, by: Factorization) -> tuple[Array, Array]:
-    """Y (n, m) of a new split for G (m, n), and how much of each row of G it leaves (m,), of size one.
+def choose(G: Array, by: Factorization) -> Array:
+    """Y (n, m) of a new split for G (m, n).
 
     "lu": Gaussian elimination with row pivoting of Gᵀ, (3.8); the columns of Y are those of the identity that
     belong to the pivots, in their order, so that GY needs no pivots any more. "qr": an orthonormal basis of
@@ -27,10 +25,10 @@ def choose(G: Array, by: Factorization) -> tuple[Array, Array]:
     return (_lu if by == "lu" else _qr)(G)
 
 
-def _lu(G: Array) -> tuple[Array, Array]:
+def _lu(G: Array) -> Array:
     m, n = G.shape
     columns, free = [G[k] for k in range(m)], jnp.ones(n)
-    chosen, left = [], []
+    chosen = []
     for k in range(m):
         at = (jnp.arange(n) == jnp.argmax(jnp.abs(columns[k]) * free)).astype(float)
         pivot = at @ columns[k]
@@ -39,26 +37,18 @@ def _lu(G: Array) -> tuple[Array, Array]:
         for j in range(k + 1, m):
             columns[j] = columns[j] - multiples * (at @ columns[j])
         chosen.append(at)
-        left.append(jnp.abs(pivot))
-    return jnp.stack(chosen, axis=1), _relative(jnp.stack(left), G)
+    return jnp.stack(chosen, axis=1)
 
 
-def _qr(G: Array) -> tuple[Array, Array]:
+def _qr(G: Array) -> Array:
     rows = [G[k] for k in range(len(G))]
-    basis, left = [], []
+    basis = []
     for k in range(len(G)):
         size = jnp.sqrt(rows[k] @ rows[k])
-        y = rows[k] / jnp.where(size == 0, 1.0, size)
+        basis.append(rows[k] / jnp.where(size == 0, 1.0, size))
         for j in range(k + 1, len(G)):
-            rows[j] = rows[j] - (y @ rows[j]) * y
-        basis.append(y)
-        left.append(size)
-    return jnp.stack(basis, axis=1), _relative(jnp.stack(left), G)
-
-
-def _relative(left: Array, G: Array) -> Array:
-    size = jnp.max(jnp.abs(G), axis=1)
-    return left / jnp.where(size == 0, 1.0, size)
+            rows[j] = rows[j] - (basis[k] @ rows[j]) * basis[k]
+    return jnp.stack(basis, axis=1)
 
 
 def ratio(G: Array, Y: Array) -> Array:

@@ -8,7 +8,6 @@ from typing import Literal, get_args
 import jax.numpy as jnp
 from jax import Array, lax
 
-from genalpha import diagnose
 from genalpha.initial import Beginning
 from genalpha.methods import _splitting
 from genalpha.methods._splitting import Factorization
@@ -40,8 +39,8 @@ class CoordinateSplit(UnderlyingAlpha):
     factorization : the dependent coordinates Yᵀq come from ``"lu"``, elimination with row pivoting of Gᵀ
         (3.8), or ``"qr"`` (remark 3.2), where they are combinations of all.
 
-    The split stays the same during a step; after a step in which (GY)⁻¹G has an entry above 5, in the scale
-    of the mass matrix, a new one is chosen. Where no split will do, the run stops.
+    The split stays the same during a step. Before a step that leads to where (GY)⁻¹G has an entry above 5, in
+    the scale of the mass matrix, a new one is chosen there. Where no split will do, the run stops.
 
     Rows of the residual: with w = r + Gᵀs, where Yᵀw = 0, P r = Xᵀw. So w + Y g, (n,), holds the n − m
     equations of motion and the m constraints, and X is not needed.
@@ -95,16 +94,27 @@ class CoordinateSplit(UnderlyingAlpha):
         self, system: System, dims: Dims, start: Beginning, h: Array, args: Args
     ) -> tuple[Carry, Array]:
         carry, t_alpha = super().begin(system, dims, start, h, args)
-        return carry._replace(split=_splitting.choose(start.rows, self.factorization)[0]), t_alpha
+        return carry._replace(split=_splitting.choose(start.rows, self.factorization)), t_alpha
 
     def prepare(
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
     ) -> Step:
-        return super().prepare(system, carry, t, h, dims, scale, args)._replace(split=carry.split)
+        """The constants of a step; a split that is bad where the step leads is chosen anew there."""
+        step = super().prepare(system, carry, t, h, dims, scale, args)
+        ahead = system.space.retract(carry.q, h * carry.v)
+        G = lax.stop_gradient(self._rows(system, t + h, ahead, scale, args))
+        Y = carry.split
+        assert Y is not None
+        split = lax.cond(
+            _splitting.ratio(G, Y) <= _splitting.WORST,
+            lambda: Y,
+            lambda: _splitting.choose(G, self.factorization),
+        )
+        return step._replace(split=split)
 
     def split_at(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> Array:
         """Y (n, m) for the coordinates q."""
-        return _splitting.choose(self._rows(system, t, q, scale, args), self.factorization)[0]
+        return _splitting.choose(self._rows(system, t, q, scale, args), self.factorization)
 
     def _rows(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> Array:
         """G (m, n) in the scale of the mass matrix."""
@@ -112,56 +122,49 @@ class CoordinateSplit(UnderlyingAlpha):
 
     @property
     def exact_matrix(self) -> bool:
-        return self.iteration == "cs"
+        return False
 
     def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
-        """Its derivatives are exact, although P is held fixed: dP r = P dGᵀ s."""
-        return self._equations(system, s, dims, scale, x, args, with_forces=True)
+        G, rows, constraints = self._parts(system, s, dims, scale, x, args)
+        pairs = zip(rows, constraints, strict=True)
+        return jnp.concatenate(
+            [r + _splitting.multipliers(G, s.split, r) @ G + s.split @ constraint for r, constraint in pairs]
+        )
 
     def linearized(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
-        """The CM iteration: the forces Gᵀs of the constraints are held fixed too."""
-        return self._equations(system, s, dims, scale, x, args, with_forces=False)
+        """The residual with P held fixed, which spares its derivatives.
 
-    def _equations(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args, with_forces: bool
-    ) -> Array:
-        u, t1, Y = self.split(dims, scale, x), s.t0 + s.h, s.split
+        For CS the forces Gᵀs of the constraints are added, which P annihilates, with s fixed: since
+        dP r = P dGᵀs, this matrix is that of the residual. CM leaves them out.
+        """
+        G, rows, constraints = self._parts(system, s, dims, scale, x, args)
+        G, parts = lax.stop_gradient(G), []
+        t1, u = s.t0 + s.h, self.split(dims, scale, x)
         q1 = system.space.retract(s.q0, self.increment(s, u["a_q"]))
-        v1 = self.v1(s, u["a_v"])
-        M1, f1 = system.M(t1, q1, args), system.applied(t1, q1, v1, args)
-        G = lax.stop_gradient(self._rows(system, t1, q1, scale, args))
-        constraints = s.weights.reshape(2, dims.m) * jnp.stack(system.g_and_dot(t1, q1, v1, args))
-        rows = []
-        for a, constraint in zip((u["a_q"], u["a_v"]), constraints, strict=True):
-            r = scale.a * (M1 @ self.v_dot1(s, a) - f1)
-            if with_forces:
-                forces = scale.lam * lax.stop_gradient(_splitting.multipliers(G, Y, r))
+        for r, constraint in zip(rows, constraints, strict=True):
+            if self.iteration == "cs":
+                forces = scale.lam * lax.stop_gradient(_splitting.multipliers(G, s.split, r))
                 r = r - scale.a * system.holonomic_force(t1, q1, forces, args)
-            rows += [r + _splitting.multipliers(G, Y, r) @ G + Y @ constraint]
-        return jnp.concatenate(rows)
+            parts += [r + _splitting.multipliers(G, s.split, r) @ G + s.split @ constraint]
+        return jnp.concatenate(parts)
+
+    def _parts(
+        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Array, list[Array], Array]:
+        """G, the equations of motion without multipliers for positions and velocities, and constraints."""
+        u, t1 = self.split(dims, scale, x), s.t0 + s.h
+        q1, v1 = system.space.retract(s.q0, self.increment(s, u["a_q"])), self.v1(s, u["a_v"])
+        M1, f1 = system.M(t1, q1, args), system.applied(t1, q1, v1, args)
+        rows = [scale.a * (M1 @ self.v_dot1(s, a) - f1) for a in (u["a_q"], u["a_v"])]
+        constraints = s.weights.reshape(2, dims.m) * jnp.stack(system.g_and_dot(t1, q1, v1, args))
+        return self._rows(system, t1, q1, scale, args), rows, constraints
 
     def finish(
         self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, Output]:
-        u, t1 = self.split(dims, scale, x), s.t0 + s.h
+        u = self.split(dims, scale, x)
+        G, rows, _ = self._parts(system, s, dims, scale, x, args)
+        forces = [scale.lam * _splitting.multipliers(G, s.split, r) for r in rows]
         d, v1 = self.increment(s, u["a_q"]), self.v1(s, u["a_v"])
-        q1 = system.space.retract(s.q0, d)
-        M1, f1, G = (
-            system.M(t1, q1, args),
-            system.applied(t1, q1, v1, args),
-            self._rows(system, t1, q1, scale, args),
-        )
-        force = lambda a: _splitting.multipliers(G, s.split, scale.a * (M1 @ self.v_dot1(s, a) - f1))
-        forces = scale.lam * force(u["a_q"]), scale.lam * force(u["a_v"])
-        carry, output = self.close(system, s, dims, scale, d, v1, forces, args)
-        split, left = self._renewed(lax.stop_gradient(G), s.split)
-        lost = jnp.where(jnp.all(left > _splitting.LOST), diagnose.SUCCESS, diagnose.SINGULAR)
-        return carry._replace(split=split), output._replace(fault=jnp.maximum(output.fault, lost))
-
-    def _renewed(self, G: Array, Y: Array) -> tuple[Array, Array]:
-        """The split for the next step, and what it leaves of the rows of G where it is a new one."""
-        return lax.cond(
-            _splitting.ratio(G, Y) <= _splitting.WORST,
-            lambda: (Y, jnp.ones(len(G))),
-            lambda: _splitting.choose(G, self.factorization),
-        )
+        carry, output = self.close(system, s, dims, scale, d, v1, (forces[0], forces[1]), args)
+        return carry._replace(split=s.split), output
