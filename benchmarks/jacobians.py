@@ -16,6 +16,7 @@ import numpy as np
 
 import genalpha as ga
 from benchmarks.growth import H, begun
+from genalpha.along import left_to_reader
 from genalpha.kernels.differentiate import jacobian
 from genalpha.kernels.graph import ZERO, Graph
 from genalpha.kernels.scalar import Symbols, inline
@@ -80,9 +81,14 @@ def build(problem: Problem, way: str) -> Built:
     residual = lambda x, step, scale, args: method.residual(system, step, dims, scale, x, args)
     step = jax.tree.map(symbols, inline(graph, prepare, carry, t, h, scale, args))
     value = inline(graph, residual, unknowns, step, scale, args)
+
+    def by_jax(*inputs: Any) -> Any:
+        with left_to_reader(False):
+            return jax.jacfwd(residual)(*inputs)
+
     makers = {
         "scalar": lambda: jacobian(graph, value, unknowns.ids),
-        "jacfwd": lambda: inline(graph, jax.jacfwd(residual), unknowns, step, scale, args),
+        "jacfwd": lambda: inline(graph, by_jax, unknowns, step, scale, args),
     }
     begin = time.perf_counter()
     made = makers[way]()
