@@ -104,6 +104,7 @@ def pieces() -> Iterator[dict[str, float]]:
     places: list[tuple[Any, str, str, str | None]] = [
         (native, "kernels", "trace", None),
         (native.Code, "__init__", "write", None),
+        (native.RowCode, "__init__", "write", None),
         (machine.Library, "__init__", "llvm", "write"),
     ]
     with ExitStack() as stack:

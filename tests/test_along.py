@@ -130,7 +130,16 @@ def changing(function: Callable[..., Any]) -> Callable[[Any], Any]:
     return flat
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+STATED = ("solve", "inv", "logistic", "sigmoid", "power", "pow", "custom", "handed", "clipped", "det")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if any(word in name for word in STATED) else pytest.mark.slow)
+        for name in sorted(FUNCTIONS)
+    ],
+)
 def test_second_derivatives_of_every_function(name: str) -> None:
     """A rate of a rate, of all functions that the reader is tested with, where JAX has one that is finite."""
     rng = np.random.default_rng(len(name))
