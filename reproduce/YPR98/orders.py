@@ -78,7 +78,7 @@ def plot(data: Errors) -> Figure:
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
     for axes, (name, title) in zip(
         figure.subplots(1, 2),
-        [("slider-crank", "slider crank"), ("wheel-on-rod", "wheel on a rod, both kinds of constraint")],
+        [("slider-crank", "slider crank"), ("wheel-on-rod", "wheel on a rod")],
         strict=True,
     ):
         errors = data[name, "DAE-α (3.3)", 0.0]

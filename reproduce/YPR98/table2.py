@@ -98,11 +98,8 @@ def plot(maps: Any) -> Figure:
     ax.set_xticks(np.arange(len(COUNTS)), [f"1/{n}" for n in COUNTS], rotation=60)
     ax.set(xlabel="h [s]", ylabel="tolerance", title=f"Flexible slider crank, ρ = {RHO:g}, {MAP_READING}")
     labels = ["neither", "Newton on (3.3) only", "CM only", "both converge"]
-    ax.legend(
-        handles=[Patch(color=c, label=t) for c, t in zip(colors, labels, strict=True)],
-        fontsize="small",
-        loc="upper left",
-    )
+    handles = [Patch(color=c, label=t) for c, t in zip(colors, labels, strict=True)]
+    figure.legend(handles=handles, fontsize="small", loc="outside lower center", ncols=4)
     return figure
 
 
