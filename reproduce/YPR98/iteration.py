@@ -7,13 +7,16 @@ see how often an iteration converges, and how that depends on such choices, they
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 import genalpha as ga
 from genalpha import initial
@@ -122,6 +125,15 @@ def runner(problem: Problem, method: Any, full: bool) -> Runner:
         return jax.tree.map(np.asarray, many(h, np.asarray(count), choices, args))
 
     return run
+
+
+def draw_map(ax: Axes, x: Any, y: Any, maps: Mapping[str, np.ndarray]) -> list[Patch]:
+    """Where Newton on (3.3) and CM converge, in colours; returns what their legend needs."""
+    colors = ["#d9d9d9", "#f4a261", "#2a9d8f", "#e9f5f3"]
+    labels = ["neither", "Newton on (3.3) only", "CM only", "both converge"]
+    both = maps["(3.3)"].astype(int) + 2 * maps["CM"].astype(int)
+    ax.pcolormesh(x, y, both, cmap=ListedColormap(colors), vmin=-0.5, vmax=3.5, shading="nearest")
+    return [Patch(color=c, label=t) for c, t in zip(colors, labels, strict=True)]
 
 
 METHODS: dict[str, Callable[[Any], Any]] = {

@@ -6,13 +6,11 @@ import itertools
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from reproduce.common import Check, Experiment, Result
 from reproduce.YPR98.bushing import largest
-from reproduce.YPR98.iteration import METHODS, Policy, runner_of
+from reproduce.YPR98.iteration import METHODS, Policy, draw_map, runner_of
 
 STARTS = {0: "last step", 1: "parabola", 2: "no acceleration"}
 LIMITS = (5, 10, 25, 100)
@@ -93,17 +91,12 @@ def _edge(good: np.ndarray) -> float:
 def plot(maps: Any) -> Figure:
     figure = Figure(figsize=(7.2, 4.8), layout="constrained")
     ax = figure.subplots()
-    both = maps["(3.3)"].astype(int) + 2 * maps["CM"].astype(int)
-    colors = ["#d9d9d9", "#f4a261", "#2a9d8f", "#e9f5f3"]
-    ax.pcolormesh(STEPS, EPS, both, cmap=ListedColormap(colors), vmin=-0.5, vmax=3.5, shading="nearest")
+    handles = draw_map(ax, STEPS, EPS, maps)
     ax.loglog(EPS * 40 * np.pi / 22.5, EPS, "k--", lw=0.8)
     ax.text(1.2e-4, 1.2e-5, "h = one period of x, y", fontsize="small", rotation=37)
     ax.set(xlabel="h", ylabel="ε", xlim=(STEPS[0], STEPS[-1]), ylim=(EPS[0], EPS[-1]))
     ax.set_title(f"Bushing, ρ = {RHO:g}: {COUNT} steps from the start of YPR98")
-    labels = ["neither", "Newton on (3.3) only", "CM only", "both converge"]
-    ax.legend(
-        handles=[Patch(color=c, label=t) for c, t in zip(colors, labels, strict=True)], fontsize="small"
-    )
+    ax.legend(handles=handles, fontsize="small")
     return figure
 
 

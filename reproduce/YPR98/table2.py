@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from reproduce.common import Check, Experiment, Result
-from reproduce.YPR98.iteration import Policy, fewest, runner_of
+from reproduce.YPR98.iteration import Policy, draw_map, fewest, runner_of
 
 RHO = 0.75
 SOFT = 2.4e9  # Young's modulus with which the largest frequency is the 1.3e4 of the paper
@@ -89,16 +87,10 @@ def _fraction(count: int | None) -> str:
 def plot(maps: Any) -> Figure:
     figure = Figure(figsize=(7.2, 4.6), layout="constrained")
     ax = figure.subplots()
-    both = maps["(3.3)"].astype(int) + 2 * maps["CM"].astype(int)
-    colors = ["#d9d9d9", "#f4a261", "#2a9d8f", "#e9f5f3"]
-    ax.pcolormesh(
-        np.arange(len(COUNTS)), MAP_TOLERANCES, both, cmap=ListedColormap(colors), vmin=-0.5, vmax=3.5
-    )
+    handles = draw_map(ax, np.arange(len(COUNTS)), MAP_TOLERANCES, maps)
     ax.set_yscale("log")
     ax.set_xticks(np.arange(len(COUNTS)), [f"1/{n}" for n in COUNTS], rotation=60)
     ax.set(xlabel="h [s]", ylabel="tolerance", title=f"Flexible slider crank, ρ = {RHO:g}, {MAP_READING}")
-    labels = ["neither", "Newton on (3.3) only", "CM only", "both converge"]
-    handles = [Patch(color=c, label=t) for c, t in zip(colors, labels, strict=True)]
     figure.legend(handles=handles, fontsize="small", loc="outside lower center", ncols=4)
     return figure
 

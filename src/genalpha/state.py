@@ -107,7 +107,7 @@ class Step(NamedTuple):
     ``known`` (n,) collects the parts of the equations of motion that come from the past, ``weights`` (N,)
     are the factors that scale the rows of the residual. For methods that need them, ``M1`` is the mass matrix
     at t_{n+1+α}, ``along`` (m, n) holds the directions in which η moves positions, ``unit`` (m,) its unit;
-    ``split`` (n, m) is that of the carry.
+    ``split`` (n, m) says which coordinates depend on the others during the step.
     """
 
     t0: Array

@@ -125,7 +125,7 @@ class CoordinateSplit(UnderlyingAlpha):
         return False
 
     def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
-        G, rows, constraints = self._parts(system, s, dims, scale, x, args)
+        _, G, rows, constraints = self._parts(system, s, dims, scale, x, args)
         pairs = zip(rows, constraints, strict=True)
         return jnp.concatenate(
             [r + _splitting.multipliers(G, s.split, r) @ G + s.split @ constraint for r, constraint in pairs]
@@ -137,10 +137,8 @@ class CoordinateSplit(UnderlyingAlpha):
         For CS the forces Gᵀs of the constraints are added, which P annihilates, with s fixed: since
         dP r = P dGᵀs, this matrix is that of the residual. CM leaves them out.
         """
-        G, rows, constraints = self._parts(system, s, dims, scale, x, args)
-        G, parts = lax.stop_gradient(G), []
-        t1, u = s.t0 + s.h, self.split(dims, scale, x)
-        q1 = system.space.retract(s.q0, self.increment(s, u["a_q"]))
+        q1, G, rows, constraints = self._parts(system, s, dims, scale, x, args)
+        G, parts, t1 = lax.stop_gradient(G), [], s.t0 + s.h
         for r, constraint in zip(rows, constraints, strict=True):
             if self.iteration == "cs":
                 forces = scale.lam * lax.stop_gradient(_splitting.multipliers(G, s.split, r))
@@ -150,20 +148,20 @@ class CoordinateSplit(UnderlyingAlpha):
 
     def _parts(
         self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
-    ) -> tuple[Array, list[Array], Array]:
-        """G, the equations of motion without multipliers for positions and velocities, and constraints."""
+    ) -> tuple[Array, Array, list[Array], Array]:
+        """q_{n+1}, G, the equations of motion without multipliers for q and v, and the constraints."""
         u, t1 = self.split(dims, scale, x), s.t0 + s.h
         q1, v1 = system.space.retract(s.q0, self.increment(s, u["a_q"])), self.v1(s, u["a_v"])
         M1, f1 = system.M(t1, q1, args), system.applied(t1, q1, v1, args)
         rows = [scale.a * (M1 @ self.v_dot1(s, a) - f1) for a in (u["a_q"], u["a_v"])]
         constraints = s.weights.reshape(2, dims.m) * jnp.stack(system.g_and_dot(t1, q1, v1, args))
-        return self._rows(system, t1, q1, scale, args), rows, constraints
+        return q1, self._rows(system, t1, q1, scale, args), rows, constraints
 
     def finish(
         self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, Output]:
         u = self.split(dims, scale, x)
-        G, rows, _ = self._parts(system, s, dims, scale, x, args)
+        _, G, rows, _ = self._parts(system, s, dims, scale, x, args)
         forces = [scale.lam * _splitting.multipliers(G, s.split, r) for r in rows]
         d, v1 = self.increment(s, u["a_q"]), self.v1(s, u["a_v"])
         carry, output = self.close(system, s, dims, scale, d, v1, (forces[0], forces[1]), args)
