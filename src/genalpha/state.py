@@ -104,8 +104,9 @@ class Carry(NamedTuple):
 class Step(NamedTuple):
     """What is known when the equations of a step are set up: its constants.
 
-    ``known`` (n,) collects the parts of the equations of motion that come from the past, ``weights`` (N,)
-    are the factors that scale the rows of the residual. For methods that need them, ``M1`` is the mass matrix
+    ``coast_q`` and ``coast_v`` (n,) are the increment of the positions and the velocity with which a step would
+    end if its new accelerations were zero. ``known`` (n,) collects the parts of the equations of motion that
+    come from the past, ``weights`` (N,) are the factors that scale the rows of the residual. For methods that need them, ``M1`` is the mass matrix
     at t_{n+1+α}, ``along`` (m, n) holds the directions in which η moves positions, ``unit`` (m,) its unit;
     ``split`` (n, m) says which coordinates depend on the others during the step.
     """
@@ -113,7 +114,8 @@ class Step(NamedTuple):
     t0: Array
     h: Array
     q0: Array
-    v0: Array
+    coast_q: Array
+    coast_v: Array
     a: Array
     known: Array
     weights: Array

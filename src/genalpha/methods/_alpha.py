@@ -148,7 +148,7 @@ class AlphaMethod:
             known = known + c.alpha_m * ((M1 @ a) if Ma is None else Ma)
         if carry.f is not None:
             known = known - c.alpha_f * carry.f
-        return Step(t, h, carry.q, carry.v, a, known, self.weights(dims, scale, h), Ma, M1)
+        return Step(t, h, carry.q, *self.coast(carry.v, a, h), a, known, self.weights(dims, scale, h), Ma, M1)
 
     def adjusted(self, carry: Carry, h: Array) -> tuple[Array, Array | None]:
         """a_α and M_α a_α for a step of size h, by (14a) and (14b) where it differs from the last one."""
@@ -160,15 +160,18 @@ class AlphaMethod:
             Ma = carry.Ma + shift * (carry.Ma - carry.Ma_old)
         return a, Ma
 
+    def coast(self, v0: Array, a: Array, h: Array) -> tuple[Array, Array]:
+        """The parts of (13a) and (13c) without a_{1+α}: h z_0 + h²(½ − β) a_α, and z_0 + h(1 − γ) a_α."""
+        c = self.coefficients
+        return h * v0 + (0.5 - c.beta) * h**2 * a, v0 + (1 - c.gamma) * h * a
+
     def increment(self, s: Step, a1: Array) -> Array:
         """h z_0 + h²/2 ((1 − 2β) a_α + 2β a_{1+α}), which leads from y_0 to y_1 in (13a)."""
-        beta = self.coefficients.beta
-        return s.h * s.v0 + 0.5 * s.h**2 * ((1 - 2 * beta) * s.a + 2 * beta * a1)
+        return s.coast_q + self.coefficients.beta * s.h**2 * a1
 
     def v1(self, s: Step, a1: Array) -> Array:
         """(13c): z_1 = z_0 + h ((1 − γ) a_α + γ a_{1+α})."""
-        gamma = self.coefficients.gamma
-        return s.v0 + s.h * ((1 - gamma) * s.a + gamma * a1)
+        return s.coast_v + self.coefficients.gamma * s.h * a1
 
     def hand_over(
         self, system: System, s: Step, d: Array, a1: Array, lam: Array, psi: Array, args: Args

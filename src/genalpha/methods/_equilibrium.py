@@ -59,7 +59,7 @@ class EquilibriumAlpha(AlphaMethod):
         known = c.alpha_m * a
         if carry.v_dot is not None:
             known = known - c.alpha_f * carry.v_dot
-        return Step(t, h, carry.q, carry.v, a, known, self.weights(dims, scale, h))
+        return Step(t, h, carry.q, *self.coast(carry.v, a, h), a, known, self.weights(dims, scale, h))
 
     def v_dot1(self, s: Step, a1: Array) -> Array:
         """(3d) solved for v̇_{n+1}."""
