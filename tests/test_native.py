@@ -13,7 +13,7 @@ import pytest
 import genalpha as ga
 from conftest import problem
 from genalpha import diagnose, methods
-from genalpha.drive import native
+from genalpha.drive import host, native
 from genalpha.kernels import lu, step
 
 FAST = [
@@ -348,7 +348,7 @@ def test_long_runs_return_to_the_interpreter(monkeypatch):
     """The result does not depend on how often."""
     p = problem("spring-chain")
     whole = p.solve(t_end=0.5)
-    monkeypatch.setattr(native, "BLOCK", 7)
+    monkeypatch.setattr(host, "BLOCK", 7)
     np.testing.assert_array_equal(p.solve(t_end=0.5).q, whole.q)
 
 

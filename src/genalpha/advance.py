@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from genalpha import diagnose, newton
+from genalpha import diagnose, linear, newton
+from genalpha.estimate import linearized
 from genalpha.initial import project_velocity
 from genalpha.methods import Method
-from genalpha.state import Carry, NewtonMemory, NewtonReport, Output, Scale, State, Times
+from genalpha.pace import Limits, Pace, Tolerances, judged, norm
+from genalpha.state import Carry, NewtonMemory, NewtonReport, Output, Scale, State, Step, Times
 from genalpha.system import Args, Dims, System
 
 Parabola = tuple[Array, Array, Array]
@@ -58,6 +61,64 @@ def advance(
     implicit: bool = True,
 ) -> tuple[Carry, Memory, Output, NewtonReport]:
     """One step; ``implicit`` where it may be differentiated."""
+    step, memory, report = _solved(setup, carry, memory, at, scale, args, implicit)
+    carry, output = setup.method.finish(setup.system, step, setup.dims, scale, memory.x, args)
+    status = diagnose.first(diagnose.turned(report.status, output.turns), output.fault)
+    if at.project is not None:
+        carry, status = _project(setup, carry, at, status, args)
+    return carry, memory, output, report._replace(status=status)
+
+
+class Attempt(NamedTuple):
+    """A step under error control. Where it was not accepted, carry, parabola and time are those before it.
+
+    ``errors`` (2n,) are the estimated local errors of q and v, ``size`` is their norm.
+    """
+
+    accepted: Array
+    carry: Carry
+    memory: Memory
+    pace: Pace
+    output: Output
+    report: NewtonReport
+    errors: Array
+    size: Array
+
+
+def attempt(
+    setup: Setup,
+    carry: Carry,
+    memory: Memory,
+    pace: Pace,
+    control: tuple[Tolerances, Limits],
+    scale: Scale,
+    args: Args,
+) -> Attempt:
+    """One step that is taken back where its error is too large or it has no solution."""
+    (system, method, _, dims), (tolerances, limits) = setup, control
+    step, tried, report = _solved(setup, carry, memory, Times(pace.t, pace.h), scale, args, implicit=False)
+    after, output = method.finish(system, step, dims, scale, tried.x, args)
+    status = diagnose.first(diagnose.turned(report.status, output.turns), output.fault)
+    around = linearized(system, method, dims, scale, carry, step, tried.x, after.a, args)
+    inverse = linear.Factors(tried.newton.inverse, jnp.zeros(()))
+    errors = around.errors(linear.solve(inverse, around.disturbance()))
+    size = norm(system.space, tolerances, carry, after, errors)
+    accepted, pace = judged(limits, pace, size, status)
+    # A matrix from an iteration that failed may be anything.
+    fit = jnp.where(status == diagnose.SUCCESS, 1.0, 0.0) * tried.newton.fit_and_noise[0]
+    noise = jnp.where(accepted, tried.newton.fit_and_noise[1], memory.newton.fit_and_noise[1])
+    kept = tried.newton._replace(fit_and_noise=jnp.stack([fit, noise]))
+    after, parabola = jax.tree.map(
+        lambda new, old: jnp.where(accepted, new, old), (after, tried[:3]), (carry, memory[:3])
+    )
+    report = report._replace(status=status)
+    return Attempt(accepted, after, Memory(*parabola, kept), pace, output, report, errors, size)
+
+
+def _solved(
+    setup: Setup, carry: Carry, memory: Memory, at: Times, scale: Scale, args: Args, implicit: bool
+) -> tuple[Step, Memory, NewtonReport]:
+    """The equations of a step and, in the memory, their solution."""
     system, method, options, dims = setup
     t, h = at.t, at.h
     step = method.prepare(system, carry, t, h, dims, scale, args)
@@ -72,12 +133,7 @@ def advance(
         implicit,
         None if method.exact_matrix else lambda x: method.linearized(system, step, dims, scale, x, args),
     )
-    memory = Memory(*parabola(memory[:3], x, carry.h, h), kept)
-    carry, output = method.finish(system, step, dims, scale, x, args)
-    status = diagnose.first(diagnose.turned(report.status, output.turns), output.fault)
-    if at.project is not None:
-        carry, status = _project(setup, carry, at, status, args)
-    return carry, memory, output, report._replace(status=status)
+    return step, Memory(*parabola(memory[:3], x, carry.h, h), kept), report
 
 
 def extrapolated(last: Parabola, h_old: Array, h: Array) -> Array:

@@ -127,7 +127,7 @@ def constrained_amplification(
 
         def step(values: Array) -> Array:
             before: Carry = rebuild(values)._replace(h=h, split=carry.split)
-            if method.adjusts:
+            if method.adjust:
                 before = before._replace(a_old=before.a, Ma_old=before.Ma)
             after = advance(setup, before, memory, Times(t, h), start.scale, (omega,))[0]
             return jax.flatten_util.ravel_pytree(bare(after))[0]

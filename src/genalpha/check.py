@@ -64,6 +64,22 @@ def vector(name: str, value: ArrayLike) -> Array | np.ndarray:
     return result
 
 
+def count(name: str, value: Any) -> None:
+    """A whole number above zero, or None."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if value is not None and not (whole and value > 0):
+        raise ValueError(f"{name} must be a whole number above zero, got {value!r}")
+
+
+def adjusting(method: Any) -> None:
+    """Error control changes the step size all the time."""
+    if not method.adjust:
+        raise ValueError(
+            "error control changes the step size in every step, where a method with adjust=False is of first "
+            "order only and cannot tell its error. Leave out adjust=False, or pass h"
+        )
+
+
 def backend(name: Any, known: Sequence[str]) -> None:
     if name not in known:
         raise ValueError(f"backend must be one of {', '.join(known)}, got {name!r}")

@@ -1,4 +1,4 @@
-"""Step sizes: fixed, or a given list."""
+"""Step sizes: fixed, a given list, or what error control needs to know."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from genalpha.pace import Limits, Tolerances
+
 _SPREAD = 1e-9  # a remainder below this fraction of h is spread over all steps
 MOST_STEPS = 1e9
 SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
+LEAST_RTOL = 1e-11  # that means something without an absolute tolerance
 
 
 def steps(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
@@ -25,10 +28,8 @@ def steps(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
     >>> [round(float(x), 12) for x in sizes]
     [0.4, 0.4, 0.2]
     """
-    if h is None or isinstance(h, str):
-        raise TypeError(
-            f"h must be a step size or an array of step sizes, got {h!r}; there is no error control yet"
-        )
+    if isinstance(h, str):
+        raise TypeError(f"h must be a step size, an array of step sizes or None (error control), got {h!r}")
     if np.ndim(h) == 0:
         if isinstance(h, jax.core.Tracer):
             raise TypeError(
@@ -37,6 +38,62 @@ def steps(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
             )
         return _fixed(t0, t1, float(h))  # type: ignore[arg-type]
     return _listed(t0, t1, h)
+
+
+def controlled(
+    span: tuple[float, float],
+    n: int,
+    rtol: ArrayLike,
+    atol: ArrayLike,
+    max_step: float | None,
+    min_step: float | None,
+) -> tuple[Tolerances, Limits]:
+    """What error control follows: tolerances for n velocities, and limits of the steps.
+
+    >>> tolerances, limits = controlled((0.0, 2.0), 2, 1e-4, [1e-6, 1e-8], None, None)
+    >>> tolerances.atol_v.tolist(), float(limits.max_step)
+    ([1e-06, 1e-08], 2.0)
+    """
+    t0, t1 = span
+    relative, absolute = _tolerance("rtol", rtol, n), _tolerance("atol", atol, n)
+    if (relative < LEAST_RTOL).any() and not (absolute > 0).all():
+        raise ValueError(f"rtol = {relative.min():g} is below {LEAST_RTOL:g}, where rounding hides the error")
+    if (relative + absolute == 0).any():
+        raise ValueError("rtol and atol are both zero for some component: no step could be accepted")
+    longest = limit("max_step", max_step, t1 - t0)
+    shortest = limit("min_step", min_step, 0.0)
+    if shortest > longest:
+        raise ValueError(f"min_step = {shortest:g} is larger than max_step = {longest:g}")
+    tolerances = Tolerances(relative[0], absolute[0], relative[1], absolute[1])
+    return tolerances, Limits(np.float64(t1), np.float64(longest), np.float64(shortest))
+
+
+def _tolerance(name: str, value: ArrayLike, n: int) -> np.ndarray:
+    """A tolerance for q and one for v, (2, n)."""
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(f"{name} must not be traced: it decides the steps")
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a number or an array of numbers: {error}") from error
+    if array.shape not in ((), (n,), (2, n)):
+        raise ValueError(
+            f"{name} must be a number, an array of shape ({n},) for the components of q and v alike, or one "
+            f"of shape (2, {n}), for q and for v; got shape {array.shape}"
+        )
+    if not (np.isfinite(array) & (array >= 0)).all():
+        raise ValueError(f"{name} must not be negative, NaN or infinite, got {value!r}")
+    return np.array(np.broadcast_to(array, (2, n)))
+
+
+def limit(name: str, value: float | None, default: float) -> float:
+    if value is None:
+        return default
+    if isinstance(value, jax.core.Tracer) or np.ndim(value) or isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not value > 0:
+        raise ValueError(f"{name} = {value} must be positive")
+    return float(min(value, default)) if default else float(value)
 
 
 def suited(method: Any, sizes: Any) -> Any:

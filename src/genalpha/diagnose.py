@@ -15,8 +15,11 @@ INCONSISTENT = 4
 BAD_STEPS = 5
 TURNED = 6
 NOT_A_ROTATION = 7
+# 8 is a status that never leaves the native driver (`kernels.step`).
+TOO_SMALL = 9
+TOO_MANY = 10
 
-# The higher bits of a status say which rotation of the space it is about.
+# The higher bits of a status say which rotation of the space it is about, or what else is behind it.
 _WHICH = 16
 
 MESSAGES = {
@@ -39,6 +42,13 @@ MESSAGES = {
     ),
     NOT_A_ROTATION: "the quaternion of {} is not of length one. Normalise it",
     BAD_STEPS: "the traced step sizes are not all positive, or do not sum to the time span",
+    TOO_SMALL: (
+        "the step size fell below its limit: {}. Look at what happens there (a force that jumps, a kinematic "
+        "singularity); if all is well, loosen rtol and atol"
+    ),
+    TOO_MANY: (
+        "max_steps were taken before the end of the time span. Loosen rtol and atol, or raise max_steps"
+    ),
     INCONSISTENT: (
         "q0 or v0 break the constraints. Correct them, or pass initial='project' to move them there"
     ),
@@ -63,6 +73,21 @@ def _about(code: int, where: Array, status: Array) -> Array:
     return first(status, jnp.where(jnp.any(where), code + _WHICH * jnp.argmax(where), SUCCESS))
 
 
+def too_small(behind: Array) -> Array:
+    """The status of a run whose step size fell below its limit, from that of the last step tried.
+
+    >>> int(too_small(jnp.array(NOT_CONVERGED))) == TOO_SMALL + 16 * NOT_CONVERGED
+    True
+    """
+    return TOO_SMALL + _WHICH * (behind - _WHICH * jnp.floor(behind / _WHICH))
+
+
+def behind(status: int) -> int:
+    """The code of a status, or of what is behind it."""
+    which, code = divmod(int(status), _WHICH)
+    return which if code == TOO_SMALL else code
+
+
 def first(status: Array, later: Array | int) -> Array:
     """The first of two statuses that is not success."""
     return jnp.where(status == SUCCESS, later, status)
@@ -79,6 +104,9 @@ def reason(status: int, rotations: tuple[str, ...] = ()) -> str:
 
 def _text(status: int, rotations: tuple[str, ...]) -> str:
     which, code = divmod(status, _WHICH)
+    if code == TOO_SMALL:
+        behind = reason(which) if which else "the estimated error stays above the tolerance however small it is"
+        return MESSAGES[code].format(behind)
     name = rotations[which] if which < len(rotations) else f"rotation {which}"
     return MESSAGES[code].format(name)
 

@@ -13,7 +13,7 @@ from jax import Array
 
 from genalpha import diagnose
 
-_FORMAT = 3
+_FORMAT = 4
 _META = ("method", "rotations", "backend", "detail")  # not arrays
 
 
@@ -34,6 +34,17 @@ class Reactions(NamedTuple):
     holonomic: Array
     nonholonomic: Array
     total: Array
+
+
+class Errors(NamedTuple):
+    """Estimated local errors of each step under error control, zero in the first row.
+
+    ``q`` and ``v`` (N+1, n), those of q in the tangent space; ``norm`` (N+1,) is what was compared with 1.
+    """
+
+    q: Array
+    v: Array
+    norm: Array
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,7 @@ class Solution:
     stats : totals of the run; newton : the same step by step.
     status, success, message : 0, True and a sentence where the end was reached.
     extra : variables that only some methods have, by name, each (N+1, ...).
+    errors : .q, .v (N+1, n) and .norm (N+1,), estimated local errors, under error control; else None.
     method, rotations : names of the method and of the rotations in the space.
     backend : what computed it: "native", "xla" or "cuda".
     detail : what else is known about a failure, part of the message.
@@ -102,6 +114,7 @@ class Solution:
     newton: NewtonHistory
     status: Any
     extra: dict[str, Any]
+    errors: Errors | None
     method: str
     rotations: tuple[str, ...] = ()
     backend: str = "xla"
@@ -152,7 +165,7 @@ class Solution:
         parts: dict[str, Any] = {}
         for spec in fields(self):
             value = getattr(self, spec.name)
-            if spec.name in _META:
+            if spec.name in _META or value is None:
                 continue
             if isinstance(value, Stats):
                 parts |= {f"{spec.name}.{key}": getattr(value, key) for key in _COUNTS}
@@ -206,7 +219,7 @@ def load(path: str | os.PathLike[str]) -> Solution:
         if "header" not in file:
             raise foreign
         header = json.loads(str(file["header"]))
-        if header.get("genalpha") not in (2, _FORMAT):
+        if header.get("genalpha") not in (2, 3, _FORMAT):
             raise ValueError(f"{os.fspath(path)} has format {header.get('genalpha')}, expected {_FORMAT}")
         parts = {name: file[name] for name in file.files if name != "header"}
 
@@ -219,6 +232,7 @@ def load(path: str | os.PathLike[str]) -> Solution:
     stats, newton = Stats(**counts, fallback=header.get("fallback")), group(NewtonHistory, "newton")
     extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
     status = number(parts.pop("status"))
+    errors = group(Errors, "errors") if "errors.norm" in parts else None
     return Solution(
         **parts,
         residuals=residuals,
@@ -227,6 +241,7 @@ def load(path: str | os.PathLike[str]) -> Solution:
         newton=newton,
         status=status,
         extra=extra,
+        errors=errors,
         method=header["method"],
         rotations=tuple(header["rotations"]),
         backend=header.get("backend", "xla"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -11,20 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha import check, control, diagnose, initial, methods
+from genalpha import check, concrete, control, diagnose, initial, methods, traced
 from genalpha.advance import Setup
-from genalpha.drive import native, xla
+from genalpha.drive import xla
+from genalpha.drive.native import Aim
 from genalpha.errors import IntegrationError
-from genalpha.kernels.graph import Unsupported
 from genalpha.newton import Newton
-from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
-from genalpha.state import Times
-from genalpha.states import begin as begin_program
+from genalpha.solution import Solution
+from genalpha.state import Schedule, Times
 from genalpha.system import Args, System
 
 Initial = Literal["check", "project", "assume"]
 Backend = Literal["auto", "native", "xla"]
-_DEFAULT_RHO_INF = 0.8
+_DEFAULT_RHO_INF, _DEFAULT_RTOL, _DEFAULT_ATOL = 0.8, 1e-4, 1e-6
 
 
 def solve(
@@ -33,9 +32,15 @@ def solve(
     q0: ArrayLike,
     v0: ArrayLike,
     *,
-    h: ArrayLike,
     method: str | methods.Method = "soi2",
     rho_inf: float = _DEFAULT_RHO_INF,
+    h: ArrayLike | None = None,
+    rtol: ArrayLike = _DEFAULT_RTOL,
+    atol: ArrayLike = _DEFAULT_ATOL,
+    first_step: float | None = None,
+    max_step: float | None = None,
+    min_step: float | None = None,
+    max_steps: int | None = None,
     newton: Newton = Newton(),  # noqa: B008 - immutable
     args: tuple[Any, ...] = (),
     initial: Initial = "check",
@@ -52,7 +57,15 @@ def solve(
     t_span : (t0, t1) with t1 > t0.
     q0 (size,), v0 (n,) : coordinates and velocities at t0.
     h : a step size, or an array of step sizes that sum to t1 − t0. Where a number does not divide the span,
-        the last step is shorter.
+        the last step is shorter. None (default): error control.
+    rtol, atol : under error control, the local error of every component of q (in the tangent space) and of v
+        that a step may add: atol + rtol · size, in the root mean square over all components. Numbers, arrays
+        (n,) for q and v alike, or arrays (2, n), for q and for v. The error at the end of the span falls like
+        the tolerance to the power 2/3 (docs/theory.md).
+    first_step, max_step, min_step : sizes of steps under error control; chosen by default, the span, and
+        rounding.
+    max_steps : steps that may be taken under error control, by default a million; under a transform, where
+        memory for all of them is set aside, 1024.
     method : "soi2" (JN08 (13)), "hht-soi2" (JN08 (17)), "index3" and "hht-i3" (ACB15 (3)), "stabilized"
         (ACB15 section 3), "dae-alpha" (YPR98 (3.3)), "cs" and "cm" (YPR98 (3.6)), "projected" (YPR98 (2.5)),
         "generalized-alpha" (JN08 (2)), or a method object such as
@@ -95,33 +108,60 @@ def solve(
     q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
     check_options(initial, newton, method, rho_inf)
     check.backend(backend, get_args(Backend))
-    times, sizes = control.steps(t0, t1, h)
+    limits = {"first_step": first_step, "max_step": max_step, "min_step": min_step, "max_steps": max_steps}
+    steps = _steps((t0, t1), len(v0), h, rtol, atol, limits, project_velocity_at)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
     q0 = check.point(system.space, q0)
-    steps = Times(times[:-1], sizes, check.projections(project_velocity_at, times))  # type: ignore[index]
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
     method.check(system, dims)
+    if isinstance(steps, Aim):
+        check.adjusting(method)
     setup = Setup(system, method, newton, dims)
     guess = check.multipliers(dims, multipliers)
-    if closes_over_traced or check.under_transform(q0, v0, args, sizes, guess):
-        traced = _traced(initial, t1, "under a JAX transform" if backend == "native" else None)
-        run = xla.program(setup, f"traced {initial} {t1} {backend == 'native'}", traced, outermost=False)
-        return run(times, steps, q0, v0, args, guess)
-    sol = _concrete(setup, initial, np.asarray(times), steps, q0, v0, args, guess, backend)
+    if closes_over_traced or check.under_transform(q0, v0, args, steps, guess):
+        fallback = "under a JAX transform" if backend == "native" else None
+        return traced.run(setup, initial, (t0, t1), steps, q0, v0, args, guess, max_steps, fallback)
+    sol, h_next = concrete.run(setup, initial, t0, steps, q0, v0, args, guess, backend, max_steps)
     if not sol.success:
-        sol = _explained(setup, sol, steps, args)
+        sol = _explained(setup, sol, h_next, args)
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
 
 
-def _explained(setup: Setup, sol: Solution, steps: Times, args: Args) -> Solution:
+def _steps(
+    span: tuple[float, float],
+    n: int,
+    h: ArrayLike | None,
+    rtol: ArrayLike,
+    atol: ArrayLike,
+    limits: dict[str, Any],
+    project_velocity_at: Any,
+) -> Schedule | Aim:
+    """The steps that were asked for, or what is to decide about them."""
+    if h is not None:
+        given = [name for name, value in limits.items() if value is not None]
+        given += [k for k, x, d in (("rtol", rtol, _DEFAULT_RTOL), ("atol", atol, _DEFAULT_ATOL)) if x is not d]
+        if given:
+            raise ValueError(f"{', '.join(given)} belong to error control: leave out h, or leave them out")
+        times, sizes = control.steps(*span, h)
+        marks = check.projections(project_velocity_at, times)
+        return Schedule(times, Times(times[:-1], sizes, marks))  # type: ignore[index]
+    if np.size(project_velocity_at):
+        raise ValueError("project_velocity_at names ends of steps, which error control does not know: pass h")
+    check.count("max_steps", limits["max_steps"])
+    wanted = control.controlled(span, n, rtol, atol, limits["max_step"], limits["min_step"])
+    first = limits["first_step"]
+    wish = np.nan if first is None else control.limit("first_step", first, span[1] - span[0])
+    return Aim(np.float64(wish), wanted)
+
+
+def _explained(setup: Setup, sol: Solution, h: float, args: Args) -> Solution:
     """A solution that failed, with what is known beyond its status: constraints that become dependent."""
     dims, failures = setup.dims, (diagnose.SINGULAR, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
-    if not (dims.m or dims.p) or sol.status not in failures:
+    if not (dims.m or dims.p) or diagnose.behind(sol.status) not in failures:
         return sol
-    h = steps.h[sol.stats.steps]
     before, rows = xla.program(setup, "rows", _rows)(sol.t[-1], sol.q[-1], sol.v[-1], h, args)
     detail = check.dependence(np.asarray(rows), np.asarray(before), dims.m, sol.t[-1] + h)
     return dataclasses.replace(sol, detail=detail)
@@ -156,129 +196,3 @@ def check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:
             "rho_inf is for methods given by name; this method object has its own coefficients, "
             f"{method.coefficients.name}"
         )
-
-
-def _project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any, Any]:
-    return initial.project(setup.system, setup.dims, t, q, v, args)
-
-
-def _traced(mode: str, t1: float, fallback: str | None) -> Callable[..., Solution]:
-    """The whole run as one traced computation."""
-
-    def run(setup: Setup, times: Any, steps: Times, q: Any, v: Any, args: Args, guess: Any) -> Solution:
-        status = diagnose.not_rotations(jnp.array(diagnose.SUCCESS), setup.system.space.defect(q))
-        q, sizes = setup.system.space.normalize(q), steps.h
-        if mode == "project":
-            q, v, code = _project(setup, times[0], q, v, args)
-            status = diagnose.first(status, code)
-        begin = begin_program(setup, times[0], q, v, args, guess)
-        fitting = jnp.all(sizes > 0) & (jnp.abs(times[-1] - t1) <= control.SPAN_TOLERANCE * (t1 - times[0]))
-        status = diagnose.first(status, jnp.where(fitting, diagnose.SUCCESS, diagnose.BAD_STEPS))
-        finite = jnp.where(initial.is_finite(begin), diagnose.SUCCESS, diagnose.NOT_FINITE)
-        status = diagnose.first(status, finite)
-        if mode == "check":
-            fitting = check.consistent(begin)
-            status = diagnose.first(status, jnp.where(fitting, diagnose.SUCCESS, diagnose.INCONSISTENT))
-        status = diagnose.first(status, begin.report.status)
-        begin = begin._replace(report=begin.report._replace(status=status))
-        rows, status = xla.scan(setup, begin, steps, args)
-        # Under a transform only a constant mass matrix can be known to be singular.
-        massless = setup.system.constant_mass and check.is_singular(setup.system.mass)
-        derived = xla.derive(setup, rows, times, begin.scale, args, massless)
-        return _solution(setup, rows, derived, times, sizes, status, "xla", fallback)
-
-    return run
-
-
-def _concrete(
-    setup: Setup,
-    mode: str,
-    times: np.ndarray,
-    steps: Times,
-    q: Any,
-    v: Any,
-    args: Args,
-    guess: Any,
-    backend: Backend,
-) -> Solution:
-    """The whole run as a few calls of compiled programs."""
-    if mode == "project":
-        q, v, status = xla.program(setup, "project", _project)(times[0], q, v, args)
-        if int(status) != diagnose.SUCCESS:
-            raise ValueError(
-                "initial='project' found no q and v on the constraints near q0 and v0: "
-                + diagnose.reason(int(status))
-            )
-    fallback = None
-    if backend != "xla":
-        try:
-            return _native(setup, mode, times, steps, np.asarray(q), np.asarray(v), args, guess)
-        except Unsupported as reason:
-            fallback = str(reason)
-    begin = xla.program(setup, "begin", begin_program)(times[0], q, v, args, guess)
-    check.beginning(begin, mode, setup.system.space)
-    rows, status = xla.march(setup, begin, steps, args)
-    times, sizes = times[: len(rows.q)], steps.h[: len(rows.q) - 1]
-    derived = xla.derive_blocks(setup, rows, times, begin.scale, args, check.is_singular(begin.M))
-    return _solution(setup, rows, derived, times, sizes, status, "xla", fallback)
-
-
-def _native(
-    setup: Setup,
-    mode: str,
-    times: np.ndarray,
-    steps: Times,
-    q: np.ndarray,
-    v: np.ndarray,
-    args: Args,
-    guess: Any,
-) -> Solution:
-    setup = setup._replace(method=control.suited(setup.method, steps.h))
-    run = native.begin(setup, float(times[0]), q, v, float(steps.h[0]), args, guess, mode)
-    rows, status, fallback = native.march(setup, run, steps, args)
-    times, sizes = times[: len(rows.q)], steps.h[: len(rows.q) - 1]
-    derived = native.derive(setup, run, rows, times, run.start.begin.scale, args)
-    return _solution(setup, rows, derived, times, sizes, status, "native", fallback)
-
-
-def _solution(
-    setup: Setup,
-    rows: xla.Rows,
-    derived: xla.Derived,
-    times: Any,
-    sizes: Any,
-    status: Any,
-    backend: str,
-    fallback: str | None,
-) -> Solution:
-    np_ = np if isinstance(rows.q, np.ndarray) else jnp
-    method = setup.method
-    t_alpha = np_.concatenate([rows.t_alpha[None], times[1:] + method.alpha * sizes])
-    counts = np_.where(np_.isnan(rows.report), 0, rows.report).astype(int)
-    iterations, jacobians, rounding = counts[:, 0], counts[:, 1], counts[:, 2]
-
-    def total(column: Any) -> Any:
-        return int(column.sum()) if np_ is np else column.sum()
-
-    steps = len(sizes) if np_ is np else jnp.sum(jnp.isfinite(rows.report[:, 0]))
-    return Solution(
-        t=times,
-        q=rows.q,
-        v=rows.v,
-        a=derived.a,
-        a_alpha=rows.a_alpha,
-        t_alpha=t_alpha,
-        lam=rows.lam,
-        psi=rows.psi,
-        residuals=Residuals(derived.position, derived.velocity, derived.nonholonomic),
-        reactions=Reactions(derived.holonomic_force, derived.nonholonomic_force, derived.reaction),
-        stats=Stats(
-            steps, 0, total(iterations), total(jacobians), total(jacobians), total(rounding), fallback
-        ),
-        newton=NewtonHistory(iterations, jacobians, rounding.astype(bool)),
-        status=status,
-        extra=rows.extra,
-        method=method.name,
-        rotations=setup.system.space.rotations,
-        backend=backend,
-    )

@@ -13,7 +13,7 @@ import numpy as np
 
 from genalpha import check, diagnose
 from genalpha.advance import Setup
-from genalpha.drive import native, xla
+from genalpha.drive import host, native, xla
 from genalpha.kernels import machine
 from genalpha.kernels.step import PIVOT
 from genalpha.state import Times
@@ -180,8 +180,8 @@ def _group(
     work[step.flags["alive"], :here] = summary[0][at] == diagnose.SUCCESS
     rows = np.zeros((len(plan.kept), len(step.row), lanes))
     arrays = (work, steps.t, steps.h, plan.row_of, rows)
-    for first in range(0, len(steps.h), native.BLOCK):
-        last = min(first + native.BLOCK, len(steps.h))
+    for first in range(0, len(steps.h), host.BLOCK):
+        last = min(first + host.BLOCK, len(steps.h))
         code.steps(*(x.ctypes.data for x in arrays), first, last)
     table[at] = rows.transpose(2, 0, 1)[:here]
     for target, slots in zip(summary, (step.status, step.taken, step.totals), strict=True):

@@ -14,22 +14,22 @@ import numpy as np
 
 from genalpha import check, diagnose, initial
 from genalpha.advance import Memory, Setup
-from genalpha.drive import xla
+from genalpha.drive import adaptive, host, xla
 from genalpha.initial import Beginning
 from genalpha.kernels import llvm, machine
 from genalpha.kernels.graph import Unsupported
+from genalpha.kernels.paced import PacedStep
 from genalpha.kernels.program import Loop, Program, cut
 from genalpha.kernels.rows import RowFunction
 from genalpha.kernels.step import LIMIT, PIVOT, Orders, Step, Values, floating
 from genalpha.newton import MAX_CONDITION, no_memory
+from genalpha.pace import Pace, judged
 from genalpha.state import Carry, Scale, Times
 from genalpha.system import Args
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 # Graphs and programs are made by one thread at a time; machine code runs in as many as there are.
 _MAKING = threading.RLock()
-# Steps that run without the interpreter at most: then it may notice that the user wants to stop.
-BLOCK = 100_000
 # Operations in one compiled function at most.
 PIECE = 1500
 # Orders of pivots that one run may try before it goes on with pivots chosen anew for every matrix.
@@ -53,14 +53,26 @@ class Start(NamedTuple):
     t_alpha: Any
     status: Any
     consistent: Any
+    pace: Pace | None = None
+
+
+class Aim(NamedTuple):
+    """What takes the place of a first step size under error control: a wish for it (or NaN), and the control."""
+
+    wish: Any
+    control: adaptive.Control
 
 
 def start_run(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args, guess: Any = None) -> Start:
-    """Everything before the first step of size h."""
+    """Everything before the first step, of size h or towards an :class:`Aim`."""
     begin = initial.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
-    carry, memory, row, t_alpha = xla.start(setup, begin, h, args)
+    pace = None
+    if isinstance(h, Aim):
+        (carry, memory, pace), row, t_alpha = adaptive.start(setup, begin, h.control, h.wish, args)
+    else:
+        carry, memory, row, t_alpha = xla.start(setup, begin, h, args)
     status = jnp.where(initial.is_finite(begin), begin.report.status, diagnose.NOT_FINITE)
-    return Start(begin, carry, memory.x, row, t_alpha, status, check.consistent(begin))
+    return Start(begin, carry, memory.x, row, t_alpha, status, check.consistent(begin), pace)
 
 
 class Code:
@@ -102,7 +114,7 @@ class Kernels:
     """What was traced for a setup, and the code compiled from it when it is first needed.
 
     ``start`` and ``derive`` are None where they hold something without a scalar form; XLA runs them then.
-    ``order`` is the order of pivots last used.
+    ``order`` is the order of pivots that runs start with.
     """
 
     step: Step
@@ -121,11 +133,11 @@ class Kernels:
                 self.programs[order] = self.step.program(order)
             return self.programs[order]
 
-    def code(self, lanes: int = 1) -> Code:
+    def code(self, lanes: int = 1, order: Orders | None = None) -> Code:
         with _MAKING:
-            key = (self.order, lanes)
+            key = (order or self.order, lanes)
             if key not in self.codes:
-                self.codes[key] = Code(self, self.order, lanes)
+                self.codes[key] = Code(self, *key)
             return self.codes[key]
 
     def map(self, rows: RowFunction, lanes: int = 1) -> RowCode:
@@ -161,19 +173,19 @@ class Run(NamedTuple):
     massless: bool
 
 
-def _key(setup: Setup, args: Args) -> Any:
+def _key(setup: Setup, h: Any, args: Args) -> Any:
     doubles, _, fixed = floating(args)
-    return ("native", *setup[1:], fixed, tuple(np.shape(x) for x in doubles), jax.tree.structure(args))
+    return ("native", isinstance(h, Aim), *setup[1:], fixed, tuple(np.shape(x) for x in doubles), jax.tree.structure(args))
 
 
 def kernels(
-    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: float, args: Args, guess: Any, mode: str
+    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: Any, args: Args, guess: Any, mode: str
 ) -> Kernels:
     """The kernels of a setup, made from these values if there are none yet.
 
     Raises what is wrong with the values, and :class:`Unsupported` where XLA must take over.
     """
-    key, cache = _key(setup, args), setup.system._programs
+    key, cache = _key(setup, h, args), setup.system._programs
     with _MAKING:
         if isinstance(cache.get(key), str):
             raise Unsupported(cache[key])
@@ -189,32 +201,37 @@ def kernels(
 
 
 def _make(
-    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: float, args: Args, guess: Any, mode: str
+    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: Any, args: Args, guess: Any, mode: str
 ) -> Kernels:
     doubles, rebuild, _ = floating(args)
     rows, found, good = None, None, np.array(False)
     if setup.system.reaction is None:  # others need an iteration
-        columns = (np.float64(t), q, v, np.float64(h), doubles)
+        columns = (np.float64(t), q, v, _numbers(h), doubles)
         rows = _rows("start", lambda t, q, v, h, x: start_run(setup, t, q, v, h, rebuild(x)), columns, False)
     if rows is not None:
         found, good = rows.interpret(rows.example)
     if found is None or not good:
         found = _start_by_xla(setup, t, q, v, h, args, guess)
     check.beginning(found.begin, mode, setup.system.space)
-    step = Step(setup, Values(found.carry, found.begin.scale, args, found.x))
+    kind = PacedStep if isinstance(h, Aim) else Step
+    step = kind(setup, Values(found.carry, found.begin.scale, args, found.x))
     made = _build(setup, step, found, rows, (t, h), args)
     made.program(made.order)
     return made
 
 
+def _numbers(h: Any) -> Any:
+    return jax.tree.map(np.float64, h)
+
+
 def begin(
-    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: float, args: Args, guess: Any, mode: str
+    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: Any, args: Args, guess: Any, mode: str
 ) -> Run:
     """Everything before the first step, checked."""
     found, good = None, np.array(False)
     made = kernels(setup, t, q, v, h, args, guess, mode)
     if made.start is not None:
-        columns = (np.float64(t), q, v, np.float64(h), floating(args)[0])
+        columns = (np.float64(t), q, v, _numbers(h), floating(args)[0])
         found, good = made.map(made.start)(jax.tree.map(lambda x: np.asarray(x)[None], columns))
         found = jax.tree.map(lambda x: x[0], found)
     if found is None or not good:
@@ -232,7 +249,7 @@ def _build(
     step: Step,
     start: Start,
     rows: RowFunction | None,
-    at: tuple[float, float],
+    at: tuple[float, Any],
     args: Args,
 ) -> Kernels:
     state, scale = start.begin.state, start.begin.scale
@@ -240,7 +257,8 @@ def _build(
     doubles, rebuild, _ = floating(args)
     slots = np.zeros(step.builder.slots)
     fill(step, slots, start, doubles)
-    slots[step.t], slots[step.h] = at
+    if not isinstance(step, PacedStep):
+        slots[step.t], slots[step.h] = at
     order = step.choose(slots, start=True)
     if order is None:
         raise _AtFirst("the Newton matrix is singular or not finite at the first step")
@@ -261,86 +279,192 @@ def fill(step: Step, slots: np.ndarray, start: Start, doubles: list[np.ndarray])
     values = (start.carry, start.begin.scale, doubles, start.x)
     for place, value in zip(jax.tree.leaves(places), jax.tree.leaves(values), strict=True):
         slots[place.reshape(-1)] = np.asarray(value).reshape(-1)
+    if isinstance(step, PacedStep):
+        slots[list(step.pace)] = start.pace
     slots[step.flags["alive"]] = 1.0
 
 
 # --- the steps ------------------------------------------------------------------------------------------
 
 
-def march(setup: Setup, run: Run, steps: Times, args: Args) -> tuple[xla.Rows, int, str | None]:
-    """All steps; rows end at the last good one. Returns rows, status, and why XLA went on, if it did."""
-    made, start, _ = run
-    step = made.step
-    count = len(steps.h)
-    times, sizes = np.ascontiguousarray(steps.t, dtype=float), np.ascontiguousarray(steps.h, dtype=float)
-    row_of = np.arange(1, count + 1)
-    table = np.empty((count + 1, len(step.row)))
-    table[0] = start.row
-    code = made.code()
-    slots = aligned(code.program.slots)
-    fill(step, slots, start, floating(args)[0])
-    marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
-    done, status, orders = 0, diagnose.SUCCESS, 0
-    while done < count and status == diagnose.SUCCESS:
-        stop = min(next((i + 1 for i in marked if i >= done), count), done + BLOCK)
-        end = code.steps(*(x.ctypes.data for x in (slots, times, sizes, row_of, table)), done, stop)
+class Listed:
+    """A run with given steps. Where no order of pivots serves for long, XLA goes on; ``fallback`` says so."""
+
+    def __init__(self, setup: Setup, run: Run, steps: Times, args: Args) -> None:
+        self.setup, self.run, self.steps, self.args = setup, run, steps, args
+        self.times, self.sizes = (np.ascontiguousarray(x, dtype=float) for x in (steps.t, steps.h))
+        self.marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
+        self.step = run.kernels.step
+        self.machine = _Machine(run.kernels)
+        fill(self.step, self.machine.slots, run.start, floating(args)[0])
+        self._row_of = np.arange(len(self.sizes))
+        self.done, self.width, self.status = 0, len(self.step.row), diagnose.SUCCESS
+        self.fallback: str | None = None
+        self._rest: xla.Listed | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.status != diagnose.SUCCESS or self.done == len(self.sizes)
+
+    def take(self, out: np.ndarray) -> int:
+        """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
+        first = self.done
+        while not self.finished and self.done - first < len(out):
+            if self._rest is not None:
+                self.done += self._rest.take(out[self.done - first :])
+                self.status = self._rest.status
+            else:
+                self._some(out, first, min(len(self.sizes), first + len(out)))
+        return self.done - first
+
+    def _some(self, out: np.ndarray, first: int, stop: int) -> None:
+        """Steps up to one that is marked, or that needs other pivots."""
+        step, slots = self.step, self.machine.slots
+        stop = min(next((i + 1 for i in self.marked if i >= self.done), stop), stop)
+        arrays = (x.ctypes.data for x in (slots, self.times, self.sizes, self._row_of))
+        rows = out.ctypes.data - 8 * self.width * first  # row i of the run is row i − first of ``out``
+        end = self.machine.code.steps(*arrays, rows, self.done, stop)
         status = int(slots[step.status])
-        done = end if status == diagnose.SUCCESS else end - 1
+        self.done = end if status == diagnose.SUCCESS else end - 1
         if status == PIVOT:
-            orders += 1
-            status = _new_order(made, slots, orders)
+            status = self.machine.new_order()
             if status == PIVOT:
-                reason = f"no order of pivots served for long; XLA went on at t = {times[done]:.9g}"
-                return *_go_on(setup, run, slots, table[: done + 1], steps, args), reason
-            code, old = made.code(), slots
-            slots = aligned(code.program.slots)
-            slots[: step.builder.slots] = old[: step.builder.slots]
-        elif status == diagnose.SUCCESS and done - 1 in marked:
-            status = _project(setup, step, slots, times[done - 1] + sizes[done - 1], args)
-            table[done] = slots[step.row.start : step.row.stop]
-            done -= status != diagnose.SUCCESS
-    return xla.columns(setup, table[: done + 1], np.asarray(start.t_alpha)), status, None
+                status = diagnose.SUCCESS
+                self._leave()
+        elif status == diagnose.SUCCESS and self.done - 1 in self.marked:
+            at = self.times[self.done - 1] + self.sizes[self.done - 1]
+            status = _project(self.setup, step, slots, at, self.args)
+            out[self.done - 1 - first] = slots[step.row.start : step.row.stop]
+            self.done -= status != diagnose.SUCCESS
+        self.status = status
+
+    def _leave(self) -> None:
+        """Let XLA go on, which chooses pivots anew for every matrix."""
+        self.fallback = f"no order of pivots served for long; XLA went on at t = {self.times[self.done]:.9g}"
+        carry, memory = self.machine.look()
+        rest = jax.tree.map(lambda column: column[self.done :], self.steps)
+        scale = self.run.start.begin.scale
+        self._rest = xla.Listed(self.setup, carry, memory, scale, rest, self.args)
 
 
-def _new_order(made: Kernels, slots: np.ndarray, orders: int) -> int:
-    """Other pivots for the matrices that the last ones do not suit, unless one is singular; the status.
+class Paced:
+    """A run under error control. Where no order of pivots serves for long, XLA goes on."""
 
-    It stays PIVOT where none help for long.
-    """
-    step = made.step
-    first, *others = step.matrices_at(slots, start=False)
-    verdict = int(slots[step.if_singular])
-    if not np.isfinite(first).all():
-        return verdict if verdict == diagnose.NOT_CONVERGED else diagnose.NOT_FINITE
-    if not all(np.isfinite(matrix).all() for matrix in others):
-        return diagnose.NOT_FINITE
-    with _MAKING:
-        with np.errstate(all="ignore"):
+    def __init__(self, setup: Setup, run: Run, control: adaptive.Control, args: Args) -> None:
+        self.setup, self.run, self.control, self.args = setup, run, control, args
+        step = run.kernels.step
+        assert isinstance(step, PacedStep)
+        self.step, self.machine = step, _Machine(run.kernels)
+        slots = self.machine.slots
+        fill(step, slots, run.start, floating(args)[0])
+        for place, value in zip(jax.tree.leaves((step.tolerances, step.limits)), jax.tree.leaves(control), strict=True):
+            slots[place] = value
+        slots[step.until], slots[step.every] = np.inf, 1.0
+        self.width = len(step.row)
+        self.fallback: str | None = None
+        self._rest: adaptive.Paced | None = None
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(*self.machine.slots[list(self.step.pace)]) if self._rest is None else self._rest.point.pace
+
+    @property
+    def status(self) -> int:
+        return int(self.pace.status)
+
+    @property
+    def finished(self) -> bool:
+        return not bool(adaptive.unfinished(self.control[1], self.pace))
+
+    @property
+    def rejected(self) -> int:
+        return int(self.pace.rejected)
+
+    @property
+    def totals(self) -> np.ndarray:
+        own = self.machine.slots[self.step.totals]
+        return own if self._rest is None else own + self._rest.totals
+
+    def take(self, out: np.ndarray) -> int:
+        """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
+        step, done = self.step, 0
+        while not self.finished and done < len(out):
+            if self._rest is not None:
+                return done + self._rest.take(out[done:])
+            slots = self.machine.slots
+            slots[step.kept], slots[step.room], slots[step.flags["alive"]] = done, len(out), 1.0
+            nothing = (0, 0, 0)
+            self.machine.code.steps(slots.ctypes.data, *nothing, out.ctypes.data, 0, host.BLOCK)
+            done = int(slots[step.kept])
+            if int(slots[step.status]) == PIVOT:
+                self._pivot()
+        return done
+
+    def _pivot(self) -> None:
+        """Other pivots; where a matrix is singular, a smaller step; where nothing helps for long, XLA."""
+        status = self.machine.new_order()
+        slots, step = self.machine.slots, self.step
+        slots[step.status] = diagnose.SUCCESS
+        if status == PIVOT:
+            self.fallback = f"no order of pivots served for long; XLA went on at t = {self.pace.t:.9g}"
+            point = adaptive.Point(*self.machine.look(), self.pace)
+            scale = self.run.start.begin.scale
+            self._rest = adaptive.Paced(self.setup, point, self.control, scale, self.args)
+        elif status != diagnose.SUCCESS:
+            _, after = judge(self.control[1], self.pace, np.float64(np.nan), np.float64(status))
+            slots[list(step.pace)], slots[step.memory[0]] = np.array(after), 0.0
+
+
+judge = jax.jit(judged)
+
+
+class _Machine:
+    """The code that a run uses, and the numbers that it works on."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels, self.order, self.orders = kernels, kernels.order, 0
+        self.code = kernels.code()
+        self.slots = aligned(self.code.program.slots)
+
+    def look(self) -> tuple[Carry, Memory]:
+        """Carry and memory, without a matrix."""
+        step, slots = self.kernels.step, self.slots
+        look = lambda place: slots[place]
+        carry: Carry = jax.tree.map(look, step.carry)
+        kept = no_memory(len(step.x))._replace(fit_and_noise=jnp.array([0.0, slots[step.memory[1]]]))
+        x, slope, bend = (jnp.asarray(look(place)) for place in step.parabola)
+        return carry, Memory(x, slope, bend, kept)
+
+    def new_order(self) -> int:
+        """Other pivots for the matrices that the last ones do not suit, unless one is singular; the status.
+
+        It stays PIVOT where none help for long.
+        """
+        step, slots = self.kernels.step, self.slots
+        self.orders += 1
+        first, *others = step.matrices_at(slots, start=False)
+        verdict = int(slots[step.if_singular])
+        if not np.isfinite(first).all():
+            return verdict if verdict == diagnose.NOT_CONVERGED else diagnose.NOT_FINITE
+        if not all(np.isfinite(matrix).all() for matrix in others):
+            return diagnose.NOT_FINITE
+        with _MAKING, np.errstate(all="ignore"):
             if not np.linalg.cond(first, np.inf) <= MAX_CONDITION:
                 return verdict
             if not all(np.linalg.cond(matrix, np.inf) <= MAX_CONDITION for matrix in others):
                 return diagnose.SINGULAR
-        order = step.choose(slots, start=False)
-        if order is None or order == made.order or orders > MOST_ORDERS:
+            order = step.choose(slots, start=False)
+        if order is None or order == self.order or self.orders > MOST_ORDERS:
             return PIVOT
-        made.order = order
-    slots[step.flags["alive"]], slots[step.memory[0]] = 1.0, 0.0
-    return diagnose.SUCCESS
+        self.order = order
+        self._use(self.kernels.code(order=order))
+        self.slots[step.flags["alive"]], self.slots[step.memory[0]] = 1.0, 0.0
+        return diagnose.SUCCESS
 
-
-def _go_on(
-    setup: Setup, run: Run, slots: np.ndarray, table: np.ndarray, steps: Times, args: Args
-) -> tuple[xla.Rows, int]:
-    """The rest of a run by XLA, which chooses pivots anew for every matrix."""
-    step, done = run.kernels.step, len(table) - 1
-    look = lambda place: slots[place]
-    carry: Carry = jax.tree.map(look, step.carry)
-    kept = no_memory(len(step.x))._replace(fit_and_noise=jnp.array([0.0, slots[step.memory[1]]]))
-    x, slope, bend = (jnp.asarray(look(place)) for place in step.parabola)
-    memory = Memory(x, slope, bend, kept)
-    rest = jax.tree.map(lambda column: column[done:], steps)
-    tables, status = xla.march_from(setup, carry, memory, run.start.begin.scale, rest, args)
-    return xla.columns(setup, np.concatenate([table, *tables]), np.asarray(run.start.t_alpha)), status
+    def _use(self, code: Code) -> None:
+        old, own = self.slots, self.kernels.step.builder.slots
+        self.code, self.slots = code, aligned(code.program.slots)
+        self.slots[:own] = old[:own]
 
 
 def _project(setup: Setup, step: Step, slots: np.ndarray, t: float, args: Args) -> int:

@@ -56,11 +56,11 @@ def start(setup: Setup, begin: Beginning, h: Array, args: Args) -> tuple[Carry, 
     carry, t_alpha = setup.method.begin(setup.system, setup.dims, begin, jnp.asarray(h, float), args)
     extra = setup.method.first_extra(setup.dims, begin, carry.h)
     # The method may start beside the given velocities; the record shows those that were given.
-    row = _record(carry._replace(v=state.v), Output(state.lam, state.psi, extra, extra), jnp.zeros(3))
+    row = record(carry._replace(v=state.v), Output(state.lam, state.psi, extra, extra), jnp.zeros(3))
     return carry, no_memory(setup, begin.scale, carry, state), row, t_alpha
 
 
-def _record(carry: Carry, output: Output, counts: Array) -> Array:
+def record(carry: Carry, output: Output, counts: Array) -> Array:
     """One row of numbers: a single write in the loop."""
     return jnp.concatenate([carry.q, carry.v, carry.a, output.lam, output.psi, output.extra, counts])
 
@@ -71,7 +71,12 @@ def _widths(setup: Setup) -> list[int]:
     return [size, n, n, m, p, *setup.method.extras(setup.dims).values()]
 
 
-def _counts(report: NewtonReport) -> Array:
+def width(setup: Setup) -> int:
+    """The number of columns of a record."""
+    return sum(_widths(setup)) + 3
+
+
+def counts(report: NewtonReport) -> Array:
     return jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
 
 
@@ -81,7 +86,7 @@ def columns(setup: Setup, table: Any, t_alpha: Any) -> Rows:
     columns = [table[..., first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
     extra = dict(zip(setup.method.extras(setup.dims), columns[5:], strict=True))
     q, v, a, lam, psi = columns[:5]
-    return Rows(q, v, a, lam, psi, extra, table[..., 1:, ends[-1] :], t_alpha)
+    return Rows(q, v, a, lam, psi, extra, table[..., 1:, ends[-1] : ends[-1] + 3], t_alpha)
 
 
 # --- under transforms -------------------------------------------------------------------------------
@@ -98,7 +103,7 @@ def scan(setup: Setup, begin: Beginning, steps: Times, args: Args) -> tuple[Rows
         carry, memory, status = state
         carry, memory, output, report = advance(setup, carry, memory, at, begin.scale, args)
         status = diagnose.first(status, report.status)
-        row = jnp.where(status == diagnose.SUCCESS, _record(carry, output, _counts(report)), jnp.nan)
+        row = jnp.where(status == diagnose.SUCCESS, record(carry, output, counts(report)), jnp.nan)
         return (carry, memory, status), row
 
     (_, _, status), rows = lax.scan(step, (carry, memory, begin.report.status), steps)
@@ -126,10 +131,10 @@ def _block(
         i, carry, memory, _, rows = state
         at = jax.tree.map(lambda column: column[i], steps)
         carry, memory, output, report = advance(setup, carry, memory, at, scale, args, implicit=False)
-        row = _record(carry, output, _counts(report))
+        row = record(carry, output, counts(report))
         return i + 1, carry, memory, report.status, lax.dynamic_update_index_in_dim(rows, row, i, 0)
 
-    rows = jnp.zeros((BLOCK, sum(_widths(setup)) + 3))
+    rows = jnp.zeros((BLOCK, width(setup)))
     status = jnp.array(diagnose.SUCCESS)
     taken, carry, memory, status, rows = lax.while_loop(
         going, step, (jnp.array(0), carry, memory, status, rows)
@@ -138,33 +143,33 @@ def _block(
     return carry, memory, rows, good, status
 
 
-def march(setup: Setup, begin: Beginning, steps: Times, args: Args) -> tuple[Rows, int]:
-    """All steps, a block at a time. Rows end at the last good one. Returns the rows and the status."""
-    carry, memory, row, t_alpha = program(setup, "start", start)(begin, steps.h[0], args)
-    tables: list[np.ndarray] = []
-    status = int(begin.report.status)
-    if status == diagnose.SUCCESS:
-        tables, status = march_from(setup, carry, memory, begin.scale, steps, args)
-    return columns(setup, np.concatenate([np.asarray(row)[None], *tables]), np.asarray(t_alpha)), status
+class Listed:
+    """A run with given steps, taken in blocks."""
 
+    def __init__(
+        self, setup: Setup, carry: Carry, memory: Memory, scale: Scale, steps: Times, args: Args, status: int = 0
+    ) -> None:
+        self.setup, self.carry, self.memory, self.scale = setup, carry, memory, scale
+        self.steps, self.args, self.status = steps, args, status
+        self.done, self.width = 0, width(setup)
+        self._block = program(setup, "block", _block)
 
-def march_from(
-    setup: Setup, carry: Carry, memory: Memory, scale: Scale, steps: Times, args: Args
-) -> tuple[list[np.ndarray], int]:
-    """All steps from a carry. Returns the records in blocks, and the status."""
-    block_program = program(setup, "block", _block)
-    tables: list[np.ndarray] = []
-    status = diagnose.SUCCESS
-    with linear.single_threaded(memory.x.size):
-        for first in range(0, len(steps.h), BLOCK):
-            if status != diagnose.SUCCESS:
-                break
-            count = min(BLOCK, len(steps.h) - first)
-            block = _pick(steps, first)
-            carry, memory, rows, good, code = block_program(carry, memory, block, count, scale, args)
-            tables.append(np.asarray(rows)[: int(good)])
-            status = int(code)
-    return tables, status
+    @property
+    def finished(self) -> bool:
+        return self.status != diagnose.SUCCESS or self.done == len(self.steps.h)
+
+    def take(self, out: np.ndarray) -> int:
+        """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
+        first = self.done
+        with linear.single_threaded(self.memory.x.size):
+            while not self.finished and self.done - first < len(out):
+                count = min(BLOCK, len(self.steps.h) - self.done, len(out) - (self.done - first))
+                inputs = (_pick(self.steps, self.done), count, self.scale, self.args)
+                self.carry, self.memory, rows, good, status = self._block(self.carry, self.memory, *inputs)
+                at = self.done - first
+                out[at : at + int(good)] = np.asarray(rows)[: int(good)]
+                self.done, self.status = self.done + int(good), int(status)
+        return self.done - first
 
 
 def _pick(columns: Any, first: int) -> Any:

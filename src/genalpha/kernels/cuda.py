@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from genalpha.kernels.branches import Body, Branch, structured
-from genalpha.kernels.program import Call, If, Kernel, Loop, Map, Plan, Program, While
+from genalpha.kernels.program import Call, If, Keep, Kernel, Loop, Map, Plan, Program, While
 
 _PLAIN_C = """\
 #include <math.h>
@@ -135,6 +135,9 @@ class Emitter:
             if isinstance(part, Call):
                 self.say(f"{part.kernel}(w);")
                 continue
+            if isinstance(part, Keep):
+                self.keep(f"(long long)w[{part.place}]", part.row)
+                continue
             word = "while" if isinstance(part, While) else "if"
             assert isinstance(part, While | If)
             self.say(f"{word} (w[{part.flag}] != 0) {{")
@@ -142,6 +145,11 @@ class Emitter:
             self.plan(part.body)
             self.depth -= 1
             self.say("}")
+
+    def keep(self, place: str, row: range) -> None:
+        """Copy a record to its place."""
+        self.say(f"for (int k = 0; k < {len(row)}; ++k)")
+        self.say(f"  rows[({place} * {len(row)} + k) * count + b] = w[{row.start} + k];")
 
     def loop(self, name: str, loop: Loop, inputs: Iterable[int], outputs: Iterable[int]) -> None:
         """Steps first to last - 1 of ``count`` systems; slots ``inputs`` come in, ``outputs`` go back."""
@@ -157,16 +165,16 @@ class Emitter:
         self.say(f"{loop.once}(w);")
         self.say(f"for (long long i = first; i < last && w[{loop.alive}] != 0; ++i) {{")
         self.depth += 1
-        self.say(f"w[{loop.time}] = times[i];")
-        self.say(f"w[{loop.step}] = steps[i];")
+        if loop.listed is not None:
+            for array, slot in zip(("times", "steps"), loop.listed, strict=True):
+                self.say(f"w[{slot}] = {array}[i];")
         self.plan(loop.body)
-        self.say("const long long row = row_of[i];")
-        self.say(f"if (row >= 0 && w[{loop.alive}] != 0) {{")
-        self.depth += 1
-        for k, slot in enumerate(loop.row):
-            self.say(f"rows[(row * {len(loop.row)} + {k}) * count + b] = w[{slot}];")
-        self.depth -= 1
-        self.say("}")
+        if loop.listed is not None:
+            self.say(f"if (row_of[i] >= 0 && w[{loop.alive}] != 0) {{")
+            self.depth += 1
+            self.keep("row_of[i]", loop.row)
+            self.depth -= 1
+            self.say("}")
         self.depth -= 1
         self.say("}")
         for k, slot in enumerate(outputs):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from genalpha.kernels.branches import Body, Branch, structured
 from genalpha.kernels.graph import FUNCTIONS
-from genalpha.kernels.program import Call, Kernel, Loop, Map, Plan, Program, While
+from genalpha.kernels.program import Call, Keep, Kernel, Loop, Map, Plan, Program, While
 
 _ARITHMETIC = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
 _COMPARISONS = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
@@ -225,6 +225,9 @@ class Emitter:
                 for piece in self.program.pieces.get(part.kernel, [part.kernel]):
                     self.say(f"call void @{piece}(ptr %w{lanes})")
                 continue
+            if isinstance(part, Keep):
+                self.keep(part, mask)
+                continue
             head, inside, after = self.label(), self.label(), self.label()
             self.say(f"br label %{head}")
             self.mark(head)
@@ -233,6 +236,43 @@ class Emitter:
             self.mark(inside)
             self.plan(part.body, here)
             self.say(f"br label %{head if isinstance(part, While) else after}")
+            self.mark(after)
+
+    def keep(self, keep: Keep, mask: str) -> None:
+        """Copy a record, in lanes one lane after the other: each has a place of its own."""
+        width, start, number = len(keep.row), keep.row.start, self.number
+        k = self.label()
+        self.say(f"%p{k} = getelementptr {number}, ptr %w, i64 {keep.place}")
+        self.say(f"%v{k} = load {number}, ptr %p{k}")
+        if self.lanes == 1:
+            self.say(f"%i{k} = fptosi double %v{k} to i64")
+            self.say(f"%a{k} = mul i64 %i{k}, {width}")
+            self.say(f"%t{k} = getelementptr double, ptr %rows, i64 %a{k}")
+            self.say(f"%f{k} = getelementptr double, ptr %w, i64 {start}")
+            self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr %t{k}, ptr %f{k}, i64 {8 * width}, i1 false)")
+            return
+        for lane in range(self.lanes):
+            n, here, copy, after = f"{k}.{lane}", self.label(), self.label(), self.label()
+            self.say(f"%m{n} = extractelement {self.boolean} {mask}, i64 {lane}")
+            self.say(f"%v{n} = extractelement {number} %v{k}, i64 {lane}")
+            self.say(f"br i1 %m{n}, label %{here}, label %{after}")
+            self.mark(here)
+            self.say(f"%i{n} = fptosi double %v{n} to i64")
+            self.say(f"%a{n} = mul i64 %i{n}, {width * self.lanes}")
+            self.say(f"br label %{copy}")
+            self.mark(copy)
+            self.say(f"%j{n} = phi i64 [ 0, %{here} ], [ %k{n}, %{copy} ]")
+            self.say(f"%o{n} = mul i64 %j{n}, {self.lanes}")
+            self.say(f"%l{n} = add i64 %o{n}, {lane}")
+            self.say(f"%b{n} = add i64 %a{n}, %l{n}")
+            self.say(f"%s{n} = add i64 %l{n}, {start * self.lanes}")
+            self.say(f"%t{n} = getelementptr double, ptr %rows, i64 %b{n}")
+            self.say(f"%f{n} = getelementptr double, ptr %w, i64 %s{n}")
+            self.say(f"%x{n} = load double, ptr %f{n}")
+            self.say(f"store double %x{n}, ptr %t{n}")
+            self.say(f"%k{n} = add i64 %j{n}, 1")
+            self.say(f"%c{n} = icmp slt i64 %k{n}, {width}")
+            self.say(f"br i1 %c{n}, label %{copy}, label %{after}")
             self.mark(after)
 
     def loop(self, name: str, loop: Loop) -> None:
@@ -253,7 +293,23 @@ class Emitter:
         mask, some = self.flag(loop.alive, everyone)
         self.say(f"br i1 {some}, label %body, label %end")
         self.mark("body")
-        for array, slot in (("times", loop.time), ("steps", loop.step)):
+        if loop.listed is not None:
+            self.look_up(loop.listed)
+        self.plan(loop.body, mask)
+        if loop.listed is not None:
+            self.keep_listed(loop.row)
+        self.say("br label %tail")
+        self.mark("tail")
+        self.say("%next = add i64 %i, 1")
+        self.say("br label %head")
+        self.mark("end")
+        self.say("ret i64 %i")
+        self.lines.append("}")
+
+    def look_up(self, slots: tuple[int, int]) -> None:
+        """The start and the size of step i from their lists, for all lanes."""
+        number = self.number
+        for array, slot in zip(("times", "steps"), slots, strict=True):
             self.say(f"%{array}.p = getelementptr double, ptr %{array}, i64 %i")
             self.say(f"%{array}.v = load double, ptr %{array}.p")
             value = f"%{array}.v"
@@ -264,24 +320,19 @@ class Emitter:
                 value = f"%{array}.w"
             self.say(f"%{array}.s = getelementptr {number}, ptr %w, i64 {slot}")
             self.say(f"store {number} {value}, ptr %{array}.s")
-        self.plan(loop.body, mask)
+
+    def keep_listed(self, row: range) -> None:
+        """A record of step i for all lanes, where the list of rows has one for it."""
         self.say("%row.p = getelementptr i64, ptr %row_of, i64 %i")
         self.say("%row = load i64, ptr %row.p")
         self.say("%kept = icmp sge i64 %row, 0")
         self.say("br i1 %kept, label %keep, label %tail")
         self.mark("keep")
-        width = len(loop.row) * self.lanes
+        width = len(row) * self.lanes
         self.say(f"%at = mul i64 %row, {width}")
         self.say("%to = getelementptr double, ptr %rows, i64 %at")
-        self.say(f"%from = getelementptr {number}, ptr %w, i64 {loop.row.start}")
+        self.say(f"%from = getelementptr {self.number}, ptr %w, i64 {row.start}")
         self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 {8 * width}, i1 false)")
-        self.say("br label %tail")
-        self.mark("tail")
-        self.say("%next = add i64 %i, 1")
-        self.say("br label %head")
-        self.mark("end")
-        self.say("ret i64 %i")
-        self.lines.append("}")
 
     def map(self, name: str, map_: Map) -> None:
         """void name(w, in, out, count): rows of numbers to rows of numbers."""

@@ -31,7 +31,7 @@ class While(NamedTuple):
     body: Plan
 
 
-Plan = Sequence[Call | If | While]
+Plan = Sequence["Call | If | While | Keep"]
 
 
 class Kernel(NamedTuple):
@@ -64,19 +64,26 @@ class Program:
     pieces: dict[str, list[str]] = field(default_factory=dict)
 
 
+class Keep(NamedTuple):
+    """Copy the slots ``row`` to the row of the records whose number is in slot ``place``."""
+
+    row: range
+    place: int
+
+
 class Loop(NamedTuple):
     """The steps of a run: what is done in each, and where its data are.
 
-    Before a step, slots ``time`` and ``step`` are filled with t_n and h; the run goes on while slot ``alive``
-    is not zero; ``row`` is the range of slots that a record consists of.
+    The run goes on while slot ``alive`` is not zero; ``row`` is the range of slots that a record consists of.
+    Before a step, the slots ``listed`` are filled with t_n and h, and after it a record is written where a list
+    says so. Without, times and records are left to the body.
     """
 
     once: str
     body: Plan
-    time: int
-    step: int
     alive: int
     row: range
+    listed: tuple[int, int] | None
 
 
 class Map(NamedTuple):

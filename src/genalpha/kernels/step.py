@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,6 +76,8 @@ class Step:
     values: Values  # an example, for shapes
     graph: Graph = field(default_factory=lambda: Graph(LIMIT))
 
+    writer: ClassVar[type[Writer]]
+
     def __post_init__(self) -> None:
         self.builder = Builder(self.graph)
         self.systems: list[Following] = []
@@ -93,6 +95,7 @@ class Step:
         extra = sum(setup.method.extras(dims).values())
         self.output = (slot(dims.m), slot(dims.p), slot(extra))
         self.counts = slot(3)
+        self._extend_row()
         self.row = range(first, builder.slots)
         rest = carry._replace(q=None, v=None, a=None)  # type: ignore[arg-type]
         self.carry: Carry = shape(rest)._replace(q=q, v=v, a=a)
@@ -102,14 +105,21 @@ class Step:
         size = len(x)
         self.parabola = tuple(slot(size) for _ in range(3))
         self.memory = slot(2)  # fit, noise
-        self.t, self.h = slot(1), slot(1)
+        self._lay_out_times()
         self.x = slot(size)
         self.numbers = slot(len(newton.Numbers._fields))
         self.flags = {
-            name: int(slot(1)[0]) for name in ("unfinished", "running", "slow", "converged", "alive")
+            name: int(slot(1)[0]) for name in ("unfinished", "running", "slow", "converged", "alive", "lost")
         }
         self.status, self.taken, self.if_singular = (int(slot(1)[0]) for _ in range(3))
         self.totals = slot(3)  # of the counts
+
+    def _extend_row(self) -> None:
+        """Places for what else belongs to a record."""
+
+    def _lay_out_times(self) -> None:
+        """Places for the start and the size of a step."""
+        self.t, self.h = self.builder.slot(1), self.builder.slot(1)
 
     def _inputs(self, slots: Any, level: int) -> Any:
         """Symbols for a tree of slots."""
@@ -118,7 +128,7 @@ class Step:
     def inline(self, function: Callable[..., Any], *arguments: Any, helpers: Helpers | None = None) -> Any:
         """Like `inline`, with symbols out of symbols."""
         outputs = inline(self.graph, function, *arguments, helpers=helpers)
-        return jax.tree.map(lambda ids: self._symbols(ids), outputs)
+        return jax.tree.map(self._symbols, outputs)
 
     def _later(self, graph: Graph, matrix: np.ndarray, rhs: np.ndarray) -> list[np.ndarray]:
         """The solution of a linear system as inputs: a kernel of its own puts it there."""
@@ -174,6 +184,7 @@ class Step:
 
         inputs = (step, scale, x, args, parabola, carry.h, h)
         self.finished = self.inline(finish, *inputs, helpers={linear.SOLVE: self._later})
+        self.parts = (carry, step, x, scale, args)
 
     # --- orders of pivots -----------------------------------------------------------------------
 
@@ -232,27 +243,27 @@ class Step:
         """
         count = len(self.graph.nodes)
         try:
-            return _Writer(self).write(orders)
+            return self.writer(self).write(orders)
         finally:
             self.graph.reset(count)
 
 
-class _Writer:
+class Writer:
     """Writes the kernels of a step in one order of pivots, with slots of its own for the factors."""
 
     def __init__(self, step: Step) -> None:
         self.step, self.graph, self.options = step, step.graph, step.setup.newton
         old = step.builder
         self.builder = Builder(step.graph, old.slots, dict(old.slot_of), dict(old.level_of))
-        ids = self.builder.inputs(step.numbers, ITERATION)
-        self.numbers = newton.Numbers(*(Symbols(i, "f") for i in ids))  # type: ignore[arg-type]
+        places = self.builder.inputs(step.numbers, ITERATION)
+        self.numbers = newton.Numbers(*(Symbols(i, "f") for i in places))  # type: ignore[arg-type]
         flags = step.flags
         self.course = (step.numbers, np.array([flags["running"], flags["unfinished"], flags["slow"]]))
 
     def write(self, orders: Orders) -> tuple[Program, Loop]:
-        factors = lu.factor(self.graph, self.step.matrix, orders[0])
         self.prepare()
-        self.correct(self.renew(factors))
+        self.factors = self.renew(lu.factor(self.graph, self.step.matrix, orders[0]))
+        self.correct(self.factors)
         self.judge()
         if self.step.systems:
             self.settle(orders[1:])
@@ -269,7 +280,7 @@ class _Writer:
     def prepare(self) -> None:
         """Before a step: the guess, and an iteration that has not begun."""
         step = self.step
-        begun = _ids(step.inline(lambda memory: self.flagged(newton.begun(*memory)), step.symbols["memory"]))
+        begun = ids(step.inline(lambda memory: self.flagged(newton.begun(*memory)), step.symbols["memory"]))
         self.builder.kernel("prepare", STEP, (step.x, step.guess.ids), *zip(self.course, begun, strict=True))
 
     def renew(self, factors: lu.Factors) -> lu.Factors:
@@ -286,7 +297,7 @@ class _Writer:
             after = after._replace(status=jnp.where(trusted, after.status, PIVOT))
             return *self.flagged(after), singular.status
 
-        renewed = _ids(step.inline(renew, self.numbers, finite, healthy))
+        renewed = ids(step.inline(renew, self.numbers, finite, healthy))
         targets = (*self.course, np.array(step.if_singular))
         new = (places, np.array(stored, dtype=np.int64))
         self.builder.kernel("renew", ITERATION, new, *zip(targets, renewed, strict=True))
@@ -303,7 +314,7 @@ class _Writer:
             return self.flagged(newton.judged(self.options, levels, step.groups, numbers, x, value, by))
 
         inputs = (step.levels, self.numbers, Symbols(moved, "f"), step.value, Symbols(correction, "f"))
-        judged = _ids(step.inline(judge, *inputs))
+        judged = ids(step.inline(judge, *inputs))
         self.builder.kernel("correct", ITERATION, (step.x, moved), *zip(self.course, judged, strict=True))
 
     def judge(self) -> None:
@@ -314,13 +325,17 @@ class _Writer:
             astray, numbers = newton.reconsidered(self.options, numbers)
             unfinished = newton.unfinished(self.options, numbers)
             converged = numbers.status == diagnose.SUCCESS
-            ends = jnp.stack([converged, unfinished | converged]).astype(float)
+            ends = jnp.stack(self.ends(numbers, unfinished, converged)).astype(float)
             return jnp.where(astray, guess, x), *self.flagged(numbers), ends, newton.final_status(numbers)
 
-        flags = np.array([step.flags["converged"], step.flags["alive"]])
+        flags = np.array([step.flags[name] for name in ("converged", "alive", "lost")])
         targets = (step.x, *self.course, flags, np.array(step.status))
-        after = _ids(step.inline(reconsider, self.numbers, step.symbols["x"], step.guess))
+        after = ids(step.inline(reconsider, self.numbers, step.symbols["x"], step.guess))
         self.builder.kernel("judge", ITERATION, *zip(targets, after, strict=True))
+
+    def ends(self, numbers: newton.Numbers, unfinished: Any, converged: Any) -> list[Any]:
+        """Whether an iteration converged, whether the run goes on, and whether to go back."""
+        return [converged, unfinished | converged, jnp.array(False)]
 
     def settle(self, orders: Orders) -> None:
         """Linear systems at the end of a step that converged; where pivots do not suit, it has not ended."""
@@ -351,12 +366,12 @@ class _Writer:
             return counts, memory, status, good.astype(float), taken + good, totals
 
         taken, totals = (Symbols(builder.inputs(np.array(s), STEP), "f") for s in (step.taken, step.totals))
-        closed = _ids(step.inline(close, self.numbers, output.turns, output.fault, taken, totals))
+        closed = ids(step.inline(close, self.numbers, output.turns, output.fault, taken, totals))
         single = map(np.array, (step.status, step.flags["alive"], step.taken))
         targets = [step.counts, step.memory, *single, step.totals]
-        pairs = list(zip(jax.tree.leaves(step.carry), jax.tree.leaves(_ids(carry)), strict=True))
-        pairs += zip(step.output, _ids(output[:3]), strict=True)
-        pairs += zip(step.parabola, _ids(parabola), strict=True)
+        pairs = list(zip(jax.tree.leaves(step.carry), jax.tree.leaves(ids(carry)), strict=True))
+        pairs += zip(step.output, ids(output[:3]), strict=True)
+        pairs += zip(step.parabola, ids(parabola), strict=True)
         builder.kernel("finish", ITERATION, *pairs, *zip(targets, closed, strict=True))
 
     def loop(self) -> Loop:
@@ -367,8 +382,11 @@ class _Writer:
         iteration = While(flags["unfinished"], attempt)
         settle: Plan = (If(flags["converged"], (Call("settle"),)),) if step.systems else ()
         body = (Call("prepare"), iteration, *settle, If(flags["converged"], (Call("finish"),)))
-        return Loop("once", body, int(step.t[0]), int(step.h[0]), flags["alive"], step.row)
+        return Loop("once", body, flags["alive"], step.row, (int(step.t[0]), int(step.h[0])))
 
 
-def _ids(tree: Any) -> Any:
+def ids(tree: Any) -> Any:
     return jax.tree.map(lambda s: s.ids, tree, is_leaf=lambda s: isinstance(s, Symbols))
+
+
+Step.writer = Writer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -85,13 +86,8 @@ class AlphaMethod:
 
     @property
     def needs_rate(self) -> bool:
-        """Whether the start needs a_0'."""
-        return self.start == "second-order" and self.alpha != 0
-
-    @property
-    def adjusts(self) -> bool:
-        """Whether a change of the step size changes a_α."""
-        return self.adjust and self.alpha != 0
+        """Whether the start needs a_0'; with α = 0 only error estimates know it."""
+        return self.start == "second-order" and (self.alpha != 0 or self.adjust)
 
     def begin(
         self, system: System, dims: Dims, start: Beginning, h: Array, args: Args
@@ -119,17 +115,33 @@ class AlphaMethod:
                 usable &= jnp.all(jnp.isfinite(Ma_ahead))
                 Ma = jnp.where(usable, Ma_ahead, Ma0)
             a, shift = jnp.where(usable, a_ahead, a), jnp.where(usable, ahead, 0.0)
+        a_old, Ma_old = self._before(start, h, shift, a, Ma, Ma0)
         carry = Carry(
             q=state.q,
             v=state.v,
             a=a,
             h=h,
             f=system.f(*state[:3], state.lam, state.psi, args) if c.alpha_f != 0 else None,
-            a_old=a if self.adjusts else None,
+            a_old=a_old,
             Ma=Ma,
-            Ma_old=Ma if self.adjusts else None,
+            Ma_old=Ma_old,
         )
         return carry, state.t + shift
+
+    def _before(
+        self, start: Beginning, h: Array, shift: Array, a: Array, Ma: Array | None, Ma0: Array
+    ) -> tuple[Array | None, Array | None]:
+        """a_α and M_α a_α one step before the start, for a first step that is repeated with another size.
+
+        With them the adjusting formulas lead to what would have been the start for that size.
+        """
+        if not self.adjust:
+            return None, None
+        finite = jnp.all(jnp.isfinite(start.a_dot))
+        a_old = jnp.where(finite, a - h * start.a_dot, a) if self.needs_rate else a
+        if Ma is None or self.alpha == 0:
+            return a_old, None
+        return a_old, jnp.where(shift != 0, Ma - (Ma - Ma0) / self.alpha, Ma)
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         """The factors (N,) that scale the rows of the residual."""
@@ -152,7 +164,7 @@ class AlphaMethod:
 
     def adjusted(self, carry: Carry, h: Array) -> tuple[Array, Array | None]:
         """a_α and M_α a_α for a step of size h, by (14a) and (14b) where it differs from the last one."""
-        if carry.a_old is None:
+        if carry.a_old is None or self.alpha == 0:
             return carry.a, carry.Ma
         shift = self.alpha * (h / carry.h - 1)
         a, Ma = carry.a + shift * (carry.a - carry.a_old), carry.Ma
@@ -173,6 +185,33 @@ class AlphaMethod:
         """(13c): z_1 = z_0 + h ((1 − γ) a_α + γ a_{1+α})."""
         return s.coast_v + self.coefficients.gamma * s.h * a1
 
+    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+        """The increment d (n,) with q_1 = q_0 ∘ exp(d), and v_1 (n,), from the unknowns of a step."""
+        return self.increment(s, u["a"]), self.v1(s, u["a"])
+
+    def defect(
+        self, bracket: Callable[[Array, Array], Array], carry: Carry, s: Step, a1: Array
+    ) -> tuple[Array, Array]:
+        """By how much the motion misses (13a) and (13c), (n,) each: the source of the local error.
+
+        With a_{n+α} = v'(t_{n+α}) + ε_n the mixing of accelerations, (1 − α_m)ε_{n+1} + α_m ε_n =
+        ½α(α_m + α_f − 1)h²v''', leads to ε = ½α(α_m + α_f − 1)h²v''' after a few steps, and then::
+
+            δq = (½α + β − 1/6) h³v'' − h³/12 [v, v'],
+            δv = (½(1 − γ)α² + ½γ(1 + α)² − 1/6 + ½α(α_m + α_f − 1)) h³v'''.
+
+        v'' and v''' are divided differences of a_{n+α}. The bracket is that of a Lie group (ACB15 below (8)).
+        """
+        c, alpha, h, h_old = self.coefficients, self.alpha, s.h, carry.h
+        assert carry.a_old is not None
+        of_q = 0.5 * alpha + c.beta - 1 / 6
+        of_v = 0.5 * ((1 - c.gamma) * alpha**2 + c.gamma * (1 + alpha) ** 2) - 1 / 6
+        of_v += 0.5 * alpha * (c.alpha_m + c.alpha_f - 1)
+        slope = (a1 - carry.a) / ((1 + alpha) * h - alpha * h_old)
+        bend = (slope - (carry.a - carry.a_old) / h_old) / ((1 + alpha) * h + (1 - alpha) * h_old)
+        drift = bracket(carry.v, a1) * (h**3 / 12)
+        return of_q * h**2 * (a1 - s.a) - drift, (2 * of_v) * h**3 * bend
+
     def hand_over(
         self, system: System, s: Step, d: Array, a1: Array, lam: Array, psi: Array, args: Args
     ) -> tuple[Carry, Output]:
@@ -184,9 +223,9 @@ class AlphaMethod:
             a=a1,
             h=s.h,
             f=system.f(s.t0 + s.h, q1, v1, lam, psi, args) if self.coefficients.alpha_f != 0 else None,
-            a_old=s.a if self.adjusts else None,
+            a_old=s.a if self.adjust else None,
             Ma=None if s.Ma is None else s.M1 @ a1,
-            Ma_old=s.Ma if self.adjusts else None,
+            Ma_old=s.Ma if self.adjust and self.alpha != 0 else None,
         )
         return carry, Output(lam, psi, jnp.zeros(0), system.space.turns(d))
 

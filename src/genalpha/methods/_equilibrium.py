@@ -46,7 +46,7 @@ class EquilibriumAlpha(AlphaMethod):
             a=a,
             h=h,
             v_dot=state.a if c.alpha_f != 0 else None,
-            a_old=a if self.adjusts else None,
+            a_old=self._before(start, h, shift, a, None, a)[0],
         )
         return carry, state.t + shift
 
@@ -69,6 +69,9 @@ class EquilibriumAlpha(AlphaMethod):
     def moved(self, s: Step, u: dict[str, Array]) -> Array:
         """h Δq_n of (3b)."""
         return self.increment(s, u["a"])
+
+    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+        return self.moved(s, u), self.v1(s, u["a"])
 
     def extra(self, s: Step, u: dict[str, Array]) -> Array:
         """The variables named in ``extras``, one after the other."""
@@ -94,14 +97,14 @@ class EquilibriumAlpha(AlphaMethod):
         self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, Output]:
         u, none = self.split(dims, scale, x), jnp.zeros(0)
-        a1, d = u["a"], self.moved(s, u)
+        a1, (d, v1) = u["a"], self.reached(s, u)
         carry = Carry(
             q=system.space.retract(s.q0, d),
-            v=self.v1(s, a1),
+            v=v1,
             a=a1,
             h=s.h,
             v_dot=self.v_dot1(s, a1) if self.coefficients.alpha_f != 0 else None,
-            a_old=s.a if self.adjusts else None,
+            a_old=s.a if self.adjust else None,
         )
         lam, psi = u.get("lam", none), u.get("psi", none)
         return carry, Output(lam, psi, self.extra(s, u), system.space.turns(d))

@@ -91,5 +91,5 @@ class UnderlyingAlpha(EquilibriumAlpha):
             a=self.mixed(s, phi),
             h=s.h,
             v_dot=phi if self.coefficients.alpha_f != 0 else None,
-            a_old=s.a if self.adjusts else None,
+            a_old=s.a if self.adjust else None,
         )

@@ -124,6 +124,9 @@ class CoordinateSplit(UnderlyingAlpha):
     def exact_matrix(self) -> bool:
         return False
 
+    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+        return self.increment(s, u["a_q"]), self.v1(s, u["a_v"])
+
     def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
         _, G, rows, constraints = self._parts(system, s, dims, scale, x, args)
         pairs = zip(rows, constraints, strict=True)
@@ -151,7 +154,8 @@ class CoordinateSplit(UnderlyingAlpha):
     ) -> tuple[Array, Array, list[Array], Array]:
         """q_{n+1}, G, the equations of motion without multipliers for q and v, and the constraints."""
         u, t1 = self.split(dims, scale, x), s.t0 + s.h
-        q1, v1 = system.space.retract(s.q0, self.increment(s, u["a_q"])), self.v1(s, u["a_v"])
+        d, v1 = self.reached(s, u)
+        q1 = system.space.retract(s.q0, d)
         M1, f1 = system.M(t1, q1, args), system.applied(t1, q1, v1, args)
         rows = [scale.a * (M1 @ self.v_dot1(s, a) - f1) for a in (u["a_q"], u["a_v"])]
         constraints = s.weights.reshape(2, dims.m) * jnp.stack(system.g_and_dot(t1, q1, v1, args))
@@ -163,6 +167,6 @@ class CoordinateSplit(UnderlyingAlpha):
         u = self.split(dims, scale, x)
         _, G, rows, _ = self._parts(system, s, dims, scale, x, args)
         forces = [scale.lam * _splitting.multipliers(G, s.split, r) for r in rows]
-        d, v1 = self.increment(s, u["a_q"]), self.v1(s, u["a_v"])
+        d, v1 = self.reached(s, u)
         carry, output = self.close(system, s, dims, scale, d, v1, (forces[0], forces[1]), args)
         return carry._replace(split=s.split), output

@@ -53,10 +53,13 @@ class DAEAlpha(UnderlyingAlpha):
         rows = [scale.a, scale.a, scale.lam * position, scale.lam * velocity] if dims.m else [scale.a]
         return jnp.concatenate([*rows, scale.psi * velocity])
 
+    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+        return self.increment(s, u.get("a_q", u["a_v"])), self.v1(s, u["a_v"])
+
     def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
         u, t1 = self.split(dims, scale, x), s.t0 + s.h
-        a_v = u["a_v"]
-        q1, v1 = system.space.retract(s.q0, self.increment(s, u.get("a_q", a_v))), self.v1(s, a_v)
+        a_v, (d, v1) = u["a_v"], self.reached(s, u)
+        q1 = system.space.retract(s.q0, d)
         M1, f1 = system.M(t1, q1, args), system.applied(t1, q1, v1, args)
         f1 += system.nonholonomic_force(t1, q1, v1, u.get("psi", jnp.zeros(0)), args)
         rows = [M1 @ self.v_dot1(s, a_v) - f1]  # (3.3b)
@@ -73,11 +76,10 @@ class DAEAlpha(UnderlyingAlpha):
         self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, Output]:
         u, none = self.split(dims, scale, x), jnp.zeros(0)
-        a_v = u["a_v"]
-        d, v1 = self.increment(s, u.get("a_q", a_v)), self.v1(s, a_v)
+        d, v1 = self.reached(s, u)
         if dims.m or dims.p:
             forces = u.get("lam_q", none), u.get("lam_v", none)
             return self.close(system, s, dims, scale, d, v1, forces, args)
-        phi = self.v_dot1(s, a_v)
+        phi = self.v_dot1(s, u["a_v"])
         carry = self.carried(s, system.space.retract(s.q0, d), v1, phi)
         return carry, Output(none, none, phi, system.space.turns(d))

@@ -63,7 +63,7 @@ class ProjectedAlpha(UnderlyingAlpha):
         phi, lam, psi = u["phi"], u.get("lam", none), u.get("psi", none)
         d, v = self._predicted(s, phi)
         q_tilde = system.space.retract(s.q0, d)
-        (d, v1), q1 = self._projected(s, u), q_tilde
+        (d, v1), q1 = self.reached(s, u), q_tilde
         if dims.m:
             q1 = system.space.retract(s.q0, d)
         f1 = system.f(t1, q1, v1, lam, psi, args)
@@ -91,7 +91,7 @@ class ProjectedAlpha(UnderlyingAlpha):
         a1 = self.mixed(s, phi)
         return self.increment(s, a1), self.v1(s, a1)
 
-    def _projected(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
         """The increment that leads to q_{n+1}, and v_{n+1}; e_q and e_v are measured as accelerations."""
         c, (d, v) = self.coefficients, self._predicted(s, u["phi"])
         return d + c.beta * s.h**2 * u.get("e_q", 0.0), v + c.gamma * s.h * u.get("e_v", 0.0)
@@ -100,7 +100,7 @@ class ProjectedAlpha(UnderlyingAlpha):
         self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, Output]:
         c, u, none = self.coefficients, self.split(dims, scale, x), jnp.zeros(0)
-        d, v1 = self._projected(s, u)
+        d, v1 = self.reached(s, u)
         carry = self.carried(s, system.space.retract(s.q0, d), v1, u["phi"])
         nu, mu = c.beta * s.h**2 * u.get("lam_q", none), c.gamma * s.h * u.get("lam_v", none)
         extra = jnp.concatenate([u["phi"], nu, mu])

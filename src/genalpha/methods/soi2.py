@@ -92,14 +92,16 @@ class SOI2(AlphaMethod):
             rows += [system.k(t1, q1, v1_tilde, args)]  # (13h)
         return s.weights * jnp.concatenate(rows)
 
+    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+        return self.increment(s, u["a"] + u.get("delta", 0.0)), self.v1(s, u["a"])
+
     def finish(
         self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, Output]:
         none = jnp.zeros(0)
         u = self.split(dims, scale, x)
-        a1, lam1, psi1 = u["a"], u.get("lam", none), u.get("psi", none)
-        d = self.increment(s, a1 + u.get("delta", 0.0))
-        return self.hand_over(system, s, d, a1, lam1, psi1, args)
+        d, _ = self.reached(s, u)
+        return self.hand_over(system, s, d, u["a"], u.get("lam", none), u.get("psi", none), args)
 
 
 class HHTSOI2(SOI2):

@@ -1,0 +1,220 @@
+"""Steps that follow an error tolerance, run by XLA: in blocks, or as one loop under transforms."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from genalpha import diagnose, linear, pace
+from genalpha.advance import Memory, Setup, advance, attempt
+from genalpha.drive import xla
+from genalpha.initial import Beginning
+from genalpha.pace import Limits, Pace, Tolerances
+from genalpha.solution import Errors
+from genalpha.state import Carry, Scale, Times
+from genalpha.system import Args
+
+Control = tuple[Tolerances, Limits]
+
+
+class Point(NamedTuple):
+    """A run between two steps."""
+
+    carry: Carry
+    memory: Memory
+    pace: Pace
+
+
+def width(setup: Setup) -> int:
+    """Columns of a record: those of `xla`, the end and the size of the step, and its errors (1 + 2n)."""
+    return xla.width(setup) + 3 + 2 * setup.dims.n
+
+
+def timing(setup: Setup, table: Any) -> tuple[Any, Any, Errors]:
+    """Ends and sizes of the steps of records, and their errors."""
+    first, n = xla.width(setup), setup.dims.n
+    t, h, norm = (table[..., first + k] for k in range(3))
+    q, v = (table[..., first + 3 + k * n : first + 3 + (k + 1) * n] for k in range(2))
+    return t, h, Errors(q, v, norm)
+
+
+def start(
+    setup: Setup, begin: Beginning, control: Control, wish: Any, args: Args
+) -> tuple[Point, Array, Array]:
+    """A run before its first step, its first row, and the time of its a_α.
+
+    ``wish`` is the size of the first step, NaN where it is to be chosen.
+    """
+    state, (tolerances, limits) = begin.state, control
+    chosen = pace.first(setup.system.space, tolerances, limits, state, begin.a_dot)
+    first = pace.begun(limits, state.t, jnp.where(jnp.isnan(wish), chosen, wish), begin.report.status)
+    carry, memory, row, t_alpha = xla.start(setup, begin, first.h, args)
+    rest = jnp.zeros(2 + 2 * setup.dims.n)
+    return Point(carry, memory, first), jnp.concatenate([row, state.t[None], rest]), t_alpha
+
+
+def block(
+    setup: Setup, point: Point, control: Control, scale: Scale, args: Args, most: Any, capacity: int
+) -> tuple[Point, Array, Array, Array]:
+    """Steps until ``most`` of them are accepted, or until the end or a failure comes.
+
+    Returns the records (capacity, width), the number of those that were written, and Newton's totals (3,).
+    """
+    _, limits = control
+
+    def going(state: tuple[Any, ...]) -> Array:
+        taken, point, _, _ = state
+        return (taken < most) & unfinished(limits, point.pace)
+
+    def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        taken, (carry, memory, before), totals, rows = state
+        tried = attempt(setup, carry, memory, before, control, scale, args)
+        counts = xla.counts(tried.report)
+        record = xla.record(tried.carry, tried.output, counts)
+        timing = jnp.stack([tried.pace.t, before.h, tried.size])
+        row = jnp.concatenate([record, timing, tried.errors])
+        # A row that is not accepted is written over by the next one.
+        rows = lax.dynamic_update_index_in_dim(rows, row, taken, 0)
+        point = Point(tried.carry, tried.memory, tried.pace)
+        return taken + tried.accepted, point, totals + counts, rows
+
+    rows = jnp.zeros((capacity, width(setup)))
+    first = (jnp.array(0), point, jnp.zeros(3), rows)
+    taken, point, totals, rows = lax.while_loop(going, step, first)
+    return point, rows, taken, totals
+
+
+def unfinished(limits: Limits, at: Pace) -> Any:
+    return (at.status == diagnose.SUCCESS) & (at.t < limits.end)
+
+
+# --- outside of transforms --------------------------------------------------------------------------
+
+
+class Paced:
+    """A run that takes its steps in blocks."""
+
+    def __init__(self, setup: Setup, point: Point, control: Control, scale: Scale, args: Args) -> None:
+        self.setup, self.point, self.control, self.scale, self.args = setup, point, control, scale, args
+        self.totals, self.width = np.zeros(3), width(setup)
+        run = functools.partial(block, capacity=xla.BLOCK)
+        self._block = xla.program(setup, "paced block", run)
+
+    @property
+    def status(self) -> int:
+        return int(self.point.pace.status)
+
+    @property
+    def finished(self) -> bool:
+        return not bool(unfinished(self.control[1], self.point.pace))
+
+    @property
+    def pace(self) -> Pace:
+        return self.point.pace
+
+    @property
+    def rejected(self) -> int:
+        return int(self.pace.rejected)
+
+    def take(self, out: np.ndarray) -> int:
+        """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
+        done = 0
+        with linear.single_threaded(self.point.memory.x.size):
+            while done < len(out) and not self.finished:
+                most = min(xla.BLOCK, len(out) - done)
+                inputs = (self.control, self.scale, self.args, most)
+                self.point, rows, taken, totals = self._block(self.point, *inputs)
+                out[done : done + int(taken)] = np.asarray(rows)[: int(taken)]
+                done += int(taken)
+                self.totals += np.asarray(totals)
+        return done
+
+
+# --- under transforms -------------------------------------------------------------------------------
+
+
+class Whole(NamedTuple):
+    """A traced run: records (most + 1, width), of which those after the end repeat the last one."""
+
+    table: Array
+    t_alpha: Array
+    taken: Array
+    rejected: Array
+    totals: Array
+    status: Array
+
+
+def whole(
+    setup: Setup, begin: Beginning, control: Control, wish: Array, args: Args, most: int
+) -> Whole:
+    """A run of at most ``most`` steps as one computation; rows after a failure are NaN.
+
+    Derivatives are those of the method with the steps that were taken: in the rule for them, the same steps
+    are taken once more as a list, in blocks of which only the first state is kept until the derivatives of the
+    block are wanted. So reverse differentiation keeps about 2√most states, beside the rows.
+    """
+    control, wish = lax.stop_gradient((control, wish))
+
+    @jax.custom_jvp
+    def run(begin: Beginning, args: Args) -> Whole:
+        point, row, t_alpha = start(setup, begin, control, wish, args)
+        point, rows, taken, totals = block(setup, point, control, begin.scale, args, most, most)
+        complete = point.pace.t >= control[1].end
+        status = jnp.where(complete, diagnose.SUCCESS, diagnose.TOO_MANY)
+        status = diagnose.first(point.pace.status, status).astype(int)
+        table = jnp.concatenate([row[None], rows])[jnp.minimum(jnp.arange(most + 1), taken)]
+        bad = (status != diagnose.SUCCESS) & (jnp.arange(most + 1) > taken)
+        table = jnp.where(bad[:, None], jnp.nan, table)
+        return Whole(table, t_alpha, taken, point.pace.rejected, totals, status)
+
+    def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Whole, Whole]:
+        result = run(*primals)
+        first = xla.width(setup)
+        times = Times(result.table[:-1, first], result.table[1:, first + 1])
+        again = functools.partial(_listed, setup, times, result.taken)
+        _, (table, t_alpha) = jax.jvp(again, primals, tangents)
+        rest = jnp.zeros((most + 1, width(setup) - first))
+        zero = jax.tree.map(_no_tangent, result)
+        return result, zero._replace(table=jnp.concatenate([table, rest], axis=1), t_alpha=t_alpha)
+
+    run.defjvp(rule)
+    return run(begin, args)
+
+
+def _no_tangent(x: Array) -> Any:
+    return jnp.zeros_like(x) if jnp.issubdtype(x.dtype, jnp.floating) else np.zeros(x.shape, jax.dtypes.float0)
+
+
+def _listed(setup: Setup, steps: Times, taken: Array, begin: Beginning, args: Args) -> tuple[Array, Array]:
+    """Records (most + 1, width) of steps of which only the first ``taken`` are real, and the time of a_α."""
+    carry, memory, row, t_alpha = xla.start(setup, begin, steps.h[0], args)
+    start, most = (carry, memory), len(steps.h)
+    size = int(np.ceil(np.sqrt(most)))
+    blocks = -(-most // size)
+
+    def step(state: Any, at: tuple[Array, Times]) -> tuple[Any, Array]:
+        (last, row), (index, here) = state, at
+        real = index < taken
+        choose = lambda yes, no: jax.tree.map(lambda a, b: jnp.where(real, a, b), yes, no)
+        # Where there is nothing left to do, the first step is done again: it is known to have a solution.
+        carry, memory = choose(last, start)
+        here = choose(here, Times(steps.t[0], steps.h[0]))
+        carry, memory, output, report = advance(setup, carry, memory, here, begin.scale, args)
+        new = ((carry, memory), xla.record(carry, output, xla.counts(report)))
+        state = choose(new, (last, row))
+        return state, state[1]
+
+    @jax.checkpoint
+    def some(state: Any, at: Any) -> tuple[Any, Array]:
+        skip = lambda state: (state, jnp.broadcast_to(state[1], (size, len(row))))
+        return lax.cond(at[0][0] < taken, lambda state: lax.scan(step, state, at), skip, state)
+
+    index = jnp.arange(blocks * size)
+    at = jax.tree.map(lambda x: x[jnp.minimum(index, most - 1)].reshape(blocks, size), steps)
+    _, rows = lax.scan(some, (start, row), (index.reshape(blocks, size), at))
+    return jnp.concatenate([row[None], rows.reshape(blocks * size, -1)[:most]]), t_alpha
