@@ -122,7 +122,7 @@ def constrained_amplification(
         carry, _ = method.begin(system, dims, start, h, (omega,))
         memory = no_memory(setup, start.scale, carry, start.state)
         # What is the same in every step is left out: the step size, and what only its changes need.
-        bare = lambda carry: carry._replace(h=None, a_old=None, Ma_old=None, split=None)
+        bare = lambda carry: carry._replace(h=None, a_old=None, Ma_old=None, split=None, lag=None)
         state, rebuild = jax.flatten_util.ravel_pytree(bare(carry))
 
         def step(values: Array) -> Array:

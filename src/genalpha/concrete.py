@@ -133,6 +133,4 @@ def _finished(
         work = assemble.Work(done, 0, *rows.report.astype(int).sum(axis=0).tolist())
     fallback = fallback or getattr(runner, "fallback", None)
     derived = begun.derive(rows, t)
-    return assemble.solution(
-        setup, rows, derived, t, h, status, begun.backend, fallback, work, errors
-    ), after
+    return assemble.solution(setup, rows, derived, t, h, status, begun.backend, fallback, work, errors), after

@@ -105,7 +105,9 @@ def reason(status: int, rotations: tuple[str, ...] = ()) -> str:
 def _text(status: int, rotations: tuple[str, ...]) -> str:
     which, code = divmod(status, _WHICH)
     if code == TOO_SMALL:
-        behind = reason(which) if which else "the estimated error stays above the tolerance however small it is"
+        behind = (
+            reason(which) if which else "the estimated error stays above the tolerance however small it is"
+        )
         return MESSAGES[code].format(behind)
     name = rotations[which] if which < len(rotations) else f"rotation {which}"
     return MESSAGES[code].format(name)

@@ -52,7 +52,9 @@ class Linearized(NamedTuple):
             moved = self.step._replace(coast_q=coast_q, coast_v=coast_v)
             return jnp.concatenate(self.method.reached(moved, self.method.split(self.dims, self.scale, x)))
 
-        return value_and_rate(reached, (self.x, *self._coast), (-correction, *self.defect))[1]
+        errors = value_and_rate(reached, (self.x, *self._coast), (-correction, *self.defect))[1]
+        n = self.dims.n
+        return errors if self.method.watches_velocity else jnp.append(errors[:n], jnp.zeros(n))
 
 
 def linearized(

@@ -16,7 +16,7 @@ ORDER = 3
 # PI control after Gustafsson: the exponents of this error and of the last one.
 INTEGRAL, PROPORTIONAL = 0.7 / ORDER, 0.4 / ORDER
 # The error that is aimed at, and the limits of a change. Larger growth would amplify a_α by (14a) of JN08.
-SAFETY, LEAST, MOST = 0.9, 0.2, 2.0
+TARGET, LEAST, MOST = 0.5, 0.2, 2.0
 # The change after a step that has no solution.
 AFTER_FAILURE = 0.25
 # Errors below this fraction of the tolerance are no reason to grow faster.
@@ -101,7 +101,7 @@ def begun(limits: Limits, t: Array, wish: Array, status: Any) -> Pace:
     """Before the first step."""
     zero = jnp.zeros(())
     status = jnp.asarray(status, float)
-    return Pace(t, fitted(limits, t, wish), wish, jnp.ones(()), zero, zero, zero, status)
+    return Pace(t, fitted(limits, t, wish), wish, jnp.array(TARGET), zero, zero, zero, status)
 
 
 def fitted(limits: Limits, t: Array, wish: Array) -> Array:
@@ -121,15 +121,19 @@ def judged(limits: Limits, pace: Pace, error: Array, status: Array) -> tuple[Arr
     solved = (status == diagnose.SUCCESS) & jnp.isfinite(error)
     accepted = solved & (error <= 1)
     bounded = jnp.maximum(error, SMALLEST)
-    smooth = SAFETY * bounded**-INTEGRAL * pace.error**PROPORTIONAL
+    smooth = (TARGET / bounded) ** INTEGRAL * (pace.error / TARGET) ** PROPORTIONAL
     grown = jnp.clip(smooth, LEAST, jnp.where(pace.held > 0, 1.0, MOST))
-    shrunk = jnp.where(solved, jnp.clip(SAFETY * bounded ** (-1 / ORDER), LEAST, SAFETY), AFTER_FAILURE)
+    shrunk = jnp.where(solved, jnp.maximum((TARGET / bounded) ** (1 / ORDER), LEAST), AFTER_FAILURE)
     # A step that was cut short by the end says little about how long the next one may be.
-    wish = jnp.where(accepted, jnp.maximum(pace.h * grown, jnp.where(grown >= 1, pace.wish, 0.0)), pace.h * shrunk)
+    wish = jnp.where(
+        accepted, jnp.maximum(pace.h * grown, jnp.where(grown >= 1, pace.wish, 0.0)), pace.h * shrunk
+    )
     t = jnp.where(accepted, reached(limits, pace), pace.t)
     least = jnp.maximum(limits.min_step, ROUNDING * jnp.abs(t))
     too_small = ~accepted & (wish < least)
-    failure = jnp.where(accepted, 0.0, jnp.where(solved, 0.0, jnp.where(status == 0, diagnose.NOT_FINITE, status)))
+    failure = jnp.where(
+        accepted, 0.0, jnp.where(solved, 0.0, jnp.where(status == 0, diagnose.NOT_FINITE, status))
+    )
     stopped = diagnose.too_small(failure)
     return accepted, Pace(
         t=t,

@@ -142,7 +142,9 @@ def _steps(
     """The steps that were asked for, or what is to decide about them."""
     if h is not None:
         given = [name for name, value in limits.items() if value is not None]
-        given += [k for k, x, d in (("rtol", rtol, _DEFAULT_RTOL), ("atol", atol, _DEFAULT_ATOL)) if x is not d]
+        given += [
+            k for k, x, d in (("rtol", rtol, _DEFAULT_RTOL), ("atol", atol, _DEFAULT_ATOL)) if x is not d
+        ]
         if given:
             raise ValueError(f"{', '.join(given)} belong to error control: leave out h, or leave them out")
         times, sizes = control.steps(*span, h)

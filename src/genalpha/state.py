@@ -94,6 +94,7 @@ class Carry(NamedTuple):
     ``a`` is the method's own a_{n+α}, ``Ma`` its M_{n+α}a_{n+α}; ``a_old`` and ``Ma_old`` are the values
     the last step started from, ``h`` its size, all for the adjusting formulas. ``f`` is f(t_n, ...), and
     ``v_dot`` the acceleration M⁻¹f at t_n. ``split`` (n, m) says which coordinates depend on the others.
+    ``lag`` (2,) holds the errors of ``a`` and ``a_old`` as far as they follow from the method, in units of v'''.
     """
 
     q: Array
@@ -106,6 +107,7 @@ class Carry(NamedTuple):
     Ma: Array | None = None
     Ma_old: Array | None = None
     split: Array | None = None
+    lag: Array | None = None
 
 
 class Step(NamedTuple):
@@ -115,7 +117,8 @@ class Step(NamedTuple):
     end if its new accelerations were zero. ``known`` (n,) collects the parts of the equations of motion that
     come from the past, ``weights`` (N,) are the factors that scale the rows of the residual. For methods that need them, ``M1`` is the mass matrix
     at t_{n+1+α}, ``along`` (m, n) holds the directions in which η moves positions, ``unit`` (m,) its unit;
-    ``split`` (n, m) says which coordinates depend on the others during the step.
+    ``split`` (n, m) says which coordinates depend on the others during the step, ``lag`` (2,) are the errors of
+    a_{1+α} and a_α in units of v'''.
     """
 
     t0: Array
@@ -131,3 +134,4 @@ class Step(NamedTuple):
     along: Array | None = None
     unit: Any = None
     split: Any = None
+    lag: Any = None

@@ -44,7 +44,9 @@ def _begun(
     setup: Setup, mode: str, t0: float, q: Any, v: Any, args: Args, guess: Any, status: Any
 ) -> Beginning:
     """The start, with a status that says what is wrong with it."""
-    status = diagnose.first(status, diagnose.not_rotations(jnp.array(diagnose.SUCCESS), setup.system.space.defect(q)))
+    status = diagnose.first(
+        status, diagnose.not_rotations(jnp.array(diagnose.SUCCESS), setup.system.space.defect(q))
+    )
     q = setup.system.space.normalize(q)
     if mode == "project":
         q, v, code = initial.project(setup.system, setup.dims, t0, q, v, args)
@@ -81,9 +83,7 @@ def _listed(mode: str, span: tuple[float, float], fallback: str | None) -> Calla
     return run
 
 
-def _paced(
-    mode: str, span: tuple[float, float], most: int, fallback: str | None
-) -> Callable[..., Solution]:
+def _paced(mode: str, span: tuple[float, float], most: int, fallback: str | None) -> Callable[..., Solution]:
     def run(setup: Setup, aim: Aim, q: Any, v: Any, args: Args, guess: Any) -> Solution:
         begin = _begun(setup, mode, span[0], q, v, args, guess, jnp.array(diagnose.SUCCESS))
         whole = adaptive.whole(setup, begin, aim.control, aim.wish, args, most)

@@ -149,9 +149,7 @@ class Whole(NamedTuple):
     status: Array
 
 
-def whole(
-    setup: Setup, begin: Beginning, control: Control, wish: Array, args: Args, most: int
-) -> Whole:
+def whole(setup: Setup, begin: Beginning, control: Control, wish: Array, args: Args, most: int) -> Whole:
     """A run of at most ``most`` steps as one computation; rows after a failure are NaN.
 
     Derivatives are those of the method with the steps that were taken: in the rule for them, the same steps
@@ -161,7 +159,7 @@ def whole(
     control, wish = lax.stop_gradient((control, wish))
 
     @jax.custom_jvp
-    def run(begin: Beginning, args: Args) -> Whole:
+    def run(begin: Beginning, args: Args, control: Control, wish: Array) -> Whole:
         point, row, t_alpha = start(setup, begin, control, wish, args)
         point, rows, taken, totals = block(setup, point, control, begin.scale, args, most, most)
         complete = point.pace.t >= control[1].end
@@ -177,17 +175,19 @@ def whole(
         first = xla.width(setup)
         times = Times(result.table[:-1, first], result.table[1:, first + 1])
         again = functools.partial(_listed, setup, times, result.taken)
-        _, (table, t_alpha) = jax.jvp(again, primals, tangents)
+        _, (table, t_alpha) = jax.jvp(again, primals[:2], tangents[:2])
         rest = jnp.zeros((most + 1, width(setup) - first))
         zero = jax.tree.map(_no_tangent, result)
         return result, zero._replace(table=jnp.concatenate([table, rest], axis=1), t_alpha=t_alpha)
 
     run.defjvp(rule)
-    return run(begin, args)
+    return run(begin, args, control, wish)
 
 
 def _no_tangent(x: Array) -> Any:
-    return jnp.zeros_like(x) if jnp.issubdtype(x.dtype, jnp.floating) else np.zeros(x.shape, jax.dtypes.float0)
+    return (
+        jnp.zeros_like(x) if jnp.issubdtype(x.dtype, jnp.floating) else np.zeros(x.shape, jax.dtypes.float0)
+    )
 
 
 def _listed(setup: Setup, steps: Times, taken: Array, begin: Beginning, args: Args) -> tuple[Array, Array]:

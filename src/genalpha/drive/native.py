@@ -175,7 +175,14 @@ class Run(NamedTuple):
 
 def _key(setup: Setup, h: Any, args: Args) -> Any:
     doubles, _, fixed = floating(args)
-    return ("native", isinstance(h, Aim), *setup[1:], fixed, tuple(np.shape(x) for x in doubles), jax.tree.structure(args))
+    return (
+        "native",
+        isinstance(h, Aim),
+        *setup[1:],
+        fixed,
+        tuple(np.shape(x) for x in doubles),
+        jax.tree.structure(args),
+    )
 
 
 def kernels(
@@ -357,7 +364,9 @@ class Paced:
         self.step, self.machine = step, _Machine(run.kernels)
         slots = self.machine.slots
         fill(step, slots, run.start, floating(args)[0])
-        for place, value in zip(jax.tree.leaves((step.tolerances, step.limits)), jax.tree.leaves(control), strict=True):
+        for place, value in zip(
+            jax.tree.leaves((step.tolerances, step.limits)), jax.tree.leaves(control), strict=True
+        ):
             slots[place] = value
         slots[step.until], slots[step.every] = np.inf, 1.0
         self.width = len(step.row)
@@ -366,7 +375,9 @@ class Paced:
 
     @property
     def pace(self) -> Pace:
-        return Pace(*self.machine.slots[list(self.step.pace)]) if self._rest is None else self._rest.point.pace
+        return (
+            Pace(*self.machine.slots[list(self.step.pace)]) if self._rest is None else self._rest.point.pace
+        )
 
     @property
     def status(self) -> int:

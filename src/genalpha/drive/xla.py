@@ -147,7 +147,14 @@ class Listed:
     """A run with given steps, taken in blocks."""
 
     def __init__(
-        self, setup: Setup, carry: Carry, memory: Memory, scale: Scale, steps: Times, args: Args, status: int = 0
+        self,
+        setup: Setup,
+        carry: Carry,
+        memory: Memory,
+        scale: Scale,
+        steps: Times,
+        args: Args,
+        status: int = 0,
     ) -> None:
         self.setup, self.carry, self.memory, self.scale = setup, carry, memory, scale
         self.steps, self.args, self.status = steps, args, status

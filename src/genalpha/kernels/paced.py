@@ -53,7 +53,13 @@ class PacedWriter(Writer):
         tolerances = self.inputs(step.tolerances, RUN)
 
         def close(
-            numbers: newton.Numbers, course: Any, tolerances: Any, errors: Any, before: Any, new: Any, old: Any
+            numbers: newton.Numbers,
+            course: Any,
+            tolerances: Any,
+            errors: Any,
+            before: Any,
+            new: Any,
+            old: Any,
         ) -> Any:
             carry, output, parabola = new
             ((at, *_), (limits, *_)), (old_output, old_parabola, old_noise) = course, old
@@ -116,7 +122,7 @@ class PacedWriter(Writer):
     def loop(self) -> Loop:
         step, flags = self.step, self.step.flags
         plain = super().loop()
-        back = If(flags["lost"], (Call("retreat"), ))
+        back = If(flags["lost"], (Call("retreat"),))
         keep = If(step.keep, (Keep(step.row, step.place),))
         return plain._replace(body=(*plain.body, back, keep), listed=None)
 

@@ -36,6 +36,8 @@ class AlphaMethod:
     start: Start = "second-order"
 
     name: ClassVar[str] = "alpha"
+    # Whether local errors of velocities can be told from the accelerations of a few steps.
+    watches_velocity: ClassVar[bool] = True
     starts: ClassVar[tuple[Start, ...]] = ("a0", "second-order")
 
     def __post_init__(self) -> None:
@@ -115,7 +117,7 @@ class AlphaMethod:
                 usable &= jnp.all(jnp.isfinite(Ma_ahead))
                 Ma = jnp.where(usable, Ma_ahead, Ma0)
             a, shift = jnp.where(usable, a_ahead, a), jnp.where(usable, ahead, 0.0)
-        a_old, Ma_old = self._before(start, h, shift, a, Ma, Ma0)
+        a_old, Ma_old, lag = self._before(start, h, shift, a, Ma, Ma0)
         carry = Carry(
             q=state.q,
             v=state.v,
@@ -125,23 +127,26 @@ class AlphaMethod:
             a_old=a_old,
             Ma=Ma,
             Ma_old=Ma_old,
+            lag=lag,
         )
         return carry, state.t + shift
 
     def _before(
         self, start: Beginning, h: Array, shift: Array, a: Array, Ma: Array | None, Ma0: Array
-    ) -> tuple[Array | None, Array | None]:
-        """a_α and M_α a_α one step before the start, for a first step that is repeated with another size.
+    ) -> tuple[Array | None, Array | None, Array | None]:
+        """a_α and M_α a_α one step before the start, and the errors of a_α then and now.
 
-        With them the adjusting formulas lead to what would have been the start for that size.
+        With them the adjusting formulas, for a first step that is repeated with another size, lead to what
+        would have been the start for that size. Both lie on the line through a_0 with slope a_0'.
         """
         if not self.adjust:
-            return None, None
+            return None, None, None
         finite = jnp.all(jnp.isfinite(start.a_dot))
         a_old = jnp.where(finite, a - h * start.a_dot, a) if self.needs_rate else a
+        lag = -0.5 * jnp.stack([shift, shift - h]) ** 2
         if Ma is None or self.alpha == 0:
-            return a_old, None
-        return a_old, jnp.where(shift != 0, Ma - (Ma - Ma0) / self.alpha, Ma)
+            return a_old, None, lag
+        return a_old, jnp.where(shift != 0, Ma - (Ma - Ma0) / self.alpha, Ma), lag
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         """The factors (N,) that scale the rows of the residual."""
@@ -160,7 +165,9 @@ class AlphaMethod:
             known = known + c.alpha_m * ((M1 @ a) if Ma is None else Ma)
         if carry.f is not None:
             known = known - c.alpha_f * carry.f
-        return Step(t, h, carry.q, *self.coast(carry.v, a, h), a, known, self.weights(dims, scale, h), Ma, M1)
+        lag = self.lag(carry, h)
+        coast = self.coast(carry.v, a, h)
+        return Step(t, h, carry.q, *coast, a, known, self.weights(dims, scale, h), Ma, M1, lag=lag)
 
     def adjusted(self, carry: Carry, h: Array) -> tuple[Array, Array | None]:
         """a_α and M_α a_α for a step of size h, by (14a) and (14b) where it differs from the last one."""
@@ -189,28 +196,46 @@ class AlphaMethod:
         """The increment d (n,) with q_1 = q_0 ∘ exp(d), and v_1 (n,), from the unknowns of a step."""
         return self.increment(s, u["a"]), self.v1(s, u["a"])
 
+    def lag(self, carry: Carry, h: Array) -> Array | None:
+        """ε_1 and ε_0 in a_{1+α} = v'(t_{1+α}) + ε_1 v''' and a_α = v'(t_α) + ε_0 v''', for a step of size h.
+
+        (14a) extrapolates a_α along a line; the mixing of accelerations, with v' at t_0 and t_1, gives
+        (1 − α_m)ε_1 + α_m ε_0 = ½α(α_m + α_f − 1)h². What much longer steps left says nothing about this one:
+        their v''' was another, so that no more is believed than 4h².
+        """
+        if carry.lag is None:
+            return None
+        c, ahead = self.coefficients, self.alpha * (h - carry.h)
+        before = carry.lag[0] + ahead * ((carry.lag[0] - carry.lag[1]) / carry.h - 0.5 * (ahead + carry.h))
+        before = jnp.clip(before, -4 * h**2, 4 * h**2)
+        after = 0.5 * self.alpha * (c.alpha_m + c.alpha_f - 1) * h**2 - c.alpha_m * before
+        return jnp.stack([after / (1 - c.alpha_m), before])
+
     def defect(
         self, bracket: Callable[[Array, Array], Array], carry: Carry, s: Step, a1: Array
     ) -> tuple[Array, Array]:
         """By how much the motion misses (13a) and (13c), (n,) each: the source of the local error.
 
-        With a_{n+α} = v'(t_{n+α}) + ε_n the mixing of accelerations, (1 − α_m)ε_{n+1} + α_m ε_n =
-        ½α(α_m + α_f − 1)h²v''', leads to ε = ½α(α_m + α_f − 1)h²v''' after a few steps, and then::
+        With v'' and v''' from divided differences of a_{n+α}, and ε_0 and ε_1 of :meth:`lag`::
 
             δq = (½α + β − 1/6) h³v'' − h³/12 [v, v'],
-            δv = (½(1 − γ)α² + ½γ(1 + α)² − 1/6 + ½α(α_m + α_f − 1)) h³v'''.
+            δv = ((½(1 − γ)α² + ½γ(1 + α)² − 1/6) h³ + (1 − γ)h ε_0 + γh ε_1) v'''.
 
-        v'' and v''' are divided differences of a_{n+α}. The bracket is that of a Lie group (ACB15 below (8)).
+        The bracket is that of a Lie group (ACB15 below (8)).
         """
         c, alpha, h, h_old = self.coefficients, self.alpha, s.h, carry.h
         assert carry.a_old is not None
-        of_q = 0.5 * alpha + c.beta - 1 / 6
-        of_v = 0.5 * ((1 - c.gamma) * alpha**2 + c.gamma * (1 + alpha) ** 2) - 1 / 6
-        of_v += 0.5 * alpha * (c.alpha_m + c.alpha_f - 1)
-        slope = (a1 - carry.a) / ((1 + alpha) * h - alpha * h_old)
-        bend = (slope - (carry.a - carry.a_old) / h_old) / ((1 + alpha) * h + (1 - alpha) * h_old)
+        assert carry.lag is not None
+        span = (1 + alpha) * h - alpha * h_old  # between the times of a_{n+α} and a_{n+1+α}
+        old, last = jnp.clip(carry.lag[1], -4 * h**2, 4 * h**2), jnp.clip(carry.lag[0], -4 * h**2, 4 * h**2)
+        bend = lambda old, last, new: 2 * ((new - last) / span - (last - old) / h_old) / (span + h_old)
+        # What is seen of v''' in the differences, and what is added to it by those of the lags.
+        seen = jnp.maximum(1 + bend(old, last, s.lag[0]), 0.1)
+        rest = 0.5 * ((1 - c.gamma) * alpha**2 + c.gamma * (1 + alpha) ** 2) - 1 / 6
+        of_v = rest * h**3 + h * ((1 - c.gamma) * s.lag[1] + c.gamma * s.lag[0])
+        of_q = (0.5 * alpha + c.beta - 1 / 6) * h**2
         drift = bracket(carry.v, a1) * (h**3 / 12)
-        return of_q * h**2 * (a1 - s.a) - drift, (2 * of_v) * h**3 * bend
+        return of_q * (a1 - s.a) - drift, (of_v / seen) * bend(carry.a_old, carry.a, a1)
 
     def hand_over(
         self, system: System, s: Step, d: Array, a1: Array, lam: Array, psi: Array, args: Args
@@ -226,6 +251,7 @@ class AlphaMethod:
             a_old=s.a if self.adjust else None,
             Ma=None if s.Ma is None else s.M1 @ a1,
             Ma_old=s.Ma if self.adjust and self.alpha != 0 else None,
+            lag=s.lag,
         )
         return carry, Output(lam, psi, jnp.zeros(0), system.space.turns(d))
 

@@ -40,13 +40,15 @@ class EquilibriumAlpha(AlphaMethod):
             r = (2 * (1 - 6 * c.beta - 3 * c.alpha) * a_dot + system.space.bracket(v, state.a)) / 12
             moved = v + h**2 * start.shift(r)
             v = jnp.where(usable & jnp.all(jnp.isfinite(moved)), moved, v)
+        a_old, _, lag = self._before(start, h, shift, a, None, a)
         carry = Carry(
             q=state.q,
             v=v,
             a=a,
             h=h,
             v_dot=state.a if c.alpha_f != 0 else None,
-            a_old=self._before(start, h, shift, a, None, a)[0],
+            a_old=a_old,
+            lag=lag,
         )
         return carry, state.t + shift
 
@@ -59,7 +61,10 @@ class EquilibriumAlpha(AlphaMethod):
         known = c.alpha_m * a
         if carry.v_dot is not None:
             known = known - c.alpha_f * carry.v_dot
-        return Step(t, h, carry.q, *self.coast(carry.v, a, h), a, known, self.weights(dims, scale, h))
+        lag = self.lag(carry, h)
+        return Step(
+            t, h, carry.q, *self.coast(carry.v, a, h), a, known, self.weights(dims, scale, h), lag=lag
+        )
 
     def v_dot1(self, s: Step, a1: Array) -> Array:
         """(3d) solved for v̇_{n+1}."""
@@ -105,6 +110,7 @@ class EquilibriumAlpha(AlphaMethod):
             h=s.h,
             v_dot=self.v_dot1(s, a1) if self.coefficients.alpha_f != 0 else None,
             a_old=s.a if self.adjust else None,
+            lag=s.lag,
         )
         lam, psi = u.get("lam", none), u.get("psi", none)
         return carry, Output(lam, psi, self.extra(s, u), system.space.turns(d))

@@ -92,4 +92,5 @@ class UnderlyingAlpha(EquilibriumAlpha):
             h=s.h,
             v_dot=phi if self.coefficients.alpha_f != 0 else None,
             a_old=s.a if self.adjust else None,
+            lag=s.lag,
         )

@@ -30,7 +30,7 @@ class Index3(EquilibriumAlpha):
         not converge otherwise, so others are refused. Default ``chung_hulbert(0.8)``.
     adjust : apply (14a) of JN08 to a_n where the step size changes. The velocity residual that belongs to a
         step size cannot be adjusted in this way: each change of the step size starts a transient in λ of
-        size O(h), which decays like n²ρ∞ⁿ.
+        size O(h), which decays like n²ρ∞ⁿ. Error control looks at positions alone.
     start : ``"perturbed"`` (default) starts from a velocity with B v_0 = h² B r(t_0), without a transient.
         ``"second-order"`` and ``"a0"`` start from v_0 as given: λ then has an error of first order in the
         first steps, and so it has after a projection of the velocity (ACB15 section 3).
@@ -39,6 +39,8 @@ class Index3(EquilibriumAlpha):
     start: Start = "perturbed"
 
     name = "index3"
+    # Every change of the step size starts a transient in λ, which would be taken for an error.
+    watches_velocity = False
     starts = ("a0", "second-order", "perturbed")
 
     def __post_init__(self) -> None:
