@@ -114,8 +114,8 @@ def test_native_and_xla_take_the_same_steps(method):
     native, xla = (solve(problem, t_end=0.5, method=method, backend=b) for b in ("native", "xla"))
     assert native.backend == "native"
     assert native.stats.fallback is None
-    # The error is estimated with a matrix that may be a few steps old. Where rounding decides that one backend
-    # renews it earlier, steps differ a little from there on.
+    # The error is estimated with a matrix that may be a few steps old. Where rounding decides that one
+    # backend renews it earlier, steps differ a little from there on.
     assert abs(native.stats.steps - xla.stats.steps) <= 0.05 * xla.stats.steps
     alike = slice(8 if method in ("index3", "hht-i3") else 30)
     np.testing.assert_allclose(native.t[alike], xla.t[alike], rtol=1e-9)

@@ -112,7 +112,8 @@ def attempt(
         lambda new, old: jnp.where(accepted, new, old), (after, tried[:3]), (carry, memory[:3])
     )
     report = report._replace(status=status)
-    return Attempt(accepted, after, Memory(*parabola, kept), pace, output, report, errors, size)
+    memory = Memory(parabola[0], parabola[1], parabola[2], kept)
+    return Attempt(accepted, after, memory, pace, output, report, errors, size)
 
 
 def _solved(

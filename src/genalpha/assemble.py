@@ -1,4 +1,4 @@
-"""From the arrays of a run to its solution."""
+"""From the records of a run to its solution."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha import dense
 from genalpha.advance import Setup
 from genalpha.drive import xla
-from genalpha.solution import Errors, NewtonHistory, Reactions, Residuals, Solution, Stats
+from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
 
 
 class Work(NamedTuple):
@@ -22,39 +23,48 @@ class Work(NamedTuple):
     rounding: Any
 
 
+def quantities(rows: xla.Rows, derived: xla.Derived, errors: Any = None) -> dict[str, Any]:
+    """What a solution tells about each row, by name; ``newton`` has a row for every row of the report."""
+    np_ = np if isinstance(rows.q, np.ndarray) else jnp
+    counts = np_.where(np_.isnan(rows.report), 0, rows.report).astype(int)
+    return {
+        "q": rows.q,
+        "v": rows.v,
+        "a": derived.a,
+        "a_alpha": rows.a_alpha,
+        "lam": rows.lam,
+        "psi": rows.psi,
+        "residuals": Residuals(derived.position, derived.velocity, derived.nonholonomic),
+        "reactions": Reactions(derived.holonomic_force, derived.nonholonomic_force, derived.reaction),
+        "extra": rows.extra,
+        "errors": errors,
+        "newton": NewtonHistory(counts[:, 0], counts[:, 1], counts[:, 2].astype(bool)),
+    }
+
+
 def solution(
     setup: Setup,
-    rows: xla.Rows,
-    derived: xla.Derived,
-    times: Any,
-    sizes: Any,
+    of_rows: dict[str, Any],
+    t: Any,
+    t_alpha: Any,
     status: Any,
     backend: str,
     fallback: str | None,
     work: Work,
-    errors: Errors | None = None,
+    complete: bool = True,
+    nodes: dense.Node | None = None,
 ) -> Solution:
-    np_ = np if isinstance(rows.q, np.ndarray) else jnp
-    method = setup.method
-    t_alpha = np_.concatenate([rows.t_alpha[None], times[1:] + method.alpha * sizes])
-    counts = np_.where(np_.isnan(rows.report), 0, rows.report).astype(int)
+    """``complete`` says that the rows are those of all steps."""
     return Solution(
-        t=times,
-        q=rows.q,
-        v=rows.v,
-        a=derived.a,
-        a_alpha=rows.a_alpha,
+        **of_rows,
+        t=t,
         t_alpha=t_alpha,
-        lam=rows.lam,
-        psi=rows.psi,
-        residuals=Residuals(derived.position, derived.velocity, derived.nonholonomic),
-        reactions=Reactions(derived.holonomic_force, derived.nonholonomic_force, derived.reaction),
         stats=Stats(*work[:4], work.jacobians, work.rounding, fallback),
-        newton=NewtonHistory(counts[:, 0], counts[:, 1], counts[:, 2].astype(bool)),
         status=status,
-        extra=rows.extra,
-        errors=errors,
-        method=method.name,
+        method=setup.method.name,
         rotations=setup.system.space.rotations,
         backend=backend,
+        nodes=nodes,
+        space=setup.system.space,
+        complete=complete,
     )

@@ -414,6 +414,7 @@ def _solution(setup: Setup, plan: Plan, part: Results, status: np.ndarray, backe
         newton=NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool)),
         status=status,
         extra=rows.extra,
+        errors=None,
         method=setup.method.name,
         rotations=setup.system.space.rotations,
         backend=backend,

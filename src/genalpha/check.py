@@ -71,6 +71,20 @@ def count(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a whole number above zero, got {value!r}")
 
 
+def callback(function: Any, every: Any) -> None:
+    if function is not None and not callable(function):
+        raise TypeError(f"callback must be a function of a State, got {function!r}")
+    if every is None:
+        raise ValueError("callback_every must be a whole number above zero, got None")
+    count("callback_every", every)
+
+
+def possible_under_transform(callback: Any, progress: bool) -> None:
+    """Nothing can be told about a run that is only traced."""
+    if callback is not None or progress:
+        raise ValueError("callback and progress need numbers, which there are none of under a JAX transform")
+
+
 def adjusting(method: Any) -> None:
     """Error control changes the step size all the time."""
     if not method.adjust:

@@ -11,23 +11,23 @@ from genalpha import assemble, check, control, diagnose, initial
 from genalpha.advance import Setup
 from genalpha.drive import adaptive, host, native, xla
 from genalpha.drive.native import Aim
+from genalpha.keep import Keep
 from genalpha.kernels.graph import Unsupported
+from genalpha.record import Begun, Course, Pieces
 from genalpha.solution import Solution
-from genalpha.state import Schedule
+from genalpha.state import Schedule, State
 from genalpha.states import begin as begin_program
 from genalpha.system import Args
 
 MOST_STEPS = 1_000_000  # under error control, unless more are asked for
 
 
-class Begun(NamedTuple):
-    """A run before its first step: how to go on, its first row, and what follows from rows."""
+class Watch(NamedTuple):
+    """Who is told about a run: a function of states every so many steps, and the bar on the terminal."""
 
-    runner: Any
-    first: np.ndarray
-    t_alpha: np.ndarray
-    derive: Callable[[xla.Rows, np.ndarray], xla.Derived]
-    backend: str
+    callback: Callable[[State], Any] | None
+    every: int
+    bar: Callable[[float, int], None] | None
 
 
 def run(
@@ -41,6 +41,8 @@ def run(
     guess: Any,
     backend: str,
     most: int | None,
+    keep: Keep,
+    watch: Watch,
 ) -> tuple[Solution, float]:
     """The solution, and the size of the step that would have been next."""
     if mode == "project":
@@ -57,8 +59,11 @@ def run(
         except Unsupported as reason:
             fallback = str(reason)
     begun = begun or _xla(setup, mode, t0, steps, q, v, args, guess)
-    log = host.run(begun.runner, begun.first, *_expected(steps, most))
-    return _finished(setup, begun, steps, log, fallback)
+    course = Course(setup, begun, steps)
+    expected, limit = _expected(steps, most)
+    pieces = Pieces(course, keep, expected)
+    stopped = host.run(begun.runner, pieces.keeper, limit, _watchers(course, watch))
+    return _finished(course, pieces, stopped, fallback), course.next_size
 
 
 def _expected(steps: Schedule | Aim, most: int | None) -> tuple[int | None, int]:
@@ -114,23 +119,37 @@ def _native(
     return Begun(runner, begun.start.row, np.asarray(begun.start.t_alpha), derive, "native")
 
 
-def _finished(
-    setup: Setup, begun: Begun, steps: Schedule | Aim, log: host.Log, fallback: str | None
-) -> tuple[Solution, float]:
-    runner, table = begun.runner, log.table
-    rows, status = xla.columns(setup, table, begun.t_alpha), runner.status
-    if isinstance(steps, Aim):
-        t, h, errors = adaptive.timing(setup, table)
-        h, after = h[1:], float(runner.pace.h)
-        if status == diagnose.SUCCESS and t[-1] < steps.control[1].end:
-            status = diagnose.TOO_MANY
-        work = assemble.Work(len(h), runner.rejected, *runner.totals.astype(int).tolist())
-    else:
-        done = len(table) - 1
-        sizes = steps.steps.h
-        t, h, errors = np.asarray(steps.times)[: done + 1], sizes[:done], None
-        after = float(sizes[min(done, len(sizes) - 1)])
-        work = assemble.Work(done, 0, *rows.report.astype(int).sum(axis=0).tolist())
+def _watchers(course: Course, watch: Watch) -> list[host.Watcher]:
+    watchers = []
+    if watch.callback is not None:
+        callback = watch.callback
+        look = lambda row, done: bool(callback(course.state(row, done)))
+        watchers.append(host.Watcher(watch.every, look))
+    if watch.bar is not None:
+        show = watch.bar
+        watchers.append(host.Watcher(None, lambda row, done: bool(show(course.time(row, done), done))))
+    return watchers
+
+
+def _finished(course: Course, pieces: Pieces, stopped: bool, fallback: str | None) -> Solution:
+    setup, begun, steps = course
+    runner, status = begun.runner, begun.runner.status
+    if status == diagnose.SUCCESS and not runner.finished:
+        status = diagnose.STOPPED if stopped else diagnose.TOO_MANY
+    of_rows, t, t_alpha = pieces.joined()
+    rejected = runner.rejected if isinstance(steps, Aim) else 0
+    totals = runner.totals if isinstance(steps, Aim) else pieces.totals
+    work = assemble.Work(pieces.done, rejected, *np.asarray(totals).astype(int).tolist())
     fallback = fallback or getattr(runner, "fallback", None)
-    derived = begun.derive(rows, t)
-    return assemble.solution(setup, rows, derived, t, h, status, begun.backend, fallback, work, errors), after
+    return assemble.solution(
+        setup,
+        of_rows,
+        t,
+        t_alpha,
+        status,
+        begun.backend,
+        fallback,
+        work,
+        pieces.keep.complete,
+        pieces.nodes(),
+    )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from genalpha.kernels.graph import Unsupported
+from genalpha.kernels.rows import RowFunction
 from genalpha.spaces import Space
 from genalpha.state import State
 
@@ -21,13 +27,45 @@ class Node(NamedTuple):
     psi: Any
 
 
+def at(space: Space, nodes: Node, t: Any) -> State:
+    """The motion at times t (K,) from the ends of all steps, (N+1, ...) each; times may repeat in them."""
+    if isinstance(nodes.q, np.ndarray) and isinstance(t, np.ndarray):
+        after = 1 + np.minimum(np.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
+        pick = lambda index: Node(*(x[index] for x in nodes))
+        return ends(space, pick(after - 1), pick(after), t)
+    after = 1 + jnp.minimum(jnp.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
+    step = lambda i, t: between(space, Node(*(x[i - 1] for x in nodes)), Node(*(x[i] for x in nodes)), t)
+    return jax.vmap(step)(after, t)
+
+
+def ends(space: Space, before: Node, after: Node, t: np.ndarray) -> State:
+    """:func:`between` for every row of its arguments (K, ...), by machine code where it can."""
+    shapes = tuple(x.shape[1:] for x in after)
+    return jax.tree.map(np.asarray, _compiled(space, shapes)(before, after, t))
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(space: Space, shapes: tuple[tuple[int, ...], ...]) -> Callable[..., State]:
+    from genalpha.drive.native import RowCode
+
+    function = functools.partial(between, space)
+    example = Node(*(np.full(shape, 0.5) for shape in shapes))
+    later = example._replace(t=np.array(1.5))
+    by_xla = jax.jit(jax.vmap(function))
+    try:
+        code = RowCode(RowFunction("between", function, (example, later, np.array(1.0))), 1)
+    except Unsupported:
+        return by_xla
+    return lambda *rows: code(rows)[0]
+
+
 def between(space: Space, before: Node, after: Node, t: Array) -> State:
     """The motion at a time t between two ends of a step, (q, v) exact at both.
 
-    The velocity is the parabola through v_0 and v_1 whose mean leads from q_0 to q_1; the position follows from
-    it. On a vector space that is Hermite's cubic and its derivative. On a Lie group, where
-    log(q_0⁻¹ q(t)) = ∫v + (t − t_0)³/12 [v, v'] + O(h⁴), the bracket is taken into account in both. The
-    acceleration is the derivative of the velocity; multipliers are interpolated linearly.
+    The velocity is the parabola through v_0 and v_1 whose mean leads from q_0 to q_1; the position follows
+    from it. On a vector space that is Hermite's cubic and its derivative. On a Lie group, where log(q_0⁻¹
+    q(t)) = ∫v + (t − t_0)³/12 [v, v'] + O(h⁴), the bracket is taken into account in both. The acceleration
+    is the derivative of the velocity; multipliers are interpolated linearly.
 
     >>> from genalpha import Euclidean
     >>> ends = [Node(t, jnp.array([t**3]), jnp.array([3 * t**2]), *jnp.zeros((2, 0))) for t in (1.0, 2.0)]

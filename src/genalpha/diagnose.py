@@ -7,7 +7,10 @@ from jax import Array
 
 UNIT_TOLERANCE = 1e-6  # of the length of a quaternion at the start
 
+# Zero, or negative: what was asked for was done.
 SUCCESS = 0
+EVENT = -1
+STOPPED = -2
 NOT_CONVERGED = 1
 SINGULAR = 2
 NOT_FINITE = 3
@@ -24,6 +27,8 @@ _WHICH = 16
 
 MESSAGES = {
     SUCCESS: "reached the end of the time span",
+    EVENT: "a terminal event ended the run",
+    STOPPED: "the callback ended the run",
     NOT_CONVERGED: (
         "Newton's iteration did not converge. Try a smaller h, newton=ga.Newton(policy='full'), "
         "or more max_iterations"
@@ -103,6 +108,8 @@ def reason(status: int, rotations: tuple[str, ...] = ()) -> str:
 
 
 def _text(status: int, rotations: tuple[str, ...]) -> str:
+    if status <= SUCCESS:
+        return MESSAGES[status]
     which, code = divmod(status, _WHICH)
     if code == TOO_SMALL:
         behind = (
@@ -124,7 +131,7 @@ def message(
     'reached the end of the time span'
     """
     text = _text(status, rotations)
-    if status == SUCCESS or step is None:
+    if status <= SUCCESS or step is None:
         return text
     where = f"step {step}" if t is None else f"t = {t:.9g} (step {step})"
     return f"stopped after {where}: {text}"

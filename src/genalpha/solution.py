@@ -11,10 +11,12 @@ import jax
 import numpy as np
 from jax import Array
 
-from genalpha import diagnose
+from genalpha import dense, diagnose
+from genalpha.spaces import Space, named
+from genalpha.state import State
 
 _FORMAT = 4
-_META = ("method", "rotations", "backend", "detail")  # not arrays
+_META = ("method", "rotations", "backend", "detail", "space", "complete")  # not arrays
 
 
 class Residuals(NamedTuple):
@@ -95,6 +97,8 @@ class Solution:
     method, rotations : names of the method and of the rotations in the space.
     backend : what computed it: "native", "xla" or "cuda".
     detail : what else is known about a failure, part of the message.
+    nodes, space, complete : what ``sol(t)`` is made of: the ends of all steps, unless t, q, v, lam and psi
+        are.
 
     Outside of JAX transforms the arrays are NumPy's and end at the last good row. Under a transform they
     are traced, and rows after a failure are NaN.
@@ -119,10 +123,41 @@ class Solution:
     rotations: tuple[str, ...] = ()
     backend: str = "xla"
     detail: str = ""
+    nodes: dense.Node | None = None
+    space: Space | None = None
+    complete: bool = False
+
+    def __call__(self, t: Any) -> State:
+        """The motion at a time or at times t within the run: a :class:`State` with t, q, v, a, lam, psi.
+
+        Between the steps q and v are interpolated with third order on their space, a, λ and ψ with second;
+        at the ends of steps q, v, λ and ψ are those of the method, and a is the derivative of the
+        interpolated v. Needs all steps: a run with ``t_eval`` or ``save`` keeps them where
+        ``dense_output=True``.
+
+        >>> import jax.numpy as jnp, genalpha as ga
+        >>> fall = ga.System(mass=jnp.eye(1), force=lambda t, q, v: jnp.array([-10.0]))
+        >>> sol = ga.solve(fall, (0.0, 1.0), [0.0], [0.0])
+        >>> sol(0.5).q.round(12).tolist(), sol([0.25, 0.75]).v.round(12).tolist()
+        ([-1.25], [[-2.5], [-7.5]])
+        """
+        if np.ndim(self.status):
+            raise TypeError("this is a batch of solutions: ask its members, sol[0](t)")
+        if self.space is None or (self.nodes is None and not self.complete):
+            raise ValueError("not all steps of this run were kept: pass dense_output=True to ga.solve")
+        nodes = self.nodes or dense.Node(self.t, self.q, self.v, self.lam, self.psi)
+        times = t if isinstance(t, jax.core.Tracer) else np.asarray(t, dtype=float)
+        if isinstance(nodes.t, np.ndarray) and isinstance(times, np.ndarray):
+            first, last = nodes.t[0], nodes.t[-1]
+            if not ((times >= first) & (times <= last)).all():
+                raise ValueError(f"the run reaches from t = {first:.9g} to {last:.9g}, asked for {t!r}")
+        found = dense.at(self.space, nodes, times.reshape(-1))
+        return State(*(x.reshape((*np.shape(times), *x.shape[1:])) for x in found))
 
     @property
     def success(self) -> Any:
-        return self.status == diagnose.SUCCESS
+        """Whether the run came to its end, or was ended by an event or by the callback."""
+        return self.status <= diagnose.SUCCESS
 
     @property
     def message(self) -> str:
@@ -156,6 +191,7 @@ class Solution:
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._parts().items()}
         header = {"genalpha": _FORMAT, "fallback": self.stats.fallback}
         header |= {name: getattr(self, name) for name in _META}
+        header["space"] = None if self.space is None else repr(self.space)
         arrays["header"] = np.array(json.dumps(header))
         with open(path, "wb") as file:
             np.savez(file, **arrays)
@@ -224,17 +260,19 @@ def load(path: str | os.PathLike[str]) -> Solution:
         parts = {name: file[name] for name in file.files if name != "header"}
 
     def group(kind: Any, prefix: str) -> Any:
-        return kind(**{key: parts.pop(f"{prefix}.{key}") for key in kind._fields})
+        found = {key: parts.pop(f"{prefix}.{key}", None) for key in kind._fields}
+        return kind(**found) if any(x is not None for x in found.values()) else None
 
     residuals, reactions = group(Residuals, "residuals"), group(Reactions, "reactions")
     number = lambda x: x if x.ndim else x.item()  # a batch has an array of each
     counts = {key: number(parts.pop(f"stats.{key}")) for key in _COUNTS}
     stats, newton = Stats(**counts, fallback=header.get("fallback")), group(NewtonHistory, "newton")
     extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
+    arrays = {name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi")}
     status = number(parts.pop("status"))
-    errors = group(Errors, "errors") if "errors.norm" in parts else None
+    errors, nodes = group(Errors, "errors"), group(dense.Node, "nodes")
     return Solution(
-        **parts,
+        **arrays,
         residuals=residuals,
         reactions=reactions,
         stats=stats,
@@ -246,4 +284,7 @@ def load(path: str | os.PathLike[str]) -> Solution:
         rotations=tuple(header["rotations"]),
         backend=header.get("backend", "xla"),
         detail=header.get("detail", ""),
+        nodes=nodes,
+        space=named(header.get("space")),
+        complete=header.get("complete", False),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -16,9 +16,11 @@ from genalpha.advance import Setup
 from genalpha.drive import xla
 from genalpha.drive.native import Aim
 from genalpha.errors import IntegrationError
+from genalpha.keep import parse
 from genalpha.newton import Newton
+from genalpha.progress import Bar
 from genalpha.solution import Solution
-from genalpha.state import Schedule, Times
+from genalpha.state import Schedule, State, Times
 from genalpha.system import Args, System
 
 Initial = Literal["check", "project", "assume"]
@@ -42,10 +44,16 @@ def solve(
     min_step: float | None = None,
     max_steps: int | None = None,
     newton: Newton = Newton(),  # noqa: B008 - immutable
+    t_eval: ArrayLike | None = None,
+    dense_output: bool = False,
+    save: Any = "all",
     args: tuple[Any, ...] = (),
     initial: Initial = "check",
     multipliers: tuple[ArrayLike, ArrayLike] | None = None,
     project_velocity_at: Sequence[float] | float = (),
+    callback: Callable[[State], Any] | None = None,
+    callback_every: int = 1,
+    progress: bool = False,
     throw: bool = True,
     backend: Backend = "auto",
 ) -> Solution:
@@ -72,6 +80,17 @@ def solve(
         ``ga.SOI2(ga.chung_hulbert(0.2), adjust=False)``.
     rho_inf : for methods given by name, the damping of the highest frequencies: 0 most, 1 none.
     newton : policy and tolerance of the nonlinear solver.
+    t_eval : increasing times (K,) at which the motion is wanted: the rows of the solution are those,
+        interpolated
+        between the steps (see :meth:`Solution.__call__`).
+    dense_output : keep what ``sol(t)`` needs where ``t_eval`` or ``save`` leave out steps.
+    save : which steps become rows of the solution: "all", "final", or a whole number k for every k-th and the
+        last; or which quantities are kept, such as ``["q", "lam"]`` (others are None); or both,
+        ``(k, ["q", "lam"])``. Memory is needed for what is kept only.
+    callback : a function of the :class:`State` (its ``a`` is the method's own a_{n+α}) that is called after
+        every
+        ``callback_every`` steps, and ends the run where it returns True.
+    progress : show a bar on standard error.
     args : tuple of pytrees, appended to the arguments of every function of the system.
     initial : "check" raises where q0, v0 break the constraints by more than 1e-8 (1 + |q|), "project" moves
         them onto the constraints first, "assume" trusts them.
@@ -110,6 +129,8 @@ def solve(
     check.backend(backend, get_args(Backend))
     limits = {"first_step": first_step, "max_step": max_step, "min_step": min_step, "max_steps": max_steps}
     steps = _steps((t0, t1), len(v0), h, rtol, atol, limits, project_velocity_at)
+    keep = parse(save, t_eval, dense_output, (t0, t1))
+    check.callback(callback, callback_every)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
     q0 = check.point(system.space, q0)
     if isinstance(method, str):
@@ -121,8 +142,18 @@ def solve(
     guess = check.multipliers(dims, multipliers)
     if closes_over_traced or check.under_transform(q0, v0, args, steps, guess):
         fallback = "under a JAX transform" if backend == "native" else None
-        return traced.run(setup, initial, (t0, t1), steps, q0, v0, args, guess, max_steps, fallback)
-    sol, h_next = concrete.run(setup, initial, t0, steps, q0, v0, args, guess, backend, max_steps)
+        check.possible_under_transform(callback, progress)
+        span = (t0, t1)
+        return traced.run(setup, initial, span, steps, q0, v0, args, guess, max_steps, keep, fallback)
+    bar = Bar(progress)
+    show = lambda t, done: bar.update((t - t0) / (t1 - t0), f"t = {t:.4g} of {t1:.4g}, {done} steps")
+    watch = concrete.Watch(callback, callback_every, show if progress else None)
+    try:
+        sol, h_next = concrete.run(
+            setup, initial, t0, steps, q0, v0, args, guess, backend, max_steps, keep, watch
+        )
+    finally:
+        bar.close()
     if not sol.success:
         sol = _explained(setup, sol, h_next, args)
     if throw and not sol.success:

@@ -94,7 +94,8 @@ class Carry(NamedTuple):
     ``a`` is the method's own a_{n+α}, ``Ma`` its M_{n+α}a_{n+α}; ``a_old`` and ``Ma_old`` are the values
     the last step started from, ``h`` its size, all for the adjusting formulas. ``f`` is f(t_n, ...), and
     ``v_dot`` the acceleration M⁻¹f at t_n. ``split`` (n, m) says which coordinates depend on the others.
-    ``lag`` (2,) holds the errors of ``a`` and ``a_old`` as far as they follow from the method, in units of v'''.
+    ``lag`` (2,) holds the errors of ``a`` and ``a_old`` as far as they follow from the method, in units of
+    v'''.
     """
 
     q: Array
@@ -113,12 +114,12 @@ class Carry(NamedTuple):
 class Step(NamedTuple):
     """What is known when the equations of a step are set up: its constants.
 
-    ``coast_q`` and ``coast_v`` (n,) are the increment of the positions and the velocity with which a step would
-    end if its new accelerations were zero. ``known`` (n,) collects the parts of the equations of motion that
-    come from the past, ``weights`` (N,) are the factors that scale the rows of the residual. For methods that need them, ``M1`` is the mass matrix
-    at t_{n+1+α}, ``along`` (m, n) holds the directions in which η moves positions, ``unit`` (m,) its unit;
-    ``split`` (n, m) says which coordinates depend on the others during the step, ``lag`` (2,) are the errors of
-    a_{1+α} and a_α in units of v'''.
+    ``coast_q`` and ``coast_v`` (n,) are the increment of the positions and the velocity with which a step
+    would end if its new accelerations were zero. ``known`` (n,) collects the parts of the equations of
+    motion that come from the past, ``weights`` (N,) are the factors that scale the rows of the residual.
+    For methods that need them, ``M1`` is the mass matrix at t_{n+1+α}, ``along`` (m, n) holds the
+    directions in which η moves positions, ``unit`` (m,) its unit; ``split`` (n, m) says which coordinates
+    depend on the others during the step, ``lag`` (2,) are the errors of a_{1+α} and a_α in units of v'''.
     """
 
     t0: Array

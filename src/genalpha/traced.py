@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
-from genalpha import assemble, check, control, diagnose, initial
+from genalpha import assemble, check, control, dense, diagnose, initial
 from genalpha.advance import Setup
+from genalpha.dense import Node
 from genalpha.drive import adaptive, xla
 from genalpha.drive.native import Aim
 from genalpha.initial import Beginning
+from genalpha.keep import Keep
 from genalpha.solution import Solution
-from genalpha.state import Schedule
+from genalpha.spaces import Space
+from genalpha.state import Scale, Schedule
 from genalpha.states import begin as begin_program
 from genalpha.system import Args
 
@@ -30,13 +35,15 @@ def run(
     args: Args,
     guess: Any,
     most: int | None,
+    keep: Keep,
     fallback: str | None,
 ) -> Solution:
     """The solution; failures become statuses, and rows after them NaN."""
     paced = isinstance(steps, Aim)
     most = MOST_STEPS if most is None else most
-    name = f"traced {mode} {span} {fallback} {most if paced else ''}"
-    body = _paced(mode, span, most, fallback) if paced else _listed(mode, span, fallback)
+    wanted = None if keep.t_eval is None else keep.t_eval.tobytes()
+    name = f"traced {mode} {span} {fallback} {most if paced else ''} {keep._replace(t_eval=None)} {wanted!r}"
+    body = _paced(mode, span, most, keep, fallback) if paced else _listed(mode, span, keep, fallback)
     return xla.program(setup, name, body, outermost=False)(steps, q, v, args, guess)
 
 
@@ -49,7 +56,7 @@ def _begun(
     )
     q = setup.system.space.normalize(q)
     if mode == "project":
-        q, v, code = initial.project(setup.system, setup.dims, t0, q, v, args)
+        q, v, code = initial.project(setup.system, setup.dims, jnp.asarray(t0), q, v, args)
         status = diagnose.first(status, code)
     begin = begin_program(setup, t0, q, v, args, guess)
     finite = jnp.where(initial.is_finite(begin), diagnose.SUCCESS, diagnose.NOT_FINITE)
@@ -66,7 +73,9 @@ def _massless(setup: Setup) -> bool:
     return setup.system.constant_mass and check.is_singular(setup.system.mass)
 
 
-def _listed(mode: str, span: tuple[float, float], fallback: str | None) -> Callable[..., Solution]:
+def _listed(
+    mode: str, span: tuple[float, float], keep: Keep, fallback: str | None
+) -> Callable[..., Solution]:
     t0, t1 = span
 
     def run(setup: Setup, schedule: Schedule, q: Any, v: Any, args: Args, guess: Any) -> Solution:
@@ -75,23 +84,81 @@ def _listed(mode: str, span: tuple[float, float], fallback: str | None) -> Calla
         status = jnp.where(fitting, diagnose.SUCCESS, diagnose.BAD_STEPS)
         begin = _begun(setup, mode, t0, q, v, args, guess, status)
         rows, status = xla.scan(setup, begin, steps, args)
-        derived = xla.derive(setup, rows, times, begin.scale, args, _massless(setup))
         counts = jnp.where(jnp.isnan(rows.report), 0, rows.report).astype(int)
         work = assemble.Work(jnp.sum(jnp.isfinite(rows.report[:, 0])), 0, *counts.sum(axis=0))
-        return assemble.solution(setup, rows, derived, times, steps.h, status, "xla", fallback, work)
+        ends = _Ends(rows, times, jnp.append(0.0, steps.h), None)
+        return _solution(setup, keep, ends, begin.scale, args, status, fallback, work)
 
     return run
 
 
-def _paced(mode: str, span: tuple[float, float], most: int, fallback: str | None) -> Callable[..., Solution]:
+def _paced(
+    mode: str, span: tuple[float, float], most: int, keep: Keep, fallback: str | None
+) -> Callable[..., Solution]:
     def run(setup: Setup, aim: Aim, q: Any, v: Any, args: Args, guess: Any) -> Solution:
         begin = _begun(setup, mode, span[0], q, v, args, guess, jnp.array(diagnose.SUCCESS))
         whole = adaptive.whole(setup, begin, aim.control, aim.wish, args, most)
         rows = xla.columns(setup, whole.table, whole.t_alpha)
-        times, sizes, errors = adaptive.timing(setup, whole.table)
-        derived = xla.derive(setup, rows, times, begin.scale, args, _massless(setup))
         work = assemble.Work(whole.taken, whole.rejected.astype(int), *whole.totals.astype(int))
-        solution = assemble.solution
-        return solution(setup, rows, derived, times, sizes[1:], whole.status, "xla", fallback, work, errors)
+        ends = _Ends(rows, *adaptive.timing(setup, whole.table))
+        return _solution(setup, keep, ends, begin.scale, args, whole.status, fallback, work)
 
     return run
+
+
+class _Ends(NamedTuple):
+    """The start and the ends of all steps: rows, times, sizes of the steps, and estimated errors."""
+
+    rows: xla.Rows
+    t: Any
+    h: Any
+    errors: Any
+
+
+def _solution(
+    setup: Setup,
+    keep: Keep,
+    ends: _Ends,
+    scale: Scale,
+    args: Args,
+    status: Any,
+    fallback: str | None,
+    work: assemble.Work,
+) -> Solution:
+    """The rows and quantities that were asked for."""
+    rows, t, *_ = ends
+    nodes = Node(t, rows.q, rows.v, rows.lam, rows.psi)
+    if keep.t_eval is not None:
+        ends = _sampled(setup.system.space, ends, nodes, jnp.asarray(keep.t_eval))
+    elif keep.every != 1:
+        last = len(t) - 1
+        wanted = np.unique(np.append(np.arange(0, last + 1, keep.every) if keep.every else last, last))
+        ends = _picked(ends, wanted)
+    rows, t, h, errors = ends
+    derived = xla.derive(setup, rows, t, scale, args, _massless(setup))
+    t_alpha = t + setup.method.alpha * h
+    if rows.t_alpha is not None:
+        t_alpha = t_alpha.at[0].set(rows.t_alpha)
+    found = assemble.quantities(rows, derived, errors)
+    if keep.names is not None:
+        found = dict.fromkeys(found) | {name: found[name] for name in keep.names}
+    apart = nodes if keep.dense and not keep.complete else None
+    return assemble.solution(setup, found, t, t_alpha, status, "xla", fallback, work, keep.complete, apart)
+
+
+def _picked(ends: _Ends, index: Any) -> _Ends:
+    """Some of the rows; the history of Newton gets a row for each of them."""
+    rows, t, h, errors = ends
+    report = jnp.concatenate([jnp.zeros_like(rows.report[:1]), rows.report])[index]
+    pick = lambda tree: jax.tree.map(lambda x: x[index], tree)
+    start = rows.t_alpha if np.ndim(index) and isinstance(index, np.ndarray) and index[0] == 0 else None
+    chosen = pick(rows._replace(report=None, t_alpha=None))
+    return _Ends(chosen._replace(report=report, t_alpha=start), t[index], h[index], pick(errors))
+
+
+def _sampled(space: Space, ends: _Ends, nodes: Node, times: Any) -> _Ends:
+    """The motion at given times; the rest is that of the step in which they lie."""
+    after = 1 + jnp.minimum(jnp.searchsorted(nodes.t[1:], times, side="left"), len(nodes.t) - 2)
+    found, chosen = dense.at(space, nodes, times), _picked(ends, after)
+    rows = chosen.rows._replace(q=found.q, v=found.v, lam=found.lam, psi=found.psi)
+    return chosen._replace(rows=rows, t=times)

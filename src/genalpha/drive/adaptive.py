@@ -153,8 +153,8 @@ def whole(setup: Setup, begin: Beginning, control: Control, wish: Array, args: A
     """A run of at most ``most`` steps as one computation; rows after a failure are NaN.
 
     Derivatives are those of the method with the steps that were taken: in the rule for them, the same steps
-    are taken once more as a list, in blocks of which only the first state is kept until the derivatives of the
-    block are wanted. So reverse differentiation keeps about 2√most states, beside the rows.
+    are taken once more as a list, in blocks of which only the first state is kept until the derivatives of
+    the block are wanted. So reverse differentiation keeps about 2√most states, beside the rows.
     """
     control, wish = lax.stop_gradient((control, wish))
 

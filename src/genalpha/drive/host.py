@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 # Steps that are taken without the interpreter at most: then it may notice that the user wants to stop.
 BLOCK = 100_000
-# Rows that there is room for at first where their number is not known, and in a block of which few are kept.
+# Rows that there is room for at first where their number is not known, or where few of them are kept.
 ROOM = 4096
+# Seconds after which those who watch are told, and steps between two looks at the clock at first.
+PATIENCE, GLANCE = 0.05, 1024
 
 
 class Runner(Protocol):
     """A run that is under way, on one backend.
 
-    ``take`` fills an array (K, width) with the records of the next steps and returns how many there were: fewer
-    where the run is finished, by its end or by a failure, which ``status`` tells.
+    ``take`` fills an array (K, width) with the records of the next steps and returns how many there were:
+    fewer where the run is finished, by its end or by a failure, which ``status`` tells.
     """
 
     width: int
@@ -32,29 +35,81 @@ class Runner(Protocol):
 
 
 class Keeper(Protocol):
-    """What becomes of records: it gets every block of them, with the numbers of its steps and their ends."""
+    """What becomes of records: it lends the place for them, and looks at those that were written.
 
-    def add(self, rows: np.ndarray, steps: np.ndarray, t: np.ndarray) -> None: ...
+    ``room`` is an array for the next records, at most ``most``; after ``add`` of the number of those that
+    were written it may be used again.
+    """
 
+    def room(self, most: int) -> np.ndarray: ...
 
-class Log(NamedTuple):
-    """Kept records (K, width) with the start first, and the numbers of the steps (K,) that they belong to."""
-
-    table: np.ndarray
-    step: np.ndarray
-
-
-Watch = Callable[[int, float, np.ndarray], bool]
+    def add(self, count: int) -> None: ...
 
 
-def run(runner: Runner, first: np.ndarray, expected: int | None, limit: int) -> Log:
-    """All steps, at most ``limit`` of them, all kept."""
-    table = np.empty(((expected or min(limit, ROOM)) + 1, runner.width))
-    table[0] = first
-    done = 0
+class All:
+    """Keeps every record, with the start first."""
+
+    def __init__(self, first: np.ndarray, expected: int | None) -> None:
+        self._table = np.empty(((expected or ROOM) + 1, len(first)))
+        self._table[0], self._rows = first, 1
+
+    def room(self, most: int) -> np.ndarray:
+        if self._rows == len(self._table):
+            self._table = np.concatenate([self._table, np.empty_like(self._table)])
+        return self._table[self._rows : self._rows + most]
+
+    def add(self, count: int) -> None:
+        self._rows += count
+
+    @property
+    def table(self) -> np.ndarray:
+        return self._table[: self._rows]
+
+
+class Some:
+    """Hands blocks of records, each after the one before it, to somebody who keeps what is wanted of them."""
+
+    def __init__(self, first: np.ndarray, use: Callable[[np.ndarray, int], None]) -> None:
+        self._block = np.empty((ROOM + 1, len(first)))
+        self._block[0], self._use, self._done = first, use, 0
+
+    def room(self, most: int) -> np.ndarray:
+        return self._block[1 : 1 + most]
+
+    def add(self, count: int) -> None:
+        self._use(self._block[: count + 1], self._done)
+        self._block[0] = self._block[count]
+        self._done += count
+
+
+class Watcher(NamedTuple):
+    """Somebody to be told after every ``every`` steps, or now and then where that is None.
+
+    ``look(row, done)`` gets the last record and the number of steps, and returns whether to stop.
+    """
+
+    every: int | None
+    look: Callable[[np.ndarray, int], bool]
+
+
+def run(runner: Runner, keeper: Keeper, limit: int, watchers: list[Watcher]) -> bool:
+    """Steps until the run is finished, ``limit`` are taken, or a watcher says stop; whether one did."""
+    done, glance, told = 0, GLANCE, time.monotonic()
     while not runner.finished and done < limit:
-        if done + 1 == len(table):
-            table = np.concatenate([table, np.empty_like(table)])
-        stop = min(done + BLOCK, limit, len(table) - 1)
-        done += runner.take(table[done + 1 : stop + 1])
-    return Log(table[: done + 1], np.arange(done + 1))
+        most = min(BLOCK, limit - done, *(w.every - done % w.every for w in watchers if w.every))
+        if any(w.every is None for w in watchers):
+            most = min(most, glance)
+        out = keeper.room(most)
+        taken = runner.take(out)
+        last = out[taken - 1]
+        keeper.add(taken)
+        done += taken
+        now = time.monotonic()
+        late = now - told > PATIENCE or runner.finished
+        glance = glance if late else 2 * glance
+        told = now if late else told
+        due = [w for w in watchers if taken and (done % w.every == 0 if w.every else late)]
+        verdicts = [w.look(last, done) for w in due]  # all of them are told
+        if any(verdicts):
+            return True
+    return False

@@ -57,7 +57,8 @@ class Start(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """What takes the place of a first step size under error control: a wish for it (or NaN), and the control."""
+    """What takes the place of a first step size under error control: a wish for it (or NaN), and the
+    control."""
 
     wish: Any
     control: adaptive.Control

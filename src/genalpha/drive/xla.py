@@ -86,7 +86,13 @@ def columns(setup: Setup, table: Any, t_alpha: Any) -> Rows:
     columns = [table[..., first:last] for first, last in zip([0, *ends[:-1]], ends, strict=True)]
     extra = dict(zip(setup.method.extras(setup.dims), columns[5:], strict=True))
     q, v, a, lam, psi = columns[:5]
-    return Rows(q, v, a, lam, psi, extra, table[..., 1:, ends[-1] : ends[-1] + 3], t_alpha)
+    return Rows(q, v, a, lam, psi, extra, report(setup, table[..., 1:, :]), t_alpha)
+
+
+def report(setup: Setup, table: Any) -> Any:
+    """Newton's counts of records (..., width)."""
+    first = sum(_widths(setup))
+    return table[..., first : first + 3]
 
 
 # --- under transforms -------------------------------------------------------------------------------

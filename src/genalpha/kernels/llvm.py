@@ -277,7 +277,6 @@ class Emitter:
 
     def loop(self, name: str, loop: Loop) -> None:
         """i64 name(w, times, steps, row_of, rows, first, last): steps first to last; where it stopped."""
-        number = self.number
         self.lines.append(
             f"define i64 @{name}(ptr noalias %w, ptr %times, ptr %steps, ptr %row_of, ptr noalias %rows, "
             "i64 %first, i64 %last) nounwind {"

@@ -45,8 +45,7 @@ class PacedWriter(Writer):
     def close(self) -> None:
         """After a step that converged: it becomes the state of the run, or leaves it as it was."""
         step = self.step
-        carry, output, parabola = step.finished
-        before, *_ = step.parts
+        carry, before = step.finished[0], step.parts[0]
         by = Symbols(lu.solve(self.graph, self.factors, step.disturbance.ids), "f")
         errors = step.inline(lambda by, a1, *of: step.around(a1, *of).errors(by), by, carry.a, *step.parts)
         old = self.inputs((step.output, step.parabola, step.memory[1]), STEP)

@@ -74,9 +74,9 @@ class Keep(NamedTuple):
 class Loop(NamedTuple):
     """The steps of a run: what is done in each, and where its data are.
 
-    The run goes on while slot ``alive`` is not zero; ``row`` is the range of slots that a record consists of.
-    Before a step, the slots ``listed`` are filled with t_n and h, and after it a record is written where a list
-    says so. Without, times and records are left to the body.
+    The run goes on while slot ``alive`` is not zero; ``row`` is the range of slots that a record consists
+    of. Before a step, the slots ``listed`` are filled with t_n and h, and after it a record is written
+    where a list says so. Without, times and records are left to the body.
     """
 
     once: str

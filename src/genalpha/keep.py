@@ -1,0 +1,89 @@
+"""What is kept of a run: every step, some of them, or the motion at given times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from genalpha.errors import unknown
+
+# What a solution may be asked to keep.
+NAMES = ("q", "v", "a", "a_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors", "newton")
+
+
+class Keep(NamedTuple):
+    """Every ``every``-th step and the last one (only that where 0), or the times ``t_eval``.
+
+    ``names`` are the quantities to keep, None for all of them; ``dense`` asks for what ``sol(t)`` needs.
+    """
+
+    every: int
+    t_eval: np.ndarray | None
+    names: frozenset[str] | None
+    dense: bool
+
+    @property
+    def complete(self) -> bool:
+        """Whether the rows of the solution say all that ``sol(t)`` needs."""
+        return (
+            self.every == 1
+            and self.t_eval is None
+            and (self.names is None or {"q", "v", "lam", "psi"} <= self.names)
+        )
+
+    @property
+    def everything(self) -> bool:
+        return self.every == 1 and self.t_eval is None and self.names is None
+
+
+def parse(save: Any, t_eval: Any, dense: bool, span: tuple[float, float]) -> Keep:
+    """What ``save``, ``t_eval`` and ``dense_output`` ask for.
+
+    >>> parse((10, ["q", "lam"]), None, False, (0.0, 1.0)).every
+    10
+    """
+    every, names = 1, None
+    parts = save if isinstance(save, tuple) and len(save) == 2 and not isinstance(save[0], str) else (save,)
+    for part in parts:
+        if isinstance(part, str) and part in ("all", "final"):
+            every = 1 if part == "all" else 0
+        elif isinstance(part, int | np.integer) and not isinstance(part, bool) and part > 0:
+            every = int(part)
+        elif isinstance(part, Sequence) and not isinstance(part, str):
+            names = _names(part)
+        else:
+            raise ValueError(
+                'save must be "all", "final", a whole number k > 0 for every k-th step, a list of quantities '
+                f'such as ["q", "lam"], or a pair such as (k, ["q"]); got {save!r}'
+            )
+    if not isinstance(dense, bool):
+        raise TypeError(f"dense_output must be True or False, got {dense!r}")
+    if t_eval is not None and every != 1:
+        raise ValueError("t_eval says which times are kept, and so does save: leave out one of them")
+    return Keep(every, None if t_eval is None else _times(t_eval, span), names, dense)
+
+
+def _names(wanted: Sequence[Any]) -> frozenset[str]:
+    for name in wanted:
+        if name != "t" and name not in NAMES:
+            raise unknown("quantity in save", name, NAMES)
+    return frozenset(wanted) - {"t"}
+
+
+def _times(t_eval: Any, span: tuple[float, float]) -> np.ndarray:
+    try:
+        times = np.array(t_eval, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"t_eval must be an array of times: {error}") from error
+    if times.ndim != 1 or times.size == 0:
+        raise ValueError(f"t_eval must be a one-dimensional array of times, got shape {times.shape}")
+    if not (np.isfinite(times).all() and (np.diff(times) > 0).all()):
+        raise ValueError("t_eval must increase, without NaN or infinite times")
+    if times[0] < span[0] or times[-1] > span[1]:
+        raise ValueError(
+            f"t_eval reaches from {times[0]:g} to {times[-1]:g}, beyond the time span "
+            f"({span[0]:g}, {span[1]:g})"
+        )
+    return times

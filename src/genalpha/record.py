@@ -1,0 +1,183 @@
+"""The records of a run: which of them are kept, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from genalpha import assemble, dense
+from genalpha.advance import Setup
+from genalpha.dense import Node
+from genalpha.drive import adaptive, host, xla
+from genalpha.drive.native import Aim
+from genalpha.keep import NAMES, Keep
+from genalpha.state import Schedule, State
+
+
+class Begun(NamedTuple):
+    """A run before its first step: how to go on, its first row, and what follows from rows."""
+
+    runner: Any
+    first: np.ndarray
+    t_alpha: np.ndarray
+    derive: Callable[[xla.Rows, np.ndarray], xla.Derived]
+    backend: str
+
+
+class Course(NamedTuple):
+    """A run on its way, and when its steps end."""
+
+    setup: Setup
+    begun: Begun
+    steps: Schedule | Aim
+
+    def times(self, table: np.ndarray, done: int) -> tuple[np.ndarray, np.ndarray]:
+        """Ends and sizes of the steps ``done``, ``done`` + 1, ... with these records; 0 is the start."""
+        if isinstance(self.steps, Aim):
+            return adaptive.timing(self.setup, table)[:2]
+        times, sizes = np.asarray(self.steps.times), self.steps.steps.h
+        last = done + len(table)
+        h = np.append(0.0, sizes[: last - 1]) if done == 0 else sizes[done - 1 : last - 1]
+        return times[done:last], h
+
+    def time(self, row: np.ndarray, done: int) -> float:
+        return float(self.times(row[None], done)[0][0])
+
+    def state(self, row: np.ndarray, done: int) -> State:
+        """The state at the end of step ``done``; its a is the method's own."""
+        rows = xla.columns(self.setup, row[None], None)
+        parts = (rows.q, rows.v, rows.a_alpha, rows.lam, rows.psi)
+        return State(np.float64(self.time(row, done)), *(x[0].copy() for x in parts))  # type: ignore[arg-type]
+
+    def nodes(self, table: np.ndarray, done: int) -> Node:
+        rows = xla.columns(self.setup, table, None)
+        return Node(self.times(table, done)[0], rows.q, rows.v, rows.lam, rows.psi)
+
+    @property
+    def next_size(self) -> float:
+        """The size of the step that would be next."""
+        runner = self.begun.runner
+        if isinstance(self.steps, Aim):
+            return float(runner.pace.h)
+        return float(self.steps.steps.h[min(runner.done, len(self.steps.steps.h) - 1)])
+
+    def quantities(self, table: np.ndarray, t: np.ndarray) -> dict[str, Any]:
+        """What a solution tells about records and their times."""
+        rows = xla.columns(self.setup, table, None)
+        errors = adaptive.timing(self.setup, table)[2] if isinstance(self.steps, Aim) else None
+        counts = xla.report(self.setup, table)
+        return assemble.quantities(rows._replace(report=counts), self.begun.derive(rows, t), errors)
+
+
+class Selected(NamedTuple):
+    """Records that are kept, their times and those of their a_α; or what is wanted of them, by name."""
+
+    of_rows: Any
+    t: np.ndarray
+    t_alpha: np.ndarray
+
+
+class Pieces:
+    """What is kept of a run, block by block."""
+
+    def __init__(self, course: Course, keep: Keep, expected: int | None) -> None:
+        self.course, self.keep = course, keep
+        self._whole = host.All(course.begun.first, expected) if keep.everything else None
+        self.keeper: Any = self._whole or host.Some(course.begun.first, self._use)
+        self._pieces: list[Selected] = []
+        self._nodes: list[Node] = []
+        self._last: Selected | None = None
+        self._some, self._totals = 0, np.zeros(3)
+
+    @property
+    def done(self) -> int:
+        return len(self._whole.table) - 1 if self._whole is not None else self._some
+
+    @property
+    def totals(self) -> np.ndarray:
+        """Newton's totals over all steps."""
+        if self._whole is not None:
+            return xla.report(self.course.setup, self._whole.table[1:]).sum(axis=0)
+        return self._totals
+
+    def _use(self, block: np.ndarray, done: int) -> None:
+        """Keep what is wanted of a block of records, of which the first is known already unless it is 0."""
+        t, h = self.course.times(block, done)
+        new = slice(0 if done == 0 else 1, None)
+        self._some = done + len(block) - 1
+        self._totals += xla.report(self.course.setup, block[1:]).sum(axis=0)
+        if self.keep.dense:
+            self._nodes.append(jax.tree.map(lambda x: x[new].copy(), self.course.nodes(block, done)))
+        if self.keep.t_eval is not None:
+            self._pieces.append(self._sampled(block, t, h, done))
+            return
+        numbers = np.arange(done, done + len(block))
+        wanted = numbers == 0 if self.keep.every == 0 else numbers % self.keep.every == 0
+        wanted[0] &= done == 0
+        if self.keep.every == 0:
+            wanted[:] = False
+        self._pieces.append(self._chosen(block[wanted], t[wanted], h[wanted]))
+        self._last = None if wanted[-1] else self._chosen(block[-1:].copy(), t[-1:], h[-1:])
+
+    def _sampled(self, block: np.ndarray, t: np.ndarray, h: np.ndarray, done: int) -> Selected:
+        """Records at the times that were asked for: the motion is interpolated, the rest is the step's."""
+        wanted = self.keep.t_eval
+        assert wanted is not None
+        first = np.searchsorted(wanted, t[0], side="left" if done == 0 else "right")
+        times = wanted[first : np.searchsorted(wanted, t[-1], side="right")]
+        after = 1 + np.searchsorted(t[1:], times, side="left") if len(t) > 1 else np.zeros(len(times), int)
+        table, nodes = block[after].copy(), self.course.nodes(block, done)
+        if len(times) and len(t) > 1:
+            pick = lambda index: Node(*(x[index] for x in nodes))
+            found = dense.ends(self.course.setup.system.space, pick(after - 1), pick(after), times)
+            rows = xla.columns(self.course.setup, table, None)
+            for place, value in (
+                (rows.q, found.q),
+                (rows.v, found.v),
+                (rows.lam, found.lam),
+                (rows.psi, found.psi),
+            ):
+                place[:] = value
+        return self._chosen(table, times, h[after])
+
+    def _chosen(self, table: np.ndarray, t: np.ndarray, h: np.ndarray) -> Selected:
+        t_alpha = t + self.course.setup.method.alpha * h
+        if self.keep.names is None:
+            return Selected(table, t, t_alpha)
+        found = self.course.quantities(table, t) if len(t) else None
+        return Selected(found and {k: found[k] for k in self.keep.names}, t, t_alpha)
+
+    def nodes(self) -> Node | None:
+        """The ends of all steps, where they are kept apart."""
+        if not self._nodes:
+            return None
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *self._nodes)
+
+    def joined(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+        """What the solution tells about all kept rows, their times and those of their a_α."""
+        if self._whole is not None:
+            table = self._whole.table
+            t, h = self.course.times(table, 0)
+            selected = self._chosen(table, t, h)
+        else:
+            pieces = [*self._pieces, *([self._last] if self._last is not None else [])]
+            selected = _joined(pieces)
+        of_rows, t, t_alpha = selected
+        if isinstance(of_rows, np.ndarray):
+            of_rows = self.course.quantities(of_rows, t)
+        if len(t) and t[0] == self.course.times(self.course.begun.first[None], 0)[0][0]:
+            t_alpha[0] = self.course.begun.t_alpha
+        of_rows = dict.fromkeys(NAMES) | (of_rows or {})
+        if self._whole is not None or (self.keep.t_eval is None and self.keep.every and of_rows["newton"]):
+            of_rows["newton"] = jax.tree.map(lambda x: x[1:], of_rows["newton"])
+        return of_rows, t, t_alpha
+
+
+def _joined(pieces: list[Selected]) -> Selected:
+    pieces = [p for p in pieces if len(p.t)]
+    if not pieces:
+        return Selected(None, np.zeros(0), np.zeros(0))
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
