@@ -60,7 +60,7 @@ Built = tuple[float, Graph, np.ndarray, np.ndarray, dict[int, float]]
 def build(problem: Problem, way: str) -> Built:
     """Milliseconds of one way to the matrix, the graph, residual, matrix, and numbers for the inputs."""
     started = begun(problem, "soi2", 0.8, problem.t_span[0] + 10 * H)
-    (system, method, _, dims), (carry, scale, args, x) = started.setup, started.run.kernels.step.values
+    (system, method, _, dims, _), (carry, scale, args, x) = started.setup, started.run.kernels.step.values
     doubles, rebuild, _ = floating(args)
     graph = Graph()
     numbers: dict[int, float] = {}

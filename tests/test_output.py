@@ -149,7 +149,7 @@ def test_bad_requests(options, error, message):
 
 
 def test_times_outside_of_the_run():
-    with pytest.raises(ValueError, match="reaches from t = 0 to 0.5"):
+    with pytest.raises(ValueError, match=r"reaches from t = 0 to 0\.5"):
         solve(h=0.1)(0.6)
 
 

@@ -25,6 +25,7 @@ from genalpha.errors import (  # noqa: E402
     RedundantConstraints,
     SingularSystem,
 )
+from genalpha.events import Event  # noqa: E402
 from genalpha.methods import (  # noqa: E402
     HHTI3,
     HHTSOI2,
@@ -56,6 +57,7 @@ __all__ = [
     "CoordinateSplit",
     "DAEAlpha",
     "Euclidean",
+    "Event",
     "GeneralizedAlpha",
     "InconsistentInitialValues",
     "Index3",

@@ -11,6 +11,7 @@ from jax import Array, lax
 
 from genalpha import diagnose, linear, newton
 from genalpha.estimate import linearized
+from genalpha.events import Crossing
 from genalpha.initial import project_velocity
 from genalpha.methods import Method
 from genalpha.pace import Limits, Pace, Tolerances, judged, norm
@@ -27,6 +28,7 @@ class Setup(NamedTuple):
     method: Method
     newton: newton.Newton
     dims: Dims
+    crossings: tuple[Crossing, ...] = ()
 
 
 class Memory(NamedTuple):
@@ -95,7 +97,7 @@ def attempt(
     args: Args,
 ) -> Attempt:
     """One step that is taken back where its error is too large or it has no solution."""
-    (system, method, _, dims), (tolerances, limits) = setup, control
+    (system, method, _, dims, _), (tolerances, limits) = setup, control
     step, tried, report = _solved(setup, carry, memory, Times(pace.t, pace.h), scale, args, implicit=False)
     after, output = method.finish(system, step, dims, scale, tried.x, args)
     status = diagnose.first(diagnose.turned(report.status, output.turns), output.fault)
@@ -120,7 +122,7 @@ def _solved(
     setup: Setup, carry: Carry, memory: Memory, at: Times, scale: Scale, args: Args, implicit: bool
 ) -> tuple[Step, Memory, NewtonReport]:
     """The equations of a step and, in the memory, their solution."""
-    system, method, options, dims = setup
+    system, method, options, dims, _ = setup
     t, h = at.t, at.h
     step = method.prepare(system, carry, t, h, dims, scale, args)
     levels, groups = rounding_levels(setup, scale, carry, h)

@@ -53,8 +53,11 @@ def solution(
     work: Work,
     complete: bool = True,
     nodes: dense.Node | None = None,
+    happened: dict[str, list[Any]] | None = None,
 ) -> Solution:
-    """``complete`` says that the rows are those of all steps."""
+    """``complete`` says that the rows are those of all steps; ``happened`` tells about events, by
+    quantity."""
+    told: dict[str, Any] = {f"{name}_events": rows for name, rows in (happened or {}).items()}
     return Solution(
         **of_rows,
         t=t,
@@ -64,6 +67,7 @@ def solution(
         method=setup.method.name,
         rotations=setup.system.space.rotations,
         backend=backend,
+        **told,
         nodes=nodes,
         space=setup.system.space,
         complete=complete,

@@ -269,7 +269,7 @@ class Batch(NamedTuple):
             raise ValueError(
                 f"no member of the batch can be started: {diagnose.reason(int(refused[i]), names)}"
             )
-        system, method, newton, _ = self.setup
+        system, method, newton, *_ = self.setup
         args = member(self.args, self.varying, i)
         mode: Initial = "assume" if self.mode == "project" else self.mode
         try:
@@ -306,7 +306,7 @@ class Batch(NamedTuple):
 
     def _alone(self, sol: Solution, i: int, q: np.ndarray, v: np.ndarray, args: Args) -> None:
         """Write a run of its own over member ``i``."""
-        system, method, newton, _ = self.setup
+        system, method, newton, *_ = self.setup
         kept, h = self.plan.kept, self.h
         mode: Initial = "assume" if self.mode == "project" else self.mode
         try:
@@ -338,7 +338,7 @@ class Batch(NamedTuple):
         self, q: np.ndarray, v: np.ndarray, refused: np.ndarray, fallback: str | None, bar: _Bar
     ) -> Solution:
         """By XLA: ``vmap`` of a traced run, in chunks that need no more than some memory."""
-        system, method, newton, dims = self.setup
+        system, method, newton, dims, _ = self.setup
         plan, steps = self.plan, len(self.plan.steps.h)
         mode: Initial = "assume" if self.mode == "project" else self.mode
 

@@ -79,10 +79,13 @@ def callback(function: Any, every: Any) -> None:
     count("callback_every", every)
 
 
-def possible_under_transform(callback: Any, progress: bool) -> None:
+def possible_under_transform(callback: Any, progress: bool, events: Any) -> None:
     """Nothing can be told about a run that is only traced."""
-    if callback is not None or progress:
-        raise ValueError("callback and progress need numbers, which there are none of under a JAX transform")
+    if callback is not None or progress or events is not None:
+        raise ValueError(
+            "events, callback and progress need numbers, which there are none of under a JAX transform: "
+            "call ga.solve outside of jit, vmap and grad for them"
+        )
 
 
 def adjusting(method: Any) -> None:

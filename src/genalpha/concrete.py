@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from genalpha import assemble, check, control, diagnose, initial
+from genalpha import assemble, check, control, diagnose, events, initial, record
 from genalpha.advance import Setup
 from genalpha.drive import adaptive, host, native, xla
 from genalpha.drive.native import Aim
+from genalpha.errors import InconsistentInitialValues
+from genalpha.events import Event
+from genalpha.handling import Handler, Verdict, explained
 from genalpha.keep import Keep
 from genalpha.kernels.graph import Unsupported
 from genalpha.record import Begun, Course, Pieces
@@ -30,40 +35,111 @@ class Watch(NamedTuple):
     bar: Callable[[float, int], None] | None
 
 
-def run(
-    setup: Setup,
-    mode: str,
-    t0: float,
-    steps: Schedule | Aim,
-    q: Any,
-    v: Any,
-    args: Args,
-    guess: Any,
-    backend: str,
-    most: int | None,
-    keep: Keep,
-    watch: Watch,
-) -> tuple[Solution, float]:
-    """The solution, and the size of the step that would have been next."""
-    if mode == "project":
-        q, v, status = xla.program(setup, "project", _project)(t0, q, v, args)
-        if int(status) != diagnose.SUCCESS:
-            raise ValueError(
-                "initial='project' found no q and v on the constraints near q0 and v0: "
-                + diagnose.reason(int(status))
-            )
-    begun, fallback = None, None
-    if backend != "xla":
+class Start(NamedTuple):
+    """Where a run, or a part of it after an event, begins. ``after`` is that event."""
+
+    t: float
+    q: Any
+    v: Any
+    guess: Any
+    mode: str
+    after: Verdict | None = None
+
+
+@dataclass
+class Run:
+    """A run outside of transforms: from one event that changes it to the next, till it ends."""
+
+    setup: Setup
+    args: Args
+    backend: str
+    most: int | None
+    keep: Keep
+    watch: Watch
+    listed: tuple[Event, ...]
+    fallback: str | None = None
+    parts: list[Pieces] = field(default_factory=list)
+    stopped: bool = False
+
+    def solution(self, start: Start, steps: Schedule | Aim) -> tuple[Solution, float]:
+        """The solution, and the size of the step that would have been next."""
+        end = steps.control[1].end if isinstance(steps, Aim) else steps.times[-1]
+        self.even = isinstance(steps, Schedule) and bool(np.ptp(steps.steps.h[:-1]) == 0)
+        self.handler = Handler(self.setup, self.listed, float(end) - start.t, self.args)
+        verdict = self._part(start, steps)
+        while verdict is not None and verdict.velocity is not None and verdict.state.t < end:
+            at = verdict.state
+            again = Start(float(at.t), at.q, verdict.velocity, (at.lam, at.psi), "check", verdict)
+            if isinstance(steps, Aim):
+                steps = steps._replace(wish=np.float64(np.nan))
+            else:
+                steps = control.resumed(steps, float(at.t), self.even)
+            verdict = self._part(again, steps)
+        return self._finished(verdict), self.parts[-1].course.next_size
+
+    def _part(self, start: Start, steps: Schedule | Aim) -> Verdict | None:
+        """The run up to an event that changes it, or to its end."""
+        begun = self._begun(start, steps)
+        course = Course(self.setup, begun, steps)
+        expected, limit = _expected(steps, self.most)
+        done = sum(p.done for p in self.parts)
+        pieces = Pieces(course, self.keep, expected, bool(self.parts))
+        self.parts.append(pieces)
+        verdict: Verdict | None = None
+
+        def occur(before: np.ndarray, after: np.ndarray, number: int, fired: np.ndarray) -> bool:
+            nonlocal verdict
+            node = lambda row, n: record.single(pieces.course.nodes(row[None], n))
+            verdict = self.handler.examine(node(before, number - 1), node(after, number), fired)
+            if verdict is None:
+                return False
+            pieces.end_at(number, verdict.state, after)
+            return True
+
+        watchers = _watchers(pieces, done, self.watch)
+        room = limit if isinstance(steps, Schedule) else limit - done
+        self.stopped = host.run(begun.runner, pieces.keeper, begun.first, room, watchers, occur)
+        return verdict
+
+    def _begun(self, start: Start, steps: Schedule | Aim) -> Begun:
         try:
-            begun = _native(setup, mode, t0, steps, np.asarray(q), np.asarray(v), args, guess)
-        except Unsupported as reason:
-            fallback = str(reason)
-    begun = begun or _xla(setup, mode, t0, steps, q, v, args, guess)
-    course = Course(setup, begun, steps)
-    expected, limit = _expected(steps, most)
-    pieces = Pieces(course, keep, expected)
-    stopped = host.run(begun.runner, pieces.keeper, limit, _watchers(course, watch))
-    return _finished(course, pieces, stopped, fallback), course.next_size
+            if self.backend != "xla":
+                try:
+                    return _native(self.setup, start, steps, self.args, self._known(start))
+                except Unsupported as reason:
+                    self.fallback = str(reason)
+            return _xla(self.setup, start, steps, self.args, self._known(start))
+        except InconsistentInitialValues as error:
+            if start.after is None:
+                raise
+            raise explained(error, start.after) from None
+
+    def _known(self, start: Start) -> Callable[[State], np.ndarray]:
+        """The values of events at the start, as a function of the consistent state there."""
+        just = None if start.after is None else start.after.event
+        if not self.listed:
+            return lambda state: np.zeros(0)
+        return lambda state: self.handler.known(jax.tree.map(np.asarray, state), just)
+
+    def _finished(self, verdict: Verdict | None) -> Solution:
+        last = self.parts[-1].course
+        runner, status = last.begun.runner, last.begun.runner.status
+        if verdict is not None:
+            status = diagnose.CROWDED if verdict.crowded else diagnose.EVENT
+        elif status == diagnose.SUCCESS and not runner.finished:
+            status = diagnose.STOPPED if self.stopped else diagnose.TOO_MANY
+        of_rows, t, t_alpha = record.joined([part.joined() for part in self.parts])
+        totals = np.sum([part.totals for part in self.parts], axis=0)
+        rejected = sum(part.rejected for part in self.parts)
+        work = assemble.Work(sum(p.done for p in self.parts), rejected, *totals.astype(int).tolist())
+        fallback = self.fallback or getattr(runner, "fallback", None)
+        nodes = record.joined_nodes([part.nodes() for part in self.parts])
+        backend, setup = last.begun.backend, self.setup
+        found = events.lists(len(self.listed), self.handler.happened, setup.dims) if self.listed else None
+        complete = self.keep.complete
+        return assemble.solution(
+            setup, of_rows, t, t_alpha, status, backend, fallback, work, complete, nodes, found
+        )
 
 
 def _expected(steps: Schedule | Aim, most: int | None) -> tuple[int | None, int]:
@@ -73,83 +149,60 @@ def _expected(steps: Schedule | Aim, most: int | None) -> tuple[int | None, int]
     return None, MOST_STEPS if most is None else most
 
 
-def _project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any, Any]:
-    return initial.project(setup.system, setup.dims, t, q, v, args)
+def projected(setup: Setup, t0: float, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+    """q and v moved onto the constraints."""
+    project = lambda setup, t, q, v, args: initial.project(setup.system, setup.dims, t, q, v, args)
+    q, v, status = xla.program(setup, "project", project)(t0, q, v, args)
+    if int(status) != diagnose.SUCCESS:
+        raise ValueError(
+            "initial='project' found no q and v on the constraints near q0 and v0: "
+            + diagnose.reason(int(status))
+        )
+    return q, v
 
 
-def _xla(
-    setup: Setup, mode: str, t0: float, steps: Schedule | Aim, q: Any, v: Any, args: Args, guess: Any
-) -> Begun:
-    begin = xla.program(setup, "begin", begin_program)(t0, q, v, args, guess)
-    check.beginning(begin, mode, setup.system.space)
+def _xla(setup: Setup, at: Start, steps: Schedule | Aim, args: Args, known: Any) -> Begun:
+    begin = xla.program(setup, "begin", begin_program)(at.t, at.q, at.v, args, at.guess)
+    check.beginning(begin, at.mode, setup.system.space)
+    values = known(begin.state)
     runner: Any
     if isinstance(steps, Aim):
         start = xla.program(setup, "paced start", adaptive.start)
         point, row, t_alpha = start(begin, steps.control, steps.wish, args)
+        point = point._replace(known=xla.nothing_crossed(values))
         runner = adaptive.Paced(setup, point, steps.control, begin.scale, args)
     else:
         carry, memory, row, t_alpha = xla.program(setup, "start", xla.start)(begin, steps.steps.h[0], args)
         status = int(begin.report.status)
-        runner = xla.Listed(setup, carry, memory, begin.scale, steps.steps, args, status)
+        runner = xla.Listed(setup, carry, memory, begin.scale, steps.steps, args, status, values)
     massless = check.is_singular(begin.M)
     derive = lambda rows, t: xla.derive_blocks(setup, rows, t, begin.scale, args, massless)
     return Begun(runner, np.asarray(row), np.asarray(t_alpha), derive, "xla")
 
 
-def _native(
-    setup: Setup,
-    mode: str,
-    t0: float,
-    steps: Schedule | Aim,
-    q: np.ndarray,
-    v: np.ndarray,
-    args: Args,
-    guess: Any,
-) -> Begun:
+def _native(setup: Setup, at: Start, steps: Schedule | Aim, args: Args, known: Any) -> Begun:
+    q, v = np.asarray(at.q), np.asarray(at.v)
     runner: Any
     if isinstance(steps, Aim):
-        begun = native.begin(setup, t0, q, v, steps, args, guess, mode)
-        runner = native.Paced(setup, begun, steps.control, args)
+        begun = native.begin(setup, at.t, q, v, steps, args, at.guess, at.mode)
+        runner = native.Paced(setup, begun, steps.control, args, known(begun.start.begin.state))
     else:
         setup = setup._replace(method=control.suited(setup.method, steps.steps.h))
-        begun = native.begin(setup, t0, q, v, float(steps.steps.h[0]), args, guess, mode)
-        runner = native.Listed(setup, begun, steps.steps, args)
+        begun = native.begin(setup, at.t, q, v, float(steps.steps.h[0]), args, at.guess, at.mode)
+        runner = native.Listed(setup, begun, steps.steps, args, known(begun.start.begin.state))
     scale = begun.start.begin.scale
     derive = lambda rows, t: native.derive(setup, begun, rows, t, scale, args)
     return Begun(runner, begun.start.row, np.asarray(begun.start.t_alpha), derive, "native")
 
 
-def _watchers(course: Course, watch: Watch) -> list[host.Watcher]:
+def _watchers(pieces: Pieces, before: int, watch: Watch) -> list[host.Watcher]:
     watchers = []
     if watch.callback is not None:
         callback = watch.callback
-        look = lambda row, done: bool(callback(course.state(row, done)))
+        look = lambda row, done: bool(callback(pieces.course.state(row, done)))
         watchers.append(host.Watcher(watch.every, look))
     if watch.bar is not None:
         show = watch.bar
-        watchers.append(host.Watcher(None, lambda row, done: bool(show(course.time(row, done), done))))
+        tell = lambda row, done: bool(show(pieces.course.time(row, done), before + done))
+        watchers.append(host.Watcher(None, tell))
     return watchers
-
-
-def _finished(course: Course, pieces: Pieces, stopped: bool, fallback: str | None) -> Solution:
-    setup, begun, steps = course
-    runner, status = begun.runner, begun.runner.status
-    if status == diagnose.SUCCESS and not runner.finished:
-        status = diagnose.STOPPED if stopped else diagnose.TOO_MANY
-    of_rows, t, t_alpha = pieces.joined()
-    rejected = runner.rejected if isinstance(steps, Aim) else 0
-    totals = runner.totals if isinstance(steps, Aim) else pieces.totals
-    work = assemble.Work(pieces.done, rejected, *np.asarray(totals).astype(int).tolist())
-    fallback = fallback or getattr(runner, "fallback", None)
-    return assemble.solution(
-        setup,
-        of_rows,
-        t,
-        t_alpha,
-        status,
-        begun.backend,
-        fallback,
-        work,
-        pieces.keep.complete,
-        pieces.nodes(),
-    )

@@ -12,6 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from genalpha.pace import Limits, Tolerances
+from genalpha.state import Schedule, Times
 
 _SPREAD = 1e-9  # a remainder below this fraction of h is spread over all steps
 MOST_STEPS = 1e9
@@ -94,6 +95,32 @@ def limit(name: str, value: float | None, default: float) -> float:
     if not value > 0:
         raise ValueError(f"{name} = {value} must be positive")
     return float(min(value, default)) if default else float(value)
+
+
+def resumed(schedule: Schedule, t: float, even: bool) -> Schedule:
+    """The steps that lead from a time t within a schedule to its end.
+
+    Equal steps stay equal, a little shorter (``even``). In a list the first step ends where the one that was
+    interrupted would have, or the next one, if little is left of it: much shorter steps between long ones do
+    harm.
+    """
+    times = np.asarray(schedule.times)
+    rest = times[times > t]
+    if even:
+        count = max(1, math.ceil((times[-1] - t) / float(schedule.steps.h[0]) * (1 - _SPREAD)))
+        ends = t + (times[-1] - t) * (np.arange(count + 1) / count)
+        ends[-1] = times[-1]
+    else:
+        if len(rest) > 1 and rest[0] - t < 0.5 * (rest[1] - rest[0]):
+            rest = rest[1:]
+        ends = np.append(t, rest)
+    return Schedule(ends, Times(ends[:-1], np.diff(ends)))
+
+
+def cut(schedule: Schedule, done: int, t: float) -> Schedule:
+    """The first ``done`` steps of a schedule, of which the last one ends at t."""
+    times = np.append(np.asarray(schedule.times)[:done], t)
+    return Schedule(times, Times(times[:-1], np.diff(times)))
 
 
 def suited(method: Any, sizes: Any) -> Any:

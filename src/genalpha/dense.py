@@ -33,9 +33,9 @@ def at(space: Space, nodes: Node, t: Any) -> State:
         after = 1 + np.minimum(np.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
         pick = lambda index: Node(*(x[index] for x in nodes))
         return ends(space, pick(after - 1), pick(after), t)
-    after = 1 + jnp.minimum(jnp.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
+    index = 1 + jnp.minimum(jnp.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
     step = lambda i, t: between(space, Node(*(x[i - 1] for x in nodes)), Node(*(x[i] for x in nodes)), t)
-    return jax.vmap(step)(after, t)
+    return jax.vmap(step)(index, t)
 
 
 def ends(space: Space, before: Node, after: Node, t: np.ndarray) -> State:

@@ -21,6 +21,7 @@ NOT_A_ROTATION = 7
 # 8 is a status that never leaves the native driver (`kernels.step`).
 TOO_SMALL = 9
 TOO_MANY = 10
+CROWDED = 11
 
 # The higher bits of a status say which rotation of the space it is about, or what else is behind it.
 _WHICH = 16
@@ -53,6 +54,10 @@ MESSAGES = {
     ),
     TOO_MANY: (
         "max_steps were taken before the end of the time span. Loosen rtol and atol, or raise max_steps"
+    ),
+    CROWDED: (
+        "events follow each other without end (thirty resets in no time). Let the reset lead to rest, or "
+        "make the event terminal"
     ),
     INCONSISTENT: (
         "q0 or v0 break the constraints. Correct them, or pass initial='project' to move them there"

@@ -195,6 +195,40 @@ def begin(
     )
 
 
+def settled(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> tuple[State, Array]:
+    """A state near (q, v) on the constraints, as :func:`project` finds it, and the largest residual left.
+
+    A few corrections without a test of convergence, for q and v that are nearly on the constraints, and for
+    the default reaction.
+    """
+    t = jnp.asarray(t, float)
+    of = matrices(system, dims, t, q, v, args)
+    scale = scales(of)
+    hidden = _Hidden(system, dims, scale, args)
+    position = hidden.rows(of)[: dims.m]
+    for _ in range(3 if dims.m else 0):
+        wanted = jnp.concatenate([jnp.zeros(dims.n), scale.lam * system.g(t, q, args)])
+        d = linear.solve_once(_saddle(of.M, position, scale.a), wanted)[: dims.n]
+        q = system.space.retract(q, -scale.a * d)
+    left = [system.g(t, q, args)]
+    if dims.m or dims.p:
+        of = matrices(system, dims, t, q, v, args)
+        saddle = _saddle(of.M, hidden.rows(of), scale.a)
+        for _ in range(2):
+            rows = _velocity_rows(system, dims, t, q, v, args)
+            wanted = jnp.concatenate([jnp.zeros(dims.n), jnp.append(scale.lam, scale.psi) * rows])
+            v = v - scale.a * linear.solve_once(saddle, wanted)[: dims.n]
+        left += [_velocity_rows(system, dims, t, q, v, args)]
+    state = State(t, q, v, *underlying(system, dims, scale, t, q, v, args))
+    return state, jnp.max(jnp.abs(jnp.concatenate(left)), initial=0.0)
+
+
+def _velocity_rows(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> Array:
+    """The hidden velocity constraints and the nonholonomic ones (m + p,)."""
+    hidden = system.g_dot(t, q, v, args) if dims.m else jnp.zeros(0)
+    return jnp.concatenate([hidden, system.k(t, q, v, args)])
+
+
 def is_finite(start: Beginning) -> Array:
     """Whether all that was evaluated at the start is finite."""
     values = (start.M, start.applied, start.rows, start.g, start.g_dot, start.k)

@@ -23,8 +23,9 @@ AFTER_FAILURE = 0.25
 SMALLEST = 1e-4
 # Steps below this multiple of rounding in t lead nowhere.
 ROUNDING = 16 * jnp.finfo(float).eps
-# The first step may have this part of the span, and this part of the tolerance as its estimated error.
-FIRST_SPAN, FIRST_ERROR = 0.1, 0.1
+# The first step may have this part of the span, this part of the tolerance as its estimated error, and move q
+# by this part of itself.
+FIRST_SPAN, FIRST_ERROR, FIRST_MOVE = 0.1, 0.1, 0.01
 
 
 class Tolerances(NamedTuple):
@@ -76,7 +77,9 @@ def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_
     """A first step, from consistent values and a_0', (n,), at the start.
 
     Its error h³/12 a_0' in positions, and ½h²a_0' in velocities, which is more than the method leaves, stay
-    well below what is allowed. Where a_0' is not known, a_0 takes its place with one power of h less.
+    well below what is allowed. Where a_0' is not known, a_0 takes its place with one power of h less. And
+    neither h v_0 nor ½h²a_0 may be more than a hundredth of q_0, or what is allowed: a_0' may be zero by
+    chance, as it is for a pendulum that is released at rest.
     """
     rtol_q, atol_q, rtol_v, atol_v = tolerances
     allowed_q = FIRST_ERROR * (atol_q + rtol_q * space.magnitude(state.q))
@@ -85,16 +88,21 @@ def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_
     a_dot = jnp.where(known, a_dot, 0.0)
     a = jnp.where(known, 0.0, state.a)
     size = lambda x: jnp.sqrt(jnp.mean(x**2))
+    whole = jnp.maximum(FIRST_MOVE * size(space.magnitude(state.q)), size(allowed_q))
+    per_whole = jnp.where(whole > 0, 1 / jnp.where(whole > 0, whole, 1.0), 0.0)
     guesses = [
         size(a_dot / (12 * allowed_q)) ** (1 / 3),
         size(a_dot / (2 * allowed_v)) ** (1 / 2),
         size(a / (2 * allowed_q)) ** (1 / 2),
         size(a / allowed_v),
+        size(state.v) * per_whole,
+        jnp.sqrt(0.5 * size(state.a) * per_whole),
     ]
     fastest = jnp.max(jnp.stack(guesses))
     longest = FIRST_SPAN * (limits.end - state.t)
     wish = 1 / jnp.maximum(fastest, 1 / longest)
-    return jnp.clip(wish, jnp.minimum(limits.min_step, limits.max_step), limits.max_step)
+    least = jnp.maximum(limits.min_step, 100 * ROUNDING * jnp.abs(state.t))
+    return jnp.clip(wish, jnp.minimum(least, limits.max_step), limits.max_step)
 
 
 def begun(limits: Limits, t: Array, wish: Array, status: Any) -> Pace:

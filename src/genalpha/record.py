@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha import assemble, dense
+from genalpha import assemble, control, dense
 from genalpha.advance import Setup
 from genalpha.dense import Node
 from genalpha.drive import adaptive, host, xla
@@ -62,7 +62,7 @@ class Course(NamedTuple):
         runner = self.begun.runner
         if isinstance(self.steps, Aim):
             return float(runner.pace.h)
-        return float(self.steps.steps.h[min(runner.done, len(self.steps.steps.h) - 1)])
+        return float(runner.steps.h[min(runner.done, len(runner.steps.h) - 1)])
 
     def quantities(self, table: np.ndarray, t: np.ndarray) -> dict[str, Any]:
         """What a solution tells about records and their times."""
@@ -83,8 +83,8 @@ class Selected(NamedTuple):
 class Pieces:
     """What is kept of a run, block by block."""
 
-    def __init__(self, course: Course, keep: Keep, expected: int | None) -> None:
-        self.course, self.keep = course, keep
+    def __init__(self, course: Course, keep: Keep, expected: int | None, later: bool = False) -> None:
+        self.course, self.keep, self._later = course, keep, later
         self._whole = host.All(course.begun.first, expected) if keep.everything else None
         self.keeper: Any = self._whole or host.Some(course.begun.first, self._use)
         self._pieces: list[Selected] = []
@@ -97,8 +97,14 @@ class Pieces:
         return len(self._whole.table) - 1 if self._whole is not None else self._some
 
     @property
+    def rejected(self) -> int:
+        return self.course.begun.runner.rejected if isinstance(self.course.steps, Aim) else 0
+
+    @property
     def totals(self) -> np.ndarray:
-        """Newton's totals over all steps."""
+        """Newton's totals over all steps, those that were rejected too."""
+        if isinstance(self.course.steps, Aim):
+            return np.array(self.course.begun.runner.totals)
         if self._whole is not None:
             return xla.report(self.course.setup, self._whole.table[1:]).sum(axis=0)
         return self._totals
@@ -126,7 +132,7 @@ class Pieces:
         """Records at the times that were asked for: the motion is interpolated, the rest is the step's."""
         wanted = self.keep.t_eval
         assert wanted is not None
-        first = np.searchsorted(wanted, t[0], side="left" if done == 0 else "right")
+        first = np.searchsorted(wanted, t[0], side="left" if done == 0 and not self._later else "right")
         times = wanted[first : np.searchsorted(wanted, t[-1], side="right")]
         after = 1 + np.searchsorted(t[1:], times, side="left") if len(t) > 1 else np.zeros(len(times), int)
         table, nodes = block[after].copy(), self.course.nodes(block, done)
@@ -156,6 +162,24 @@ class Pieces:
             return None
         return jax.tree.map(lambda *parts: np.concatenate(parts), *self._nodes)
 
+    def end_at(self, number: int, state: State, row: np.ndarray) -> None:
+        """Let step ``number`` end where an event ended it, and its record tell the state there."""
+        setup, steps = self.course.setup, self.course.steps
+        rows = xla.columns(setup, row[None], None)
+        for place, value in (
+            (rows.q, state.q),
+            (rows.v, state.v),
+            (rows.lam, state.lam),
+            (rows.psi, state.psi),
+        ):
+            place[:] = value
+        if isinstance(steps, Aim):
+            at = xla.width(setup)
+            row[at + 1] -= row[at] - float(state.t)
+            row[at] = state.t
+        else:
+            self.course = self.course._replace(steps=control.cut(steps, number, float(state.t)))
+
     def joined(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
         """What the solution tells about all kept rows, their times and those of their a_α."""
         if self._whole is not None:
@@ -181,3 +205,21 @@ def _joined(pieces: list[Selected]) -> Selected:
     if not pieces:
         return Selected(None, np.zeros(0), np.zeros(0))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+
+
+def single(node: Node) -> Node:
+    """The only row of nodes."""
+    return Node(*(x[0] for x in node))
+
+
+def joined(parts: list[tuple[dict[str, Any], np.ndarray, np.ndarray]]) -> tuple[dict[str, Any], Any, Any]:
+    """What the parts of a run between events tell, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return jax.tree.map(lambda *each: np.concatenate(each), *parts)
+
+
+def joined_nodes(parts: list[Node | None]) -> Node | None:
+    if parts[0] is None:
+        return None
+    return jax.tree.map(lambda *each: np.concatenate(each), *parts)

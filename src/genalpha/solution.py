@@ -97,6 +97,8 @@ class Solution:
     method, rotations : names of the method and of the rotations in the space.
     backend : what computed it: "native", "xla" or "cuda".
     detail : what else is known about a failure, part of the message.
+    t_events, q_events, v_events, lam_events, psi_events : for each event an array with a row each time it
+        happened; None without events.
     nodes, space, complete : what ``sol(t)`` is made of: the ends of all steps, unless t, q, v, lam and psi
         are.
 
@@ -123,6 +125,11 @@ class Solution:
     rotations: tuple[str, ...] = ()
     backend: str = "xla"
     detail: str = ""
+    t_events: list[Any] | None = None
+    q_events: list[Any] | None = None
+    v_events: list[Any] | None = None
+    lam_events: list[Any] | None = None
+    psi_events: list[Any] | None = None
     nodes: dense.Node | None = None
     space: Space | None = None
     complete: bool = False
@@ -268,7 +275,9 @@ def load(path: str | os.PathLike[str]) -> Solution:
     counts = {key: number(parts.pop(f"stats.{key}")) for key in _COUNTS}
     stats, newton = Stats(**counts, fallback=header.get("fallback")), group(NewtonHistory, "newton")
     extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
-    arrays = {name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi")}
+    arrays: dict[str, Any] = {
+        name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi")
+    }
     status = number(parts.pop("status"))
     errors, nodes = group(Errors, "errors"), group(dense.Node, "nodes")
     return Solution(

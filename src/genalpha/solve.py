@@ -16,6 +16,8 @@ from genalpha.advance import Setup
 from genalpha.drive import xla
 from genalpha.drive.native import Aim
 from genalpha.errors import IntegrationError
+from genalpha.events import Crossing, check_events
+from genalpha.events import parse as parse_events
 from genalpha.keep import parse
 from genalpha.newton import Newton
 from genalpha.progress import Bar
@@ -47,6 +49,7 @@ def solve(
     t_eval: ArrayLike | None = None,
     dense_output: bool = False,
     save: Any = "all",
+    events: Any = None,
     args: tuple[Any, ...] = (),
     initial: Initial = "check",
     multipliers: tuple[ArrayLike, ArrayLike] | None = None,
@@ -87,6 +90,10 @@ def solve(
     save : which steps become rows of the solution: "all", "final", or a whole number k for every k-th and the
         last; or which quantities are kept, such as ``["q", "lam"]`` (others are None); or both,
         ``(k, ["q", "lam"])``. Memory is needed for what is kept only.
+    events : a function (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args) -> number, or
+        several. Where it changes its sign, ``sol.t_events``, ``q_events``, ``v_events``, ``lam_events``,
+        ``psi_events`` tell. Its attributes ``terminal``, ``direction`` and ``reset``, or those of a
+        :class:`ga.Event`, say what follows.
     callback : a function of the :class:`State` (its ``a`` is the method's own a_{n+α}) that is called after
         every
         ``callback_every`` steps, and ends the run where it returns True.
@@ -138,20 +145,23 @@ def solve(
     method.check(system, dims)
     if isinstance(steps, Aim):
         check.adjusting(method)
-    setup = Setup(system, method, newton, dims)
+    listed = parse_events(events, args)
+    crossings = tuple(Crossing(e.function, float(e.direction)) for e in listed)
+    setup = Setup(system, method, newton, dims, crossings)
+    check_events(crossings, dims, args)
     guess = check.multipliers(dims, multipliers)
     if closes_over_traced or check.under_transform(q0, v0, args, steps, guess):
         fallback = "under a JAX transform" if backend == "native" else None
-        check.possible_under_transform(callback, progress)
+        check.possible_under_transform(callback, progress, events)
         span = (t0, t1)
         return traced.run(setup, initial, span, steps, q0, v0, args, guess, max_steps, keep, fallback)
     bar = Bar(progress)
     show = lambda t, done: bar.update((t - t0) / (t1 - t0), f"t = {t:.4g} of {t1:.4g}, {done} steps")
     watch = concrete.Watch(callback, callback_every, show if progress else None)
+    run = concrete.Run(setup, args, backend, max_steps, keep, watch, listed)
     try:
-        sol, h_next = concrete.run(
-            setup, initial, t0, steps, q0, v0, args, guess, backend, max_steps, keep, watch
-        )
+        q, v = concrete.projected(setup, t0, q0, v0, args) if initial == "project" else (q0, v0)
+        sol, h_next = run.solution(concrete.Start(t0, q, v, guess, initial), steps)
     finally:
         bar.close()
     if not sol.success:

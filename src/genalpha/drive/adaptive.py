@@ -28,6 +28,7 @@ class Point(NamedTuple):
     carry: Carry
     memory: Memory
     pace: Pace
+    known: xla.Crossed = xla.NOTHING
 
 
 def width(setup: Setup) -> int:
@@ -69,10 +70,10 @@ def block(
 
     def going(state: tuple[Any, ...]) -> Array:
         taken, point, _, _ = state
-        return (taken < most) & unfinished(limits, point.pace)
+        return (taken < most) & unfinished(limits, point.pace) & ~jnp.any(point.known.fired)
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        taken, (carry, memory, before), totals, rows = state
+        taken, (carry, memory, before, known), totals, rows = state
         tried = attempt(setup, carry, memory, before, control, scale, args)
         counts = xla.counts(tried.report)
         record = xla.record(tried.carry, tried.output, counts)
@@ -80,10 +81,13 @@ def block(
         row = jnp.concatenate([record, timing, tried.errors])
         # A row that is not accepted is written over by the next one.
         rows = lax.dynamic_update_index_in_dim(rows, row, taken, 0)
-        point = Point(tried.carry, tried.memory, tried.pace)
+        new = xla.crossed(setup, tried.pace.t, tried.carry, tried.output, args, known)
+        known = jax.tree.map(lambda new, old: jnp.where(tried.accepted, new, old), new, known)
+        point = Point(tried.carry, tried.memory, tried.pace, known)
         return taken + tried.accepted, point, totals + counts, rows
 
     rows = jnp.zeros((capacity, width(setup)))
+    point = point._replace(known=xla.nothing_crossed(point.known.values))
     first = (jnp.array(0), point, jnp.zeros(3), rows)
     taken, point, totals, rows = lax.while_loop(going, step, first)
     return point, rows, taken, totals
@@ -118,6 +122,10 @@ class Paced:
         return self.point.pace
 
     @property
+    def fired(self) -> np.ndarray:
+        return np.asarray(self.point.known.fired)
+
+    @property
     def rejected(self) -> int:
         return int(self.pace.rejected)
 
@@ -125,7 +133,8 @@ class Paced:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         done = 0
         with linear.single_threaded(self.point.memory.x.size):
-            while done < len(out) and not self.finished:
+            self.point = self.point._replace(known=xla.nothing_crossed(self.point.known.values))
+            while done < len(out) and not self.finished and not self.fired.any():
                 most = min(xla.BLOCK, len(out) - done)
                 inputs = (self.control, self.scale, self.args, most)
                 self.point, rows, taken, totals = self._block(self.point, *inputs)

@@ -20,7 +20,8 @@ class Runner(Protocol):
     """A run that is under way, on one backend.
 
     ``take`` fills an array (K, width) with the records of the next steps and returns how many there were:
-    fewer where the run is finished, by its end or by a failure, which ``status`` tells.
+    fewer where the run is finished, by its end or by a failure, which ``status`` tells, or
+    where events happened in the last of these steps: ``fired`` (E,) says which.
     """
 
     width: int
@@ -30,6 +31,9 @@ class Runner(Protocol):
 
     @property
     def status(self) -> int: ...
+
+    @property
+    def fired(self) -> np.ndarray: ...
 
     def take(self, out: np.ndarray) -> int: ...
 
@@ -92,18 +96,34 @@ class Watcher(NamedTuple):
     look: Callable[[np.ndarray, int], bool]
 
 
-def run(runner: Runner, keeper: Keeper, limit: int, watchers: list[Watcher]) -> bool:
-    """Steps until the run is finished, ``limit`` are taken, or a watcher says stop; whether one did."""
-    done, glance, told = 0, GLANCE, time.monotonic()
+Occur = Callable[[np.ndarray, np.ndarray, int, np.ndarray], bool]
+
+
+def run(
+    runner: Runner, keeper: Keeper, first: np.ndarray, limit: int, watchers: list[Watcher], occur: Occur
+) -> bool:
+    """Steps until the run is finished, ``limit`` are taken, or somebody says stop; whether a watcher did.
+
+    ``occur(before, after, done, fired)`` is asked about events between two records. It may change the second,
+    and returns whether the run ends there.
+    """
+    done, glance, told, before = 0, GLANCE, time.monotonic(), first
     while not runner.finished and done < limit:
         most = min(BLOCK, limit - done, *(w.every - done % w.every for w in watchers if w.every))
         if any(w.every is None for w in watchers):
             most = min(most, glance)
         out = keeper.room(most)
         taken = runner.take(out)
-        last = out[taken - 1]
-        keeper.add(taken)
+        last = out[taken - 1] if taken else before
         done += taken
+        events = runner.fired
+        over = bool(taken) and bool(events.any())
+        if over:
+            over = occur(out[taken - 2] if taken > 1 else before, last, done, events)
+        before = last.copy()
+        keeper.add(taken)
+        if over:
+            return False
         now = time.monotonic()
         late = now - told > PATIENCE or runner.finished
         glance = glance if late else 2 * glance

@@ -69,7 +69,7 @@ def start_run(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args, guess: A
     begin = initial.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
     pace = None
     if isinstance(h, Aim):
-        (carry, memory, pace), row, t_alpha = adaptive.start(setup, begin, h.control, h.wish, args)
+        (carry, memory, pace, _), row, t_alpha = adaptive.start(setup, begin, h.control, h.wish, args)
     else:
         carry, memory, row, t_alpha = xla.start(setup, begin, h, args)
     status = jnp.where(initial.is_finite(begin), begin.report.status, diagnose.NOT_FINITE)
@@ -172,6 +172,11 @@ class Run(NamedTuple):
     kernels: Kernels
     start: Start
     massless: bool
+
+
+def shapes(tree: Any) -> Any:
+    """What decides about a compiled function of arrays."""
+    return jax.tree.structure(tree), tuple(np.shape(x) for x in jax.tree.leaves(tree))
 
 
 def _key(setup: Setup, h: Any, args: Args) -> Any:
@@ -298,13 +303,14 @@ def fill(step: Step, slots: np.ndarray, start: Start, doubles: list[np.ndarray])
 class Listed:
     """A run with given steps. Where no order of pivots serves for long, XLA goes on; ``fallback`` says so."""
 
-    def __init__(self, setup: Setup, run: Run, steps: Times, args: Args) -> None:
+    def __init__(self, setup: Setup, run: Run, steps: Times, args: Args, known: Any = ()) -> None:
         self.setup, self.run, self.steps, self.args = setup, run, steps, args
         self.times, self.sizes = (np.ascontiguousarray(x, dtype=float) for x in (steps.t, steps.h))
         self.marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
         self.step = run.kernels.step
         self.machine = _Machine(run.kernels)
         fill(self.step, self.machine.slots, run.start, floating(args)[0])
+        self.machine.slots[self.step.events] = known
         self._row_of = np.arange(len(self.sizes))
         self.done, self.width, self.status = 0, len(self.step.row), diagnose.SUCCESS
         self.fallback: str | None = None
@@ -314,10 +320,15 @@ class Listed:
     def finished(self) -> bool:
         return self.status != diagnose.SUCCESS or self.done == len(self.sizes)
 
+    @property
+    def fired(self) -> np.ndarray:
+        return self.machine.fired if self._rest is None else self._rest.fired
+
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         first = self.done
-        while not self.finished and self.done - first < len(out):
+        self.machine.slots[self.step.fired] = 0.0
+        while not self.finished and self.done - first < len(out) and not self.fired.any():
             if self._rest is not None:
                 self.done += self._rest.take(out[self.done - first :])
                 self.status = self._rest.status
@@ -328,6 +339,7 @@ class Listed:
     def _some(self, out: np.ndarray, first: int, stop: int) -> None:
         """Steps up to one that is marked, or that needs other pivots."""
         step, slots = self.step, self.machine.slots
+        slots[step.flags["alive"]] = 1.0
         stop = min(next((i + 1 for i in self.marked if i >= self.done), stop), stop)
         arrays = (x.ctypes.data for x in (slots, self.times, self.sizes, self._row_of))
         rows = out.ctypes.data - 8 * self.width * first  # row i of the run is row i − first of ``out``
@@ -352,13 +364,16 @@ class Listed:
         carry, memory = self.machine.look()
         rest = jax.tree.map(lambda column: column[self.done :], self.steps)
         scale = self.run.start.begin.scale
-        self._rest = xla.Listed(self.setup, carry, memory, scale, rest, self.args)
+        known = self.machine.slots[self.step.events]
+        self._rest = xla.Listed(self.setup, carry, memory, scale, rest, self.args, known=known)
 
 
 class Paced:
     """A run under error control. Where no order of pivots serves for long, XLA goes on."""
 
-    def __init__(self, setup: Setup, run: Run, control: adaptive.Control, args: Args) -> None:
+    def __init__(
+        self, setup: Setup, run: Run, control: adaptive.Control, args: Args, known: Any = ()
+    ) -> None:
         self.setup, self.run, self.control, self.args = setup, run, control, args
         step = run.kernels.step
         assert isinstance(step, PacedStep)
@@ -369,7 +384,7 @@ class Paced:
             jax.tree.leaves((step.tolerances, step.limits)), jax.tree.leaves(control), strict=True
         ):
             slots[place] = value
-        slots[step.until], slots[step.every] = np.inf, 1.0
+        slots[step.until], slots[step.every], slots[step.events] = np.inf, 1.0, known
         self.width = len(step.row)
         self.fallback: str | None = None
         self._rest: adaptive.Paced | None = None
@@ -389,6 +404,10 @@ class Paced:
         return not bool(adaptive.unfinished(self.control[1], self.pace))
 
     @property
+    def fired(self) -> np.ndarray:
+        return self.machine.fired if self._rest is None else self._rest.fired
+
+    @property
     def rejected(self) -> int:
         return int(self.pace.rejected)
 
@@ -400,7 +419,8 @@ class Paced:
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         step, done = self.step, 0
-        while not self.finished and done < len(out):
+        self.machine.slots[step.fired] = 0.0
+        while not self.finished and done < len(out) and not self.fired.any():
             if self._rest is not None:
                 return done + self._rest.take(out[done:])
             slots = self.machine.slots
@@ -419,7 +439,8 @@ class Paced:
         slots[step.status] = diagnose.SUCCESS
         if status == PIVOT:
             self.fallback = f"no order of pivots served for long; XLA went on at t = {self.pace.t:.9g}"
-            point = adaptive.Point(*self.machine.look(), self.pace)
+            known = xla.nothing_crossed(slots[step.events])
+            point = adaptive.Point(*self.machine.look(), self.pace, known)
             scale = self.run.start.begin.scale
             self._rest = adaptive.Paced(self.setup, point, self.control, scale, self.args)
         elif status != diagnose.SUCCESS:
@@ -437,6 +458,10 @@ class _Machine:
         self.kernels, self.order, self.orders = kernels, kernels.order, 0
         self.code = kernels.code()
         self.slots = aligned(self.code.program.slots)
+
+    @property
+    def fired(self) -> np.ndarray:
+        return self.slots[self.kernels.step.fired] != 0
 
     def look(self) -> tuple[Carry, Memory]:
         """Carry and memory, without a matrix."""

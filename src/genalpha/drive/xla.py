@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from genalpha import diagnose, linear
+from genalpha import diagnose, events, linear
 from genalpha.advance import Memory, Setup, advance, no_memory
 from genalpha.initial import Beginning, accelerations
 from genalpha.state import Carry, NewtonReport, Output, Scale, Times
@@ -119,34 +119,61 @@ def scan(setup: Setup, begin: Beginning, steps: Times, args: Args) -> tuple[Rows
 # --- outside of transforms --------------------------------------------------------------------------
 
 
+class Crossed(NamedTuple):
+    """The functions of events (E,) after the last step, and which of them fired in it."""
+
+    values: Array
+    fired: Array
+
+
+def crossed(setup: Setup, t: Array, carry: Carry, output: Output, args: Args, before: Crossed) -> Crossed:
+    """After a step that ended at t."""
+    if not setup.crossings:
+        return before
+    found = events.values(setup.crossings, t, carry.q, carry.v, output.lam, output.psi, args)
+    return Crossed(found, events.fired(setup.crossings, before.values, found))
+
+
+NOTHING = Crossed(np.zeros(0), np.zeros(0, bool))  # type: ignore[arg-type]
+
+
+def nothing_crossed(values: Any) -> Crossed:
+    return Crossed(jnp.asarray(values), jnp.zeros(len(values), bool))
+
+
 def _block(
     setup: Setup,
     carry: Carry,
     memory: Memory,
+    known: Crossed,
     steps: Times,
     count: Array,
     scale: Scale,
     args: Args,
-) -> tuple[Carry, Memory, Array, Array, Array]:
-    """Up to ``count`` <= BLOCK steps; ends early where one fails. Returns the number of good ones too."""
+) -> tuple[Carry, Memory, Crossed, Array, Array, Array]:
+    """Up to ``count`` <= BLOCK steps; ends early where one fails or an event happens.
+
+    Returns the number of good ones too.
+    """
 
     def going(state: tuple[Any, ...]) -> Array:
-        return (state[0] < count) & (state[3] == diagnose.SUCCESS)
+        i, *_, known, status, _ = state
+        return (i < count) & (status == diagnose.SUCCESS) & ~jnp.any(known.fired)
 
     def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        i, carry, memory, _, rows = state
+        i, carry, memory, known, _, rows = state
         at = jax.tree.map(lambda column: column[i], steps)
         carry, memory, output, report = advance(setup, carry, memory, at, scale, args, implicit=False)
+        known = crossed(setup, at.t + at.h, carry, output, args, known)
         row = record(carry, output, counts(report))
-        return i + 1, carry, memory, report.status, lax.dynamic_update_index_in_dim(rows, row, i, 0)
+        rows = lax.dynamic_update_index_in_dim(rows, row, i, 0)
+        return i + 1, carry, memory, known, report.status, rows
 
     rows = jnp.zeros((BLOCK, width(setup)))
-    status = jnp.array(diagnose.SUCCESS)
-    taken, carry, memory, status, rows = lax.while_loop(
-        going, step, (jnp.array(0), carry, memory, status, rows)
-    )
+    first = (jnp.array(0), carry, memory, nothing_crossed(known.values), jnp.array(diagnose.SUCCESS), rows)
+    taken, carry, memory, known, status, rows = lax.while_loop(going, step, first)
     good = jnp.where(status == diagnose.SUCCESS, taken, taken - 1)
-    return carry, memory, rows, good, status
+    return carry, memory, known, rows, good, status
 
 
 class Listed:
@@ -161,24 +188,32 @@ class Listed:
         steps: Times,
         args: Args,
         status: int = 0,
+        known: Any = (),
     ) -> None:
         self.setup, self.carry, self.memory, self.scale = setup, carry, memory, scale
         self.steps, self.args, self.status = steps, args, status
         self.done, self.width = 0, width(setup)
+        self.known = nothing_crossed(np.asarray(known, dtype=float))
         self._block = program(setup, "block", _block)
 
     @property
     def finished(self) -> bool:
         return self.status != diagnose.SUCCESS or self.done == len(self.steps.h)
 
+    @property
+    def fired(self) -> np.ndarray:
+        return np.asarray(self.known.fired)
+
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         first = self.done
         with linear.single_threaded(self.memory.x.size):
-            while not self.finished and self.done - first < len(out):
+            self.known = nothing_crossed(self.known.values)
+            while not self.finished and self.done - first < len(out) and not self.fired.any():
                 count = min(BLOCK, len(self.steps.h) - self.done, len(out) - (self.done - first))
                 inputs = (_pick(self.steps, self.done), count, self.scale, self.args)
-                self.carry, self.memory, rows, good, status = self._block(self.carry, self.memory, *inputs)
+                before = (self.carry, self.memory, self.known)
+                self.carry, self.memory, self.known, rows, good, status = self._block(*before, *inputs)
                 at = self.done - first
                 out[at : at + int(good)] = np.asarray(rows)[: int(good)]
                 self.done, self.status = self.done + int(good), int(status)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import diagnose, newton, pace
+from genalpha import diagnose, events, newton, pace
 from genalpha.estimate import Linearized, linearized
 from genalpha.kernels import lu
 from genalpha.kernels.program import Call, If, Keep, Loop
@@ -48,7 +48,7 @@ class PacedWriter(Writer):
         carry, before = step.finished[0], step.parts[0]
         by = Symbols(lu.solve(self.graph, self.factors, step.disturbance.ids), "f")
         errors = step.inline(lambda by, a1, *of: step.around(a1, *of).errors(by), by, carry.a, *step.parts)
-        old = self.inputs((step.output, step.parabola, step.memory[1]), STEP)
+        old = self.inputs((step.output, step.parabola, step.memory[1], step.events), STEP)
         tolerances = self.inputs(step.tolerances, RUN)
 
         def close(
@@ -60,8 +60,8 @@ class PacedWriter(Writer):
             new: Any,
             old: Any,
         ) -> Any:
-            carry, output, parabola = new
-            ((at, *_), (limits, *_)), (old_output, old_parabola, old_noise) = course, old
+            (carry, output, parabola), crossed = new
+            ((at, *_), (limits, *_)), (old_output, old_parabola, old_noise, old_events) = course, old
             status = diagnose.first(
                 diagnose.turned(jnp.array(diagnose.SUCCESS), output.turns), output.fault
             ).astype(float)
@@ -73,15 +73,28 @@ class PacedWriter(Writer):
             )
             state = jax.tree.map(
                 lambda new, old: jnp.where(accepted, new, old),
-                (carry, tuple(output[:3]), parabola),
-                (before, old_output, old_parabola),
+                (carry, tuple(output[:3]), parabola, crossed),
+                (before, old_output, old_parabola, old_events),
             )
-            return *state, memory, at.h, size, errors, *self.onward(numbers, course, accepted, after)
+            fired = jnp.zeros(0, bool)
+            if step.setup.crossings:
+                fired = accepted & events.fired(step.setup.crossings, old_events, crossed)
+            onward = self.onward(numbers, course, accepted, after, fired)
+            return *state, memory, at.h, size, errors, *onward
 
-        arguments = (self.numbers, self.at_hand(), tolerances, errors, before, step.finished, old)
+        arguments = (
+            self.numbers,
+            self.at_hand(),
+            tolerances,
+            errors,
+            before,
+            (step.finished, step.crossed),
+            old,
+        )
         closed = ids(step.inline(close, *arguments))
-        places = (step.carry, step.output, step.parabola, step.memory, step.size, step.error, step.errors)
-        self.store("finish", (*places, *self.onward_places()), closed)
+        places = (step.carry, step.output, step.parabola, step.events, step.memory)
+        estimate = (step.size, step.error, step.errors)
+        self.store("finish", (*places, *estimate, *self.onward_places()), closed)
 
     def retreat(self) -> None:
         """After a step without a solution."""
@@ -90,7 +103,8 @@ class PacedWriter(Writer):
         def retreat(numbers: newton.Numbers, course: Any) -> Any:
             (at, *_), (limits, *_) = course
             accepted, after = pace.judged(limits, at, nan, newton.final_status(numbers))
-            return jnp.zeros(()), *self.onward(numbers, course, accepted, after)
+            none = jnp.zeros(len(self.step.setup.crossings), bool)
+            return jnp.zeros(()), *self.onward(numbers, course, accepted, after, none)
 
         found = ids(self.step.inline(retreat, self.numbers, self.at_hand()))
         self.store("retreat", (self.step.memory[0], *self.onward_places()), found)
@@ -98,9 +112,12 @@ class PacedWriter(Writer):
     def onward_places(self) -> tuple[Any, ...]:
         step = self.step
         flags = [step.flags["alive"], step.keep]
-        return step.pace, step.counts, step.totals, step.taken, step.kept, step.place, np.array(flags)
+        counters = (step.counts, step.totals, step.taken, step.kept, step.place)
+        return step.pace, *counters, np.array(flags), step.fired
 
-    def onward(self, numbers: newton.Numbers, course: Any, accepted: Any, after: pace.Pace) -> Any:
+    def onward(
+        self, numbers: newton.Numbers, course: Any, accepted: Any, after: pace.Pace, fired: Any
+    ) -> Any:
         """Counters, and whether the run goes on and the step is recorded, in the order of `onward_places`."""
         (_, taken, totals, kept), (limits, until, room, every) = course
         counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
@@ -110,8 +127,8 @@ class PacedWriter(Writer):
         keep = accepted & (due | ended)
         place, kept = kept, kept + jnp.where(keep, 1.0, 0.0)
         alive = (after.status == diagnose.SUCCESS) & ~ended & (taken < until) & (kept < room)
-        flags = jnp.stack([alive, keep]).astype(float)
-        return after, counts, totals + counts, taken, kept, place, flags
+        flags = jnp.stack([alive & ~jnp.any(fired), keep]).astype(float)
+        return after, counts, totals + counts, taken, kept, place, flags, fired.astype(float)
 
     def store(self, name: str, places: Any, found: Any) -> None:
         """A kernel that stores a tree of nodes in a tree of slots."""
@@ -157,5 +174,5 @@ class PacedStep(Step):
 
     def around(self, a1: Any, carry: Carry, step: Any, x: Any, scale: Scale, args: Any) -> Linearized:
         """The step at its solution."""
-        system, method, _, dims = self.setup
+        system, method, _, dims, _ = self.setup
         return linearized(system, method, dims, scale, carry, step, x, a1, args)

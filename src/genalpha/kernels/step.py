@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import advance, diagnose, linear, newton
+from genalpha import advance, diagnose, events, linear, newton
 from genalpha.kernels import lu
 from genalpha.kernels.differentiate import jacobian
 from genalpha.kernels.graph import ONE, TRUE, ZERO, Graph, Unsupported
@@ -113,6 +113,7 @@ class Step:
         }
         self.status, self.taken, self.if_singular = (int(slot(1)[0]) for _ in range(3))
         self.totals = slot(3)  # of the counts
+        self.events, self.fired = slot(len(setup.crossings)), slot(len(setup.crossings))
 
     def _extend_row(self) -> None:
         """Places for what else belongs to a record."""
@@ -147,7 +148,7 @@ class Step:
     # --- the equations --------------------------------------------------------------------------
 
     def _trace(self) -> None:
-        system, method, _, dims = setup = self.setup
+        system, method, _, dims, crossings = setup = self.setup
         scale, doubles = self._inputs((self.scale, self.args), RUN)
         args = self._rebuild(doubles)
         level_one = (self.carry, self.parabola, self.t.reshape(()), self.h.reshape(()), self.memory)
@@ -185,6 +186,10 @@ class Step:
         inputs = (step, scale, x, args, parabola, carry.h, h)
         self.finished = self.inline(finish, *inputs, helpers={linear.SOLVE: self._later})
         self.parts = (carry, step, x, scale, args)
+        cross = lambda t, h, carry, output, args: events.values(
+            crossings, t + h, carry.q, carry.v, output.lam, output.psi, args
+        )
+        self.crossed = self.inline(cross, t, h, *self.finished[:2], args)
 
     # --- orders of pivots -----------------------------------------------------------------------
 
@@ -357,18 +362,32 @@ class Writer:
         step, builder = self.step, self.builder
         carry, output, parabola = step.finished
 
-        def close(numbers: newton.Numbers, turns: Any, fault: Any, taken: Any, totals: Any) -> Any:
+        def close(numbers: newton.Numbers, turns: Any, fault: Any, taken: Any, totals: Any, g: Any) -> Any:
             status = diagnose.first(diagnose.turned(jnp.array(diagnose.SUCCESS), turns), fault)
             good = status == diagnose.SUCCESS
             counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
             memory = newton.remembered(self.options, numbers)
             totals += jnp.where(good, counts, 0.0)
-            return counts, memory, status, good.astype(float), taken + good, totals
+            fired = events.fired(step.setup.crossings, *g) if step.setup.crossings else jnp.zeros(0, bool)
+            alive = good & ~jnp.any(fired)
+            return (
+                counts,
+                memory,
+                status,
+                alive.astype(float),
+                taken + good,
+                totals,
+                g[1],
+                fired.astype(float),
+            )
 
-        taken, totals = (Symbols(builder.inputs(np.array(s), STEP), "f") for s in (step.taken, step.totals))
-        closed = ids(step.inline(close, self.numbers, output.turns, output.fault, taken, totals))
+        taken, totals, before = (
+            Symbols(builder.inputs(np.array(s), STEP), "f") for s in (step.taken, step.totals, step.events)
+        )
+        inputs = (output.turns, output.fault, taken, totals, (before, step.crossed))
+        closed = ids(step.inline(close, self.numbers, *inputs))
         single = map(np.array, (step.status, step.flags["alive"], step.taken))
-        targets = [step.counts, step.memory, *single, step.totals]
+        targets = [step.counts, step.memory, *single, step.totals, step.events, step.fired]
         pairs = list(zip(jax.tree.leaves(step.carry), jax.tree.leaves(ids(carry)), strict=True))
         pairs += zip(step.output, ids(output[:3]), strict=True)
         pairs += zip(step.parabola, ids(parabola), strict=True)

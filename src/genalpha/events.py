@@ -1,0 +1,204 @@
+"""Events: functions of the state whose zeros are found, may end a run, or change the velocities."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from genalpha.along import value_and_rate
+from genalpha.spaces import Space
+from genalpha.state import State
+from genalpha.system import Dims
+
+Function = Callable[..., Any]
+# Zeros are located to this part of a step, and no better than rounding of t allows.
+_XTOL = 1e-14
+
+
+@dataclass(frozen=True)
+class Event:
+    """A zero of a function of the state, to be found during a run.
+
+    Parameters
+    ----------
+    function : (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args) -> number, written with
+        jax.numpy;
+        an event is where it changes its sign.
+    terminal : end the run at the event; a whole number k ends it at the k-th one.
+    direction : only where the function rises (positive), falls (negative), or both (0).
+    reset : a function with the same arguments, called in Python at the event, that returns the velocities
+        (n,)
+        with which the run goes on. Accelerations and multipliers are then computed anew.
+
+    SciPy's way, attributes ``terminal``, ``direction`` (and ``reset``) of a plain function, works as well.
+
+    >>> Event(lambda t, q, v: q[0], direction=-1).terminal
+    False
+    """
+
+    function: Function
+    terminal: bool | int = False
+    direction: float = 0.0
+    reset: Function | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(f"an event is a function (t, q, v, *args) -> number, got {self.function!r}")
+        whole = isinstance(self.terminal, bool | int | np.integer | np.bool_)
+        if not (whole and self.terminal >= 0):
+            raise ValueError(
+                f"terminal of an event must be True, False or a whole number, got {self.terminal!r}"
+            )
+        if not (isinstance(self.direction, int | float | np.number) and np.isfinite(self.direction)):
+            raise ValueError(f"direction of an event must be a number, got {self.direction!r}")
+        if self.reset is not None and not callable(self.reset):
+            raise TypeError(
+                f"reset of an event must be a function that returns velocities, got {self.reset!r}"
+            )
+
+
+class Crossing(NamedTuple):
+    """What compiled loops know of an event: its function of (t, q, v, λ, ψ, args), and a direction."""
+
+    function: Function
+    direction: float
+
+
+def parse(events: Any, args: tuple[Any, ...]) -> tuple[Event, ...]:
+    """The events of a run, whatever form they came in."""
+    if events is None:
+        return ()
+    listed = events if isinstance(events, Sequence) else (events,)
+    return tuple(_made(event, args) for event in listed)
+
+
+def _made(event: Any, args: tuple[Any, ...]) -> Event:
+    if not isinstance(event, Event):
+        names = ("terminal", "direction", "reset")
+        event = Event(event, **{name: getattr(event, name) for name in names if hasattr(event, name)})
+    for what in (event.function, event.reset):
+        if what is not None:
+            form(what, len(args))
+    return event
+
+
+def form(function: Function, count: int) -> int:
+    """How many of (t, q, v, λ, ψ) a function with ``count`` further arguments takes: 3, 5, or 1 for a
+    State."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return 3
+    kinds = [p.kind for p in signature.parameters.values()]
+    fixed = sum(
+        k in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in kinds
+    )
+    if inspect.Parameter.VAR_POSITIONAL in kinds and fixed in (1, 3, 5):
+        return fixed
+    for number in (3, 5, 1):
+        try:
+            signature.bind(*[None] * (number + count))
+        except TypeError:
+            continue
+        return number
+    raise TypeError(
+        f"an event and its reset take (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args), with "
+        f"{count} args here; {getattr(function, '__name__', function)!r} takes {signature}"
+    )
+
+
+def call(function: Function, state: State, args: tuple[Any, ...]) -> Any:
+    """A function of an event, of a state."""
+    number = form(function, len(args))
+    if number == 1:
+        return function(state, *args)
+    t, q, v, _, lam, psi = state
+    return function(*(t, q, v, lam, psi)[:number], *args)
+
+
+def values(crossings: tuple[Crossing, ...], t: Any, q: Any, v: Any, lam: Any, psi: Any, args: Any) -> Array:
+    """The functions of all events (E,) at a state; their a is unknown, and zero."""
+    state = State(t, q, v, jnp.zeros_like(v), lam, psi)
+    found = [jnp.asarray(call(c.function, state, args), float) for c in crossings]
+    for value, crossing in zip(found, crossings, strict=True):
+        if value.size != 1:
+            name = getattr(crossing.function, "__name__", "event")
+            raise ValueError(f"the event {name!r} must return one number, got shape {value.shape}")
+    return jnp.stack([value.reshape(()) for value in found]) if found else jnp.zeros(0)
+
+
+def fired(crossings: tuple[Crossing, ...], before: Array, after: Array) -> Array:
+    """Which events (E,) happen between two values of their functions: where they reach or pass zero.
+
+    One that starts at zero and leaves it is none.
+    """
+    direction = np.array([c.direction for c in crossings])
+    rising = (before < 0) & (after >= 0) & (direction >= 0)
+    falling = (before > 0) & (after <= 0) & (direction <= 0)
+    return rising | falling
+
+
+def located(function: Callable[[float], float], first: float, last: float) -> float:
+    """A zero of a function that changes its sign between two times.
+
+    Right after another event the function starts at zero, give or take rounding; then the zero after that one
+    is looked for, and where there is none in between, it is the start.
+    """
+    from scipy.optimize import brentq  # takes a while to import, and few runs need it
+
+    if function(last) == 0:
+        return last
+    side = -np.sign(function(last))
+    if np.sign(function(first)) != side:
+        tries = first + (last - first) * np.append(2.0 ** -np.arange(20.0, 4.0, -1.0), np.arange(1, 32) / 32)
+        first = next((t for t in tries if np.sign(function(t)) == side), last)
+        if first == last:
+            return float(tries[0])
+    return float(brentq(function, first, last, xtol=_XTOL * (last - first), rtol=4 * np.finfo(float).eps))
+
+
+def soon(crossings: tuple[Crossing, ...], space: Space, state: State, by: float, args: Any) -> Array:
+    """How the functions of events (E,) change from a state on: along v and a for a moment ``by``.
+
+    Where their rates are zero, after that moment.
+    """
+    t, q, v, a, lam, psi = state
+    at = lambda t, q, v: values(crossings, t, q, v, lam, psi, args)
+    direction = (jnp.ones_like(t), space.rate(q, v), a)
+    now, rate = value_and_rate(at, (jnp.asarray(t, float), q, v), direction)
+    later = at(t + by, space.retract(q, by * v + 0.5 * by**2 * a), v + by * a)
+    return jnp.where(rate == 0, later - now, rate * by)
+
+
+class Happened(NamedTuple):
+    """One event: its number, and the state on the constraints."""
+
+    event: int
+    state: State
+
+
+def lists(count: int, happened: list[Happened], dims: Any) -> dict[str, list[np.ndarray]]:
+    """``t_events`` and so on: one array for each event, with a row each time it happened."""
+    widths = {"t": None, "q": dims.size, "v": dims.n, "lam": dims.m, "psi": dims.p}
+    result: dict[str, list[np.ndarray]] = {}
+    for name, width in widths.items():
+        rows = [[getattr(h.state, name) for h in happened if h.event == i] for i in range(count)]
+        empty = np.zeros(0) if width is None else np.zeros((0, width))
+        result[name] = [np.array(r, dtype=float) if r else empty for r in rows]
+    return result
+
+
+def check_events(crossings: tuple[Crossing, ...], dims: Dims, args: Any) -> None:
+    """Trace the functions once, so that what is wrong with them is said before the run."""
+    if not crossings:
+        return
+    number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
+    at = [number(), number(dims.size), number(dims.n), number(dims.m), number(dims.p)]
+    jax.eval_shape(lambda t, q, v, lam, psi: values(crossings, t, q, v, lam, psi, args), *at)

@@ -1,0 +1,239 @@
+"""Events: SciPy's semantics on plain motion, constraints at the event, resets without a transient."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import genalpha as ga
+
+G = 9.81
+ball = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.array([-G]))
+pendulum = ga.System(
+    mass=jnp.eye(2),
+    force=lambda t, q, v: jnp.array([0.0, -G]),
+    holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+)
+BACKENDS = ["native", "xla"]
+STEPS = [{"h": 0.01}, {"rtol": 1e-6, "atol": 1e-8}]
+
+
+def swing(**options):
+    steps = {} if "rtol" in options or "h" in options else {"h": 0.01}
+    return ga.solve(pendulum, (0.0, 3.0), [1.0, 0.0], [0.0, 0.0], **steps, **options)
+
+
+def angle(t_end):
+    """The pendulum in its angle from the lowest point, by SciPy, with the passages of the lowest point."""
+    low = lambda t, y: y[0]
+    return solve_ivp(
+        lambda t, y: [y[1], -G * np.sin(y[0])],
+        (0.0, t_end),
+        [np.pi / 2, 0.0],
+        events=low,
+        rtol=1e-12,
+        atol=1e-13,
+        method="DOP853",
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("options", STEPS)
+def test_times_of_events_against_scipy(backend, options):
+    low = lambda t, q, v: q[0]
+    sol = swing(events=low, backend=backend, **options)
+    exact = angle(3.0).t_events[0]
+    assert sol.success
+    assert len(sol.t_events) == 1
+    np.testing.assert_allclose(sol.t_events[0], exact, atol=1e-3)
+    assert sol.q_events[0].shape == (len(exact), 2)
+    assert sol.lam_events[0].shape == (len(exact), 1)
+    # At the event the state is on the constraints, and the multiplier belongs to it: λ = (g + v²)/2 below.
+    q, v = sol.q_events[0], sol.v_events[0]
+    assert np.abs((q**2).sum(axis=1) - 1).max() < 1e-13
+    assert np.abs((q * v).sum(axis=1)).max() < 1e-13
+    np.testing.assert_allclose(sol.lam_events[0][:, 0], (G + (v**2).sum(axis=1)) / 2, rtol=1e-9)
+    whole = swing(backend=backend, **options)
+    np.testing.assert_array_equal(sol.q, whole.q)  # looking changes nothing
+
+
+def test_times_of_events_converge_with_second_order():
+    exact = angle(3.0).t_events[0]
+    errors = [
+        np.abs(swing(h=h, events=lambda t, q, v: q[0]).t_events[0] - exact).max() for h in (0.02, 0.01, 0.005)
+    ]
+    assert 1.8 < np.log2(errors[0] / errors[1]) < 2.2
+    assert 1.8 < np.log2(errors[1] / errors[2]) < 2.2
+
+
+@pytest.mark.parametrize("options", STEPS)
+def test_the_zero_is_found_on_the_interpolant(options):
+    low = lambda t, q, v: q[0]
+    sol = swing(events=low, **options)
+    for t in sol.t_events[0]:
+        assert abs(sol(t).q[0]) < 1e-10 * abs(sol(t).v[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("options", STEPS)
+def test_a_terminal_event_ends_the_run_there(backend, options):
+    def low(t, q, v):
+        return q[0]
+
+    low.terminal = True
+    sol = swing(events=low, backend=backend, **options)
+    assert sol.success
+    assert sol.status == -1
+    assert "terminal event" in sol.message
+    assert sol.t[-1] == sol.t_events[0][0]
+    np.testing.assert_array_equal(sol.q[-1], sol.q_events[0][0])
+    assert abs(sol.q[-1, 0]) < 1e-6
+    assert np.abs(sol.residuals.position).max() < 1e-12
+    third = swing(events=ga.Event(lambda t, q, v: q[0], terminal=3), backend=backend, **options)
+    assert len(third.t_events[0]) == 3
+    assert third.t[-1] == third.t_events[0][2]
+
+
+def test_direction_and_several_events():
+    both, up, down = (ga.Event(lambda t, q, v: q[0], direction=d) for d in (0, 1, -1))
+    top = lambda state: state.v[0] ** 2 + state.v[1] ** 2 - 0.01
+    sol = swing(events=[both, up, down, top], rtol=1e-5)
+    np.testing.assert_allclose(np.sort([*sol.t_events[1], *sol.t_events[2]]), sol.t_events[0], atol=1e-12)
+    assert (sol.v_events[1][:, 0] > 0).all()
+    assert (sol.v_events[2][:, 0] < 0).all()
+    assert len(sol.t_events[3]) > 2
+    none = swing(events=lambda t, q, v: q[0] + 5.0)
+    assert none.t_events[0].shape == (0,)
+    assert none.q_events[0].shape == (0, 2)
+
+
+def test_events_of_multipliers_and_of_arguments():
+    system = ga.System(
+        mass=jnp.eye(2),
+        force=lambda t, q, v, g: jnp.array([0.0, -g]),
+        holonomic=lambda t, q, g: jnp.array([q @ q - 1.0]),
+    )
+    run = lambda event: ga.solve(
+        system, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], args=(G,), rtol=1e-8, atol=1e-10, events=event
+    )
+    # The tension is 3 g cos(angle), twice the multiplier.
+    sol = run(lambda t, q, v, lam, psi, g: 2 * lam[0] - 1.5 * g)
+    assert len(sol.t_events[0]) == 2
+    np.testing.assert_allclose(sol.q_events[0][:, 1], -0.5, atol=1e-5)
+    other = run(lambda state, g: 2 * state.lam[0] - 1.5 * g)
+    np.testing.assert_allclose(sol.t_events[0], other.t_events[0], rtol=1e-12)
+
+
+def test_event_points_are_not_lost_with_t_eval():
+    sol = swing(events=ga.Event(lambda t, q, v: q[0], terminal=2), t_eval=[0.1, 0.2, 2.9])
+    assert sol.t.tolist() == [0.1, 0.2]
+    assert len(sol.t_events[0]) == 2
+    assert sol.status == -1
+
+
+# --- resets -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("options", STEPS)
+def test_a_bouncing_ball(backend, options):
+    """Between impacts a parabola, which the methods and the interpolant integrate exactly."""
+    floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
+    sol = ga.solve(ball, (0.0, 1.2), [1.0], [0.0], events=floor, backend=backend, **options)
+    first = np.sqrt(2 / G)
+    exact = first * np.array([1.0, 2.0, 2.5])
+    np.testing.assert_allclose(sol.t_events[0], exact, atol=1e-10)
+    np.testing.assert_allclose(sol.v_events[0][:, 0], -G * first * np.array([1.0, 0.5, 0.25]), rtol=1e-9)
+    twice = np.flatnonzero(np.diff(sol.t) == 0)
+    assert len(twice) == 3
+    np.testing.assert_allclose(sol.v[twice + 1], -0.5 * sol.v[twice], rtol=1e-12)
+    assert sol.t[-1] == 1.2
+    np.testing.assert_allclose(sol(first + 0.1).q[0], 0.5 * G * first * 0.1 - 0.5 * G * 0.01, atol=1e-9)
+
+
+def wall(restitution):
+    """A pendulum that strikes a wall at its lowest point."""
+    return ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -restitution * v)
+
+
+@pytest.mark.parametrize("method", ["soi2", "stabilized", "index3", "dae-alpha", "cs", "projected"])
+def test_a_pendulum_at_a_wall_has_second_order_and_no_transient(method):
+    """Energies between impacts fall by e²; after an impact λ is exact to second order at once.
+
+    ACB15 shows what happens otherwise: a first-order error of λ that takes many steps to decay.
+    """
+    e, found = 0.8, []
+    for h in (0.01, 0.005, 0.0025):
+        sol = swing(events=wall(e), method=method, h=h, rho_inf=0.9)
+        assert len(sol.t_events[0]) >= 2
+        after = np.flatnonzero(np.diff(sol.t) == 0)[0] + 1
+        rows = slice(after + 1, after + 9)
+        q, v = sol.q[rows], sol.v[rows]
+        exact = 0.5 * ((v**2).sum(axis=1) - G * q[:, 1])  # λ that belongs to (q, v)
+        of_lambda = np.abs(sol.lam[rows, 0] - exact).max()
+        energy = 0.5 * (v[-1] ** 2).sum() + G * q[-1, 1]
+        # λ of some methods is exact in this sense.
+        found.append([max(of_lambda, 1e-6 * h**2), abs(energy - (e**2 * G - G))])
+    orders = np.log2(np.array(found[:-1]) / np.array(found[1:]))
+    assert orders.min() > 1.6, orders
+
+
+def test_a_reset_that_breaks_the_constraints_is_refused():
+    bad = ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: jnp.array([0.0, 1.0]))
+    with pytest.raises(
+        ga.InconsistentInitialValues, match=r"reset of event 0 returned at t = .*project_velocity"
+    ):
+        swing(events=bad)
+    for wrong in (lambda t, q, v: jnp.zeros(3), lambda t, q, v: jnp.array([jnp.nan, 0.0])):
+        with pytest.raises(ValueError, match=r"velocities of shape \(2,\), finite"):
+            swing(events=ga.Event(lambda t, q, v: q[0], reset=wrong))
+
+
+def test_a_motion_that_never_gets_on_is_ended():
+    """A ball that loses its speed in infinitely many bounces before t = 1.5."""
+    floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
+    sol = ga.solve(ball, (0.0, 2.0), [1.0], [0.0], events=floor, rtol=1e-6, throw=False)
+    assert not sol.success
+    assert sol.t[-1] < 1.5
+    assert sol.q[:, 0].min() > -1e-3
+
+
+def test_dense_output_across_a_reset():
+    sol = swing(events=wall(1.0), t_eval=np.linspace(0.0, 3.0, 31), dense_output=True)
+    assert len(sol.t) == 31
+    t = sol.t_events[0][0]
+    before, after = sol(t - 1e-9), sol(t + 1e-9)
+    np.testing.assert_allclose(before.v, -after.v, atol=1e-6)
+    np.testing.assert_allclose(before.q, after.q, atol=1e-6)
+    assert sol.q[:, 0].min() > -1e-9
+
+
+# --- bad events ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("event", "error", "message"),
+    [
+        (3, TypeError, "an event is a function"),
+        (lambda t, q, v: q, ValueError, r"must return one number, got shape \(2,\)"),
+        (lambda t, q: q[0], TypeError, r"take \(t, q, v, \*args\)"),
+        (lambda t, q, v, lam: q[0], TypeError, r"\(state, \*args\), with 0 args here"),
+    ],
+)
+def test_bad_events(event, error, message):
+    with pytest.raises(error, match=message):
+        swing(events=event)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"terminal": "yes"}, ValueError, "terminal of an event"),
+        ({"terminal": -1}, ValueError, "terminal of an event"),
+        ({"direction": np.nan}, ValueError, "direction of an event"),
+        ({"reset": 1.0}, TypeError, "reset of an event"),
+    ],
+)
+def test_bad_parts_of_an_event(options, error, message):
+    with pytest.raises(error, match=message):
+        ga.Event(lambda t, q, v: q[0], **options)
