@@ -1,9 +1,7 @@
 """The command line: every command and option, exit codes, and messages without tracebacks."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,15 +13,7 @@ from conftest import widest
 from genalpha import methods
 from genalpha.commands import running
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 SHORT = ["run", "spring-chain", "--h", "0.01", "--t-end", "0.1"]
-
-
-def process(*arguments, **options):
-    """The same in a process of its own."""
-    command, environment = [sys.executable, "-m", "genalpha", *arguments], ENVIRONMENT | options
-    return subprocess.run(command, capture_output=True, env=environment, timeout=120)
 
 
 def test_list(genalpha):
@@ -277,36 +267,3 @@ def test_a_disk_that_fails_leaves_the_summary(genalpha, monkeypatch):
     assert "spring-chain" in out
     assert "saved" not in out
     assert err == "genalpha: cannot write run.npz: No space left on device\n"
-
-
-def test_module():
-    done = process("run", "spring-chain", "--h", "0.01", "--t-end", "0.1", "--json")
-    assert (done.returncode, done.stderr) == (0, b"")
-    problem = ga.problems.get("spring-chain")
-    assert json.loads(done.stdout)["q"] == problem.solve(h=0.01, t_end=0.1).q[-1].tolist()
-
-
-@pytest.mark.parametrize("arguments", [["list"], ["--help"]])
-def test_a_reader_that_leaves_early(arguments):
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = [sys.executable, "-m", "genalpha", *arguments]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=120)
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_a_terminal_without_greek():
-    done = process("run", "pendulum", "--h", "0.01", "--t-end", "0.1", PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_interrupt_from_outside(tmp_path):
-    (tmp_path / "long.py").write_text(
-        "import os, signal, time\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "os.kill(os.getpid(), signal.SIGINT)\n"
-        "time.sleep(9)\n"
-    )
-    done = process("run", f"{tmp_path}/long.py:problem", "--h", "0.1")
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"genalpha: interrupted\n")

@@ -45,7 +45,7 @@ def find(what: str) -> Model:
     try:
         return _model(what, problems.get(what), None)
     except ValueError as error:
-        raise Refused(f"{error} A file of your own is FILE.py:ATTRIBUTE") from error
+        raise Refused(str(error)) from error
 
 
 def explain(error: BaseException, file: Path | None) -> str | None:

@@ -189,7 +189,7 @@ def _summary(done: Run, reference: dict[str, Any] | None) -> list[tuple[str, str
     rows = [
         ("problem", model.name + (f": {model.title}" if model.title else "")),
         ("method", sol.method + "".join(f", {k} = {x:g}" for k, x in _stated(done.settings).items())),
-        ("result", sol.message),
+        ("result", sol.message.split(". ")[0]),  # advice goes to stderr
         ("time span", f"{sol.t[0]:g} to {sol.t[-1]:g}" + ("" if sol.success else f" of {done.t_span[1]:g}")),
         ("steps", f"{stats.steps} ({stats.rejected} rejected){_step_sizes(done)}"),
         ("Newton iterations", f"{stats.newton_iterations}{_each(stats)}"),
