@@ -45,6 +45,16 @@ def test_reproduce_refuses(genalpha):
     assert "Did you mean 'JN08-figure" in err
 
 
+def test_reproduce_without_matplotlib(genalpha, monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+
+    monkeypatch.setattr(checkout.importlib, "import_module", absent)
+    code, out, err = genalpha("reproduce")
+    assert (code, out) == (2, "")
+    assert err == "genalpha: the reproductions draw with matplotlib: pip install genalpha[plot]\n"
+
+
 def test_bench_lists(genalpha):
     code, out, err = genalpha("bench")
     assert (code, err) == (0, "")
