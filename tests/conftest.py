@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import genalpha as ga
+from genalpha.cli import main
 
 
 @functools.cache
@@ -23,3 +25,20 @@ def run(name: str, *, t_end: float | None = None, **options: object) -> ga.Solut
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20080712)
+
+
+@pytest.fixture
+def genalpha(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command line in this process; returns its exit code, stdout and stderr."""
+
+    def command(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return command
+
+
+def widest(text: str) -> int:
+    """The length of the longest line."""
+    return max(len(line) for line in text.splitlines())

@@ -1,0 +1,8 @@
+"""``python -m genalpha``: the command line."""
+
+import sys
+
+from genalpha.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

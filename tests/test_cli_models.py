@@ -1,0 +1,152 @@
+"""Models in files of one's own, run from the command line: what is taken, and what is said about the rest."""
+
+import json
+import re
+import sys
+
+import pytest
+
+import genalpha as ga
+
+HEAD = """import jax.numpy as jnp
+import genalpha as ga
+from types import SimpleNamespace
+
+circle = ga.System(
+    mass=jnp.eye(2),
+    force=lambda t, q, v, g: jnp.array([0.0, -g]),
+    holonomic=lambda t, q, g: jnp.array([q @ q - 1.0]),
+)
+parts = dict(system=circle, t_span=(0.0, 0.2), q0=[1.0, 0.0], v0=[0.0, 0.0], args=(9.81,))
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, genalpha):
+    """Writes a model file and runs one of its attributes; returns the exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def command(text, what="model.py:problem", *options):
+        (tmp_path / "model.py").write_text(text, encoding="utf-8")
+        return genalpha("run", what, "--h", "0.02", *options)
+
+    return command
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "problem = parts",
+        "problem = SimpleNamespace(**parts)",
+        "def problem():\n    return parts",
+        "class problem:\n    system, t_span, q0, v0, args = parts.values()",
+        "class problem:\n    def __init__(self):\n        vars(self).update(parts)",
+    ],
+)
+def test_what_may_be_a_problem(run, definition):
+    code, out, err = run(HEAD + definition, "model.py:problem", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    scope: dict = {}
+    exec(HEAD, scope)
+    parts = scope["parts"]
+    sol = ga.solve(parts["system"], parts["t_span"], parts["q0"], parts["v0"], h=0.02, args=parts["args"])
+    assert found["q"] == sol.q[-1].tolist()
+    assert (found["problem"], found["reference"], found["steps"]) == ("model.py:problem", None, 10)
+
+
+def test_a_problem_of_the_package_with_other_parameters(run):
+    text = "import genalpha as ga\nproblem = ga.problems.get('spring-chain', n=2)\n"
+    code, out, _ = run(text, "model.py:problem", "--t-end", "0.1")
+    assert code == 0
+    assert "model.py:problem: Chain of masses and springs" in out
+    assert "error at the end" in out
+
+
+def test_neighbours_can_be_imported_and_printing_does_not_spoil_json(run, tmp_path):
+    (tmp_path / "gravity_of_model.py").write_text("g = 9.81\n")
+    text = HEAD + "from gravity_of_model import g\nprint('hello')\nproblem = parts | {'args': (g,)}\n"
+    code, out, err = run(text, "model.py:problem", "--json")
+    assert (code, err) == (0, "hello\n")
+    assert json.loads(out)["success"] is True
+
+
+def test_dataclasses_and_other_coordinates(run):
+    text = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        + HEAD
+        + "@dataclass\nclass Bob:\n    g: float = 9.81\n"
+        "problem = parts | {'args': (Bob().g,), 'coordinates': ['x', 'y', 'too many'], 'title': 'Bob'}\n"
+    )
+    code, out, err = run(text, "model.py:problem", "--plot", "bob.png")
+    assert (code, err) == (0, "")
+    assert "model.py:problem: Bob" in out
+
+
+def test_a_reference_that_fails_does_not_lose_the_run(run):
+    text = HEAD + "problem = parts | {'reference': lambda t: 1 / 0}\n"
+    code, out, err = run(text)
+    assert (code, err) == (0, "")
+    assert "which failed: ZeroDivisionError" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "message"),
+    [
+        (HEAD, "absent.py:problem", "cannot read absent.py: No such file"),
+        (HEAD, "pendulum:problem", "cannot read pendulum: No such file"),
+        (
+            HEAD + "problem = parts",
+            "model.py",
+            r"which attribute .* model.py:ATTRIBUTE.*It has: .*circle, parts",
+        ),
+        (
+            HEAD + "problem = parts",
+            "model.py:problm",
+            "attribute of model.py 'problm'.*Did you mean 'problem'",
+        ),
+        ("x = 1\ndef f(:\n", "model.py:f", "model.py, line 2: invalid syntax"),
+        ("x = 1\ny = z\n", "model.py:x", "model.py, line 2: NameError: name 'z' is not defined"),
+        ("import no_such_module\n", "model.py:x", "model.py, line 1: ModuleNotFoundError: .*no_such_module"),
+        ("raise SystemExit(3)\n", "model.py:x", "model.py, line 1: SystemExit: 3"),
+        (HEAD + "problem = circle", "model.py:problem", "is of type System and lacks system, t_span, q0, v0"),
+        (
+            HEAD + "del parts['v0']\nproblem = parts",
+            "model.py:problem",
+            "lacks v0; needed are system, t_span",
+        ),
+        (HEAD + "problem = lambda n: parts", "model.py:problem", "is a function that needs arguments"),
+        (HEAD + "def problem():\n    return 1 / 0", "model.py:problem", "line 12: ZeroDivisionError"),
+        (
+            HEAD + "problem = parts | {'t_span': 1.0}",
+            "model.py:problem",
+            r"model.py:problem: t_span must be a pair",
+        ),
+        (HEAD + "problem = parts | {'q0': [1.1, 0.0]}", "model.py:problem", "q0"),
+        (HEAD + "problem = parts | {'system': 3}", "model.py:problem", r"must be a ga\.System, got int"),
+        (HEAD + "problem = parts | {'args': 9.81}", "model.py:problem", r"args=\(x,\)"),
+        (
+            HEAD + "problem = parts | {'args': ()}",
+            "model.py:problem",
+            "missing 1 required positional argument: 'g' This happened in force",
+        ),
+        (
+            HEAD.replace("jnp.array([0.0, -g])", "jnp.array([0.0, -mg])") + "problem = parts",
+            "model.py:problem",
+            r"model.py, line 7: NameError: name 'mg' is not defined This happened in force\(t, q, v",
+        ),
+        (
+            HEAD.replace("jnp.array([0.0, -g])", "jnp.array([0.0, -g if q[0] > 0 else g])")
+            + "problem = parts",
+            "model.py:problem",
+            "model.py, line 7: TracerBoolConversionError",
+        ),
+    ],
+)
+def test_what_is_said_about_the_rest(run, text, what, message):
+    code, out, err = run(text, what)
+    assert (code, out) == (2, "")
+    assert err.startswith("genalpha: ")
+    assert err.count("\n") == 1
+    assert re.search(message, err), err
