@@ -15,6 +15,7 @@ INCONSISTENT = 4
 BAD_STEPS = 5
 TURNED = 6
 NOT_A_ROTATION = 7
+REDUNDANT = 12
 
 # The higher bits of a status say which rotation of the space it is about.
 _WHICH = 16
@@ -39,6 +40,7 @@ MESSAGES = {
     ),
     NOT_A_ROTATION: "the quaternion of {} is not of length one. Normalise it",
     BAD_STEPS: "the traced step sizes are not all positive, or do not sum to the time span",
+    REDUNDANT: "the choice of independent constraints among redundant ones does not lead any further",
     INCONSISTENT: (
         "q0 or v0 break the constraints. Correct them, or pass initial='project' to move them there"
     ),

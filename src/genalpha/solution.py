@@ -14,7 +14,7 @@ from jax import Array
 from genalpha import diagnose
 
 _FORMAT = 3
-_META = ("method", "rotations", "backend", "detail")  # not arrays
+_META = ("method", "rotations", "backend", "detail", "not_unique")  # not arrays
 
 
 class Residuals(NamedTuple):
@@ -82,7 +82,9 @@ class Solution:
     extra : variables that only some methods have, by name, each (N+1, ...).
     method, rotations : names of the method and of the rotations in the space.
     backend : what computed it: "native", "xla" or "cuda".
-    detail : what else is known about a failure, part of the message.
+    detail : what else is known about a failure or the multipliers, part of the message.
+    not_unique : constraints whose multipliers are not unique, as indices into (lam, psi) one after the other;
+        only ``redundant="min_norm"`` of ``solve`` allows for them, and gives the smallest.
 
     Outside of JAX transforms the arrays are NumPy's and end at the last good row. Under a transform they
     are traced, and rows after a failure are NaN.
@@ -106,6 +108,7 @@ class Solution:
     rotations: tuple[str, ...] = ()
     backend: str = "xla"
     detail: str = ""
+    not_unique: tuple[int, ...] = ()
 
     @property
     def success(self) -> Any:
@@ -231,4 +234,5 @@ def load(path: str | os.PathLike[str]) -> Solution:
         rotations=tuple(header["rotations"]),
         backend=header.get("backend", "xla"),
         detail=header.get("detail", ""),
+        not_unique=tuple(header.get("not_unique", ())),
     )

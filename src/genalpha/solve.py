@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha import check, control, diagnose, initial, methods
+from genalpha import check, control, diagnose, initial, methods, redundant
 from genalpha.advance import Setup
 from genalpha.drive import native, xla
 from genalpha.errors import IntegrationError
@@ -27,6 +27,7 @@ Backend = Literal["auto", "native", "xla"]
 _DEFAULT_RHO_INF = 0.8
 
 
+@redundant.allowed
 def solve(
     system: System,
     t_span: tuple[float, float],
@@ -43,6 +44,7 @@ def solve(
     project_velocity_at: Sequence[float] | float = (),
     throw: bool = True,
     backend: Backend = "auto",
+    redundant: redundant.Redundant = "raise",
 ) -> Solution:
     """Integrate a constrained mechanical system over a time span.
 
@@ -71,6 +73,10 @@ def solve(
     backend : "native" runs machine code made for this system, "xla" JAX's compiler, "auto" (default) native
         code where it can and XLA under transforms. Where native code cannot serve, XLA takes over and
         ``sol.stats.fallback`` says why; ``sol.backend`` says what ran. docs/native.md tells the difference.
+    redundant : "raise" where constraints are redundant at the start, which makes multipliers ambiguous.
+        "min_norm" integrates an independent choice of constraints and gives the multipliers of all with the
+        smallest Euclidean norm that exert the same forces; ``sol.not_unique`` says which are ambiguous. Not
+        under JAX transforms, nor for a ``reaction`` of one's own.
 
     Works inside ``jax.jit``, ``vmap``, ``jvp`` and ``grad`` with respect to q0, v0, args and an array h.
     Under such a transform nothing raises: failures become ``sol.status`` and NaN rows.
