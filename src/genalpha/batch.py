@@ -49,6 +49,7 @@ def solve_batch(
     initial: Initial = "check",
     backend: Backend = "auto",
     progress: bool = False,
+    redundant: Literal["raise"] = "raise",
 ) -> Solution:
     """Integrate many variations of a system over the same steps.
 
@@ -67,7 +68,7 @@ def solve_batch(
         "xla", or "auto": native where it can serve.
     progress : show a bar.
 
-    Other parameters are those of :func:`solve`.
+    Other parameters are those of :func:`solve`; ``redundant="min_norm"`` is refused.
 
     Returns a :class:`Solution` whose arrays have the batch axis first: q (B, K, size) with K kept rows,
     t (B, K), status (B,), stats of B numbers each. ``batch[i]`` is a member. A member that fails raises
@@ -92,6 +93,11 @@ def solve_batch(
     >>> batch.success.all()
     np.True_
     """
+    if redundant != "raise":
+        raise ValueError(
+            f"solve_batch cannot choose among redundant constraints (redundant={redundant!r}): state "
+            "independent ones, or call ga.solve for each member"
+        )
     t0, t1 = check.span(t_span)
     check.is_system(system)
     check_options(initial, newton, method, rho_inf)

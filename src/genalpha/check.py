@@ -136,17 +136,22 @@ def is_system(system: Any) -> None:
         raise TypeError(f"the first argument must be a ga.System, got {type(system).__name__}")
 
 
-def trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Dims, bool]:
-    """Sizes of a system, from tracing its functions once, and whether they close over traced values."""
+def trace(
+    system: System, t: ArrayLike, q: Any, v: Any, args: Args, redundant: bool = False
+) -> tuple[Dims, bool]:
+    """Sizes of a system, from tracing its functions once, and whether they close over traced values.
+
+    ``redundant`` says that there may be more constraints than can be independent.
+    """
     is_system(system)
     leaves, structure = jax.tree.flatten((q, v, args))
-    key = ("trace", structure, *((np.shape(x), x.dtype) for x in leaves))
+    key = ("trace", redundant, structure, *((np.shape(x), x.dtype) for x in leaves))
     if key not in system._programs:
-        system._programs[key] = _trace(system, t, q, v, args)
+        system._programs[key] = _trace(system, t, q, v, args, redundant)
     return system._programs[key]
 
 
-def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Dims, bool]:
+def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args, redundant: bool) -> tuple[Dims, bool]:
     n = v.shape[0]
     if system.space.dim not in (None, n):
         raise ValueError(f"v0 has {n} entries, but {system.space} has velocities of size {system.space.dim}")
@@ -176,8 +181,11 @@ def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args) -> tuple[Di
                 f"{name}{SIGNATURES[name]} must return a one-dimensional array, got shape {got}; "
                 "a single constraint is jnp.array([...])"
             )
-        if got[0] > n:
-            raise ValueError(f"{name} returns {got[0]} constraints for {n} {most}: at most {n} can hold")
+        if got[0] > n and not redundant:
+            raise ValueError(
+                f"{name} returns {got[0]} constraints for {n} {most}: at most {n} can hold, unless some are "
+                "redundant and ga.solve is told so by redundant='min_norm'"
+            )
         return got[0]
 
     demand("mass", shape("mass", system.M, t, q, args), (n, n))
@@ -272,33 +280,34 @@ def consistent(begin: Beginning) -> Any:
 def beginning(begin: Beginning, initial: str, space: Space) -> None:
     """Raise where the start is not finite, not consistent, redundant or singular."""
     begin = jax.tree.map(np.asarray, begin)
-    for name, value in (
-        ("mass", begin.M),
-        ("force", begin.applied),
-        ("holonomic", begin.g),
-        ("nonholonomic", begin.k),
-    ):
-        if not np.isfinite(value).all():
-            entries = np.argwhere(~np.isfinite(value)).tolist()
-            where = ", ".join(str(i if len(i) > 1 else i[0]) for i in entries)
-            raise ValueError(f"{name}{SIGNATURES[name]} is NaN or infinite at the start, entries [{where}]")
+    finite(mass=begin.M, force=begin.applied, holonomic=begin.g, nonholonomic=begin.k)
     if not np.isfinite(begin.rows).all():
         raise ValueError("the derivative of a constraint is NaN or infinite at the start")
     if initial == "check":
-        _consistency(begin)
+        consistency(begin.state.q, begin.g, begin.g_dot, begin.k)
     _rank(begin, space)
     if int(begin.report.status) != diagnose.SUCCESS:
         _unsolvable(begin)
 
 
-def _row_names(m: int, p: int) -> list[str]:
+def finite(**values: Any) -> None:
+    """Raise where a function of the system, by its name, is not finite at the start."""
+    for name, value in values.items():
+        if not np.isfinite(value).all():
+            entries = np.argwhere(~np.isfinite(value)).tolist()
+            where = ", ".join(str(i if len(i) > 1 else i[0]) for i in entries)
+            raise ValueError(f"{name}{SIGNATURES[name]} is NaN or infinite at the start, entries [{where}]")
+
+
+def row_names(m: int, p: int) -> list[str]:
     return [f"holonomic[{i}]" for i in range(m)] + [f"nonholonomic[{i}]" for i in range(p)]
 
 
-def _consistency(begin: Beginning) -> None:
-    m, p = begin.g.size, begin.k.size
-    residuals = np.concatenate([begin.g, begin.g_dot, begin.k])
-    tolerance = TOLERANCE * (1 + np.abs(begin.state.q).max())
+def consistency(q: Any, g: Any, g_dot: Any, k: Any) -> None:
+    """Raise where q (size,), g, g_dot (m,) and k (p,) show that constraints are broken at the start."""
+    m, p = g.size, k.size
+    residuals = np.concatenate([g, g_dot, k])
+    tolerance = TOLERANCE * (1 + np.abs(q).max())
     names = [f"holonomic[{i}] = {{:.3g}}" for i in range(m)]
     names += [f"d/dt holonomic[{i}] = {{:.3g}}" for i in range(m)]
     names += [f"nonholonomic[{i}] = {{:.3g}}" for i in range(p)]
@@ -310,7 +319,7 @@ def _consistency(begin: Beginning) -> None:
     if broken:
         raise InconsistentInitialValues(
             f"q0, v0 break {len(broken)} of {2 * m + p} constraints at the start "
-            f"(tolerance {TOLERANCE:g} (1 + |q|)): {_some(broken)}. "
+            f"(tolerance {TOLERANCE:g} (1 + |q|)): {some(broken)}. "
             "Correct q0 and v0, or pass initial='project' to move them onto the constraints."
         )
 
@@ -318,7 +327,7 @@ def _consistency(begin: Beginning) -> None:
 def _rank(begin: Beginning, space: Space) -> None:
     """Name the rows of (G; K) that depend on rows before them."""
     rows = begin.rows
-    names = _row_names(begin.g.size, begin.k.size)
+    names = row_names(begin.g.size, begin.k.size)
     kept: list[int] = []
     dependent: list[str] = []
     for i, row in enumerate(rows):
@@ -338,8 +347,9 @@ def _rank(begin: Beginning, space: Space) -> None:
     if dependent:
         raise RedundantConstraints(
             f"{len(dependent)} of {len(rows)} constraints are redundant at the start, so their multipliers "
-            f"are not unique: {_some(dependent)}. Remove the redundant ones; if they are dependent only at "
-            "this configuration, it is a kinematic singularity: start from another one." + _ignored(space)
+            f"are not unique: {some(dependent)}. Remove the redundant ones, or pass redundant='min_norm' to "
+            "ga.solve; if they are dependent only at this configuration, it is a kinematic singularity: "
+            "start from another one." + _ignored(space)
         )
 
 
@@ -383,15 +393,15 @@ def dependence(rows: np.ndarray, before: np.ndarray, m: int, t: float) -> str:
     if ratio > NEARLY:
         return ""
     share = np.abs(left[:, -1])
-    names = _row_names(m, len(rows) - m)
+    names = row_names(m, len(rows) - m)
     involved = [name for name, x in zip(names, share, strict=True) if x > 0.1 * share.max()]
     return (
-        f"Near t = {t:.9g} the gradients of {_some(involved)} become dependent, or vanish: their smallest "
+        f"Near t = {t:.9g} the gradients of {some(involved)} become dependent, or vanish: their smallest "
         f"singular value falls to {ratio:.1e}"
     )
 
 
-def _some(items: Sequence[str], most: int = 6) -> str:
+def some(items: Sequence[str], most: int = 6) -> str:
     rest = f"; and {len(items) - most} more" if len(items) > most else ""
     return "; ".join(items[:most]) + rest
 

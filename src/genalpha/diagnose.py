@@ -22,6 +22,7 @@ NOT_A_ROTATION = 7
 TOO_SMALL = 9
 TOO_MANY = 10
 CROWDED = 11
+REDUNDANT = 12
 
 # The higher bits of a status say which rotation of the space it is about, or what else is behind it.
 _WHICH = 16
@@ -59,6 +60,7 @@ MESSAGES = {
         "events follow each other without end (thirty resets in no time). Let the reset lead to rest, or "
         "make the event terminal"
     ),
+    REDUNDANT: "the choice of independent constraints among redundant ones does not lead any further",
     INCONSISTENT: (
         "q0 or v0 break the constraints. Correct them, or pass initial='project' to move them there"
     ),

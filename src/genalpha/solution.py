@@ -16,7 +16,7 @@ from genalpha.spaces import Space, named
 from genalpha.state import State
 
 _FORMAT = 4
-_META = ("method", "rotations", "backend", "detail", "space", "complete")  # not arrays
+_META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
 
 
 class Residuals(NamedTuple):
@@ -96,7 +96,9 @@ class Solution:
     errors : .q, .v (N+1, n) and .norm (N+1,), estimated local errors, under error control; else None.
     method, rotations : names of the method and of the rotations in the space.
     backend : what computed it: "native", "xla" or "cuda".
-    detail : what else is known about a failure, part of the message.
+    detail : what else is known about a failure or the multipliers, part of the message.
+    not_unique : constraints whose multipliers are not unique, as indices into (lam, psi) one after the other;
+        only ``redundant="min_norm"`` of ``solve`` allows for them, and gives the smallest.
     t_events, q_events, v_events, lam_events, psi_events : for each event an array with a row each time it
         happened; None without events.
     nodes, space, complete : what ``sol(t)`` is made of: the ends of all steps, unless t, q, v, lam and psi
@@ -125,6 +127,7 @@ class Solution:
     rotations: tuple[str, ...] = ()
     backend: str = "xla"
     detail: str = ""
+    not_unique: tuple[int, ...] = ()
     t_events: list[Any] | None = None
     q_events: list[Any] | None = None
     v_events: list[Any] | None = None
@@ -293,6 +296,7 @@ def load(path: str | os.PathLike[str]) -> Solution:
         rotations=tuple(header["rotations"]),
         backend=header.get("backend", "xla"),
         detail=header.get("detail", ""),
+        not_unique=tuple(header.get("not_unique", ())),
         nodes=nodes,
         space=named(header.get("space")),
         complete=header.get("complete", False),

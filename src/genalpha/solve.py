@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha import check, concrete, control, diagnose, initial, methods, traced
+from genalpha import check, concrete, control, diagnose, initial, methods, redundant, traced
 from genalpha.advance import Setup
 from genalpha.drive import xla
 from genalpha.drive.native import Aim
@@ -30,6 +30,7 @@ Backend = Literal["auto", "native", "xla"]
 _DEFAULT_RHO_INF, _DEFAULT_RTOL, _DEFAULT_ATOL = 0.8, 1e-4, 1e-6
 
 
+@redundant.allowed
 def solve(
     system: System,
     t_span: tuple[float, float],
@@ -59,6 +60,7 @@ def solve(
     progress: bool = False,
     throw: bool = True,
     backend: Backend = "auto",
+    redundant: redundant.Redundant = "raise",
 ) -> Solution:
     """Integrate a constrained mechanical system over a time span.
 
@@ -110,6 +112,10 @@ def solve(
     backend : "native" runs machine code made for this system, "xla" JAX's compiler, "auto" (default) native
         code where it can and XLA under transforms. Where native code cannot serve, XLA takes over and
         ``sol.stats.fallback`` says why; ``sol.backend`` says what ran. docs/native.md tells the difference.
+    redundant : "raise" where constraints are redundant at the start, which makes multipliers ambiguous.
+        "min_norm" integrates an independent choice of constraints and gives the multipliers of all with the
+        smallest Euclidean norm that exert the same forces; ``sol.not_unique`` says which are ambiguous. Not
+        under JAX transforms, nor for a ``reaction`` of one's own.
 
     Works inside ``jax.jit``, ``vmap``, ``jvp`` and ``grad`` with respect to q0, v0, args and an array h.
     Under such a transform nothing raises: failures become ``sol.status`` and NaN rows.
