@@ -84,8 +84,8 @@ def _refuse(system: System, options: dict[str, Any]) -> None:
     for name, plain in (("events", None), ("save", "all"), ("dense_output", False)):
         if options.get(name, plain) is not plain:
             raise ValueError(
-                f"redundant='min_norm' looks at all constraints after the run, at every step of it, and {name} "
-                "would have to know during the run. Leave it out, or state independent constraints"
+                "redundant='min_norm' looks at all constraints after the run, at every step of it, and "
+                f"{name} would have to know during the run. Leave it out, or state independent constraints"
             )
 
 
