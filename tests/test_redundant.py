@@ -360,7 +360,7 @@ def test_a_change_where_a_step_fails(h):
 
 
 def test_the_rank_of_all_constraints_falls():
-    """Bars in line with each other and with their points, where a drive leads exactly: no choice holds the plate."""
+    """A drive leads exactly to where bars are in line with each other and their points: no choice holds."""
     flat = plate([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     turn = lambda t: jnp.array([jnp.cos(jnp.pi * t / 2), jnp.sin(jnp.pi * t / 2)])
     drive = lambda t, q: jnp.append(flat.holonomic(t, q), q[:2] @ turn(t))

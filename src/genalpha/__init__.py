@@ -38,6 +38,7 @@ from genalpha.methods import (  # noqa: E402
     StabilizedIndex2,
 )
 from genalpha.newton import Newton  # noqa: E402
+from genalpha.resume import RunState  # noqa: E402
 from genalpha.solution import Solution, load  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
@@ -67,6 +68,7 @@ __all__ = [
     "ProjectedAlpha",
     "R3xSO3",
     "RedundantConstraints",
+    "RunState",
     "SingularSystem",
     "Solution",
     "Space",

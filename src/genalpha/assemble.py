@@ -10,6 +10,7 @@ import numpy as np
 from genalpha import dense
 from genalpha.advance import Setup
 from genalpha.drive import xla
+from genalpha.resume import RunState
 from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
 
 
@@ -54,6 +55,7 @@ def solution(
     complete: bool = True,
     nodes: dense.Node | None = None,
     happened: dict[str, list[Any]] | None = None,
+    state: RunState | None = None,
 ) -> Solution:
     """``complete`` says that the rows are those of all steps; ``happened`` tells about events, by
     quantity."""
@@ -71,4 +73,5 @@ def solution(
         nodes=nodes,
         space=setup.system.space,
         complete=complete,
+        state=state,
     )

@@ -19,6 +19,7 @@ from genalpha.initial import Beginning
 from genalpha.kernels.graph import Unsupported
 from genalpha.kernels.rows import RowFunction
 from genalpha.newton import MAX_CONDITION
+from genalpha.resume import RunState
 from genalpha.spaces import Space
 from genalpha.system import SIGNATURES, Args, Dims, System
 
@@ -79,13 +80,51 @@ def callback(function: Any, every: Any) -> None:
     count("callback_every", every)
 
 
-def possible_under_transform(callback: Any, progress: bool, events: Any) -> None:
+def possible_under_transform(
+    callback: Any, progress: bool, events: Any, state: Any = None, checkpoint: Any = None
+) -> None:
     """Nothing can be told about a run that is only traced."""
-    if callback is not None or progress or events is not None:
+    if progress or any(x is not None for x in (callback, events, state, checkpoint)):
         raise ValueError(
-            "events, callback and progress need numbers, which there are none of under a JAX transform: "
-            "call ga.solve outside of jit, vmap and grad for them"
+            "events, callback, progress, state and checkpoint need numbers, which there are none of under a "
+            "JAX transform: call ga.solve outside of jit, vmap and grad for them"
         )
+
+
+def state(q0: Any, v0: Any, given: Any) -> RunState | None:
+    """The state to go on from, given by name or in the place of q0; None where q0 and v0 are given."""
+    if isinstance(q0, RunState) and given is None:
+        q0, given = None, q0
+    if given is None:
+        missing = [name for name, value in (("q0", q0), ("v0", v0)) if value is None]
+        if missing:
+            raise TypeError(f"{' and '.join(missing)} must be given, or the state of another run")
+        return None
+    if not isinstance(given, RunState):
+        raise TypeError(f"state must be the state of a solution, sol.state, got {given!r}")
+    if q0 is not None or v0 is not None:
+        raise ValueError("a state tells q and v: leave out q0 and v0")
+    return given
+
+
+def from_state(span: tuple[float, float], state: RunState) -> tuple[float, float]:
+    """The time span that is left: from where the state stands."""
+    t0, t1 = span
+    began = (
+        {state.t} | ({state.grid.t0} if state.grid else set()) | ({state.start.t} if state.start else set())
+    )
+    near = 1e-9 * (abs(state.t) + t1 - t0)
+    if not any(abs(t0 - t) <= near for t in began):
+        raise ValueError(f"t_span starts at {t0:.9g}, but the state stands at t = {state.t:.9g}: start there")
+    if t1 <= state.t:
+        raise ValueError(f"t_span ends at {t1:.9g}, and the state stands at t = {state.t:.9g} already")
+    return state.t, t1
+
+
+def interval(seconds: Any) -> float:
+    if not (isinstance(seconds, int | float | np.number) and seconds >= 0):
+        raise ValueError(f"checkpoint_every must be a number of seconds, got {seconds!r}")
+    return float(seconds)
 
 
 def adjusting(method: Any) -> None:

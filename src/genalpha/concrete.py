@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,17 +15,19 @@ from genalpha.advance import Setup
 from genalpha.drive import adaptive, host, native, xla
 from genalpha.drive.native import Aim
 from genalpha.errors import InconsistentInitialValues
-from genalpha.events import Event
+from genalpha.events import Event, Happened
 from genalpha.handling import Handler, Verdict, explained
 from genalpha.keep import Keep
 from genalpha.kernels.graph import Unsupported
-from genalpha.record import Begun, Course, Pieces
+from genalpha.record import Begun, Course, Part, Pieces
+from genalpha.resume import Checkpoint, Grid, RunState
 from genalpha.solution import Solution
 from genalpha.state import Schedule, State
 from genalpha.states import begin as begin_program
 from genalpha.system import Args
 
 MOST_STEPS = 1_000_000  # under error control, unless more are asked for
+_SELDOM = 20  # between two checkpoints pass so many times as long as it takes to write one
 
 
 class Watch(NamedTuple):
@@ -44,6 +47,42 @@ class Start(NamedTuple):
     guess: Any
     mode: str
     after: Verdict | None = None
+    h: float | None = None  # of the first step, where the run does not begin with it
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds: the state of the last part of a run, what is kept of it, and all before it.
+
+    ``done`` are its steps, ``steps`` those that it takes, where they are not the ones that were asked for.
+    """
+
+    state: RunState
+    parts: list[Part]
+    kept: dict[str, Any]
+    done: int
+    happened: list[Happened]
+    steps: Schedule | None
+
+
+class Saving:
+    """A checkpoint that is written every ``interval`` seconds, and takes a twentieth of the time at most.
+
+    With an interval of zero it is written whenever there is an occasion.
+    """
+
+    def __init__(self, file: Checkpoint, interval: float) -> None:
+        self.file, self.interval, self._cost = file, interval, 0.0
+        self._written = time.monotonic()
+
+    def due(self, now: bool) -> bool:
+        pause = max(self.interval, _SELDOM * self._cost) if self.interval else 0.0
+        return now or time.monotonic() - self._written >= pause
+
+    def write(self, content: Saved) -> None:
+        start = time.monotonic()
+        self.file.write(content)
+        self._written = time.monotonic()
+        self._cost = self._written - start
 
 
 @dataclass
@@ -57,16 +96,26 @@ class Run:
     keep: Keep
     watch: Watch
     listed: tuple[Event, ...]
+    grid: Grid | None = None
+    saving: Saving | None = None
     fallback: str | None = None
-    parts: list[Pieces] = field(default_factory=list)
+    parts: list[Pieces | Part] = field(default_factory=list)
     stopped: bool = False
 
-    def solution(self, start: Start, steps: Schedule | Aim) -> tuple[Solution, float]:
+    def solution(
+        self, start: Start, steps: Schedule | Aim, state: RunState | None = None
+    ) -> tuple[Solution, float]:
         """The solution, and the size of the step that would have been next."""
         end = steps.control[1].end if isinstance(steps, Aim) else steps.times[-1]
         self.even = isinstance(steps, Schedule) and bool(np.ptp(steps.steps.h[:-1]) == 0)
         self.handler = Handler(self.setup, self.listed, float(end) - start.t, self.args)
-        verdict = self._part(start, steps)
+        saved = None if self.saving is None else self.saving.file.read()
+        if saved is not None:
+            self.parts, self.handler.happened = saved.parts, saved.happened
+            steps = steps if saved.steps is None else saved.steps
+            verdict = self._part(saved.state.start, steps, saved.state, saved)
+        else:
+            verdict = self._part(start, steps, state)
         while verdict is not None and verdict.velocity is not None and verdict.state.t < end:
             at = verdict.state
             again = Start(float(at.t), at.q, verdict.velocity, (at.lam, at.psi), "check", verdict)
@@ -74,17 +123,35 @@ class Run:
                 steps = steps._replace(wish=np.float64(np.nan))
             else:
                 steps = control.resumed(steps, float(at.t), self.even)
+            self.grid = None
             verdict = self._part(again, steps)
-        return self._finished(verdict), self.parts[-1].course.next_size
+        last = self.parts[-1]
+        assert isinstance(last, Pieces)
+        return self._finished(last, verdict), last.course.next_size
 
-    def _part(self, start: Start, steps: Schedule | Aim) -> Verdict | None:
-        """The run up to an event that changes it, or to its end."""
+    def _part(
+        self,
+        start: Start,
+        steps: Schedule | Aim,
+        state: RunState | None = None,
+        saved: Saved | None = None,
+    ) -> Verdict | None:
+        """The run up to an event that changes it, or to its end; from a state, where one is given."""
+        before = sum(p.done for p in self.parts)
         begun = self._begun(start, steps)
+        done = 0 if saved is None else saved.done
+        row = begun.first
+        if state is not None:
+            begun.runner.restore(state.fields, state.exact, done)
+            row = state.row
+            if saved is None:
+                begun = begun._replace(first=row, t_alpha=np.asarray(state.t_alpha))
         course = Course(self.setup, begun, steps)
         expected, limit = _expected(steps, self.most)
-        done = sum(p.done for p in self.parts)
         pieces = Pieces(course, self.keep, expected, bool(self.parts))
-        self.parts.append(pieces)
+        if saved is not None:
+            pieces.fill(saved.kept, row)
+        self.parts = [*(p.over() if isinstance(p, Pieces) else p for p in self.parts), pieces]
         verdict: Verdict | None = None
 
         def occur(before: np.ndarray, after: np.ndarray, number: int, fired: np.ndarray) -> bool:
@@ -96,10 +163,56 @@ class Run:
             pieces.end_at(number, verdict.state, after)
             return True
 
-        watchers = _watchers(pieces, done, self.watch)
-        room = limit if isinstance(steps, Schedule) else limit - done
-        self.stopped = host.run(begun.runner, pieces.keeper, begun.first, room, watchers, occur)
+        self.start = start
+        watchers = _watchers(pieces, before, self.watch)
+        patience = host.PATIENCE
+        if self.saving is not None:
+            patience = min(patience, self.saving.interval)
+            watchers.insert(0, host.Watcher(None, lambda row, done: self._save(pieces, row, done)))
+        room = limit if isinstance(steps, Schedule) else limit - before
+        self.stopped = host.run(begun.runner, pieces.keeper, row, room, watchers, occur, done, patience)
+        if self.saving is not None and verdict is None:
+            self._save(pieces, pieces.last_row, pieces.done, now=True)
         return verdict
+
+    def _save(self, pieces: Pieces, row: np.ndarray, done: int, now: bool = False) -> bool:
+        """Write a checkpoint where it is time; never a reason to stop."""
+        assert self.saving is not None
+        if self.saving.due(now) and pieces.course.begun.runner.status == diagnose.SUCCESS:
+            state = self._state(pieces, row, done)
+            over = [part for part in self.parts if isinstance(part, Part)]
+            steps = pieces.course.steps if over and isinstance(pieces.course.steps, Schedule) else None
+            self.saving.write(Saved(state, over, pieces.dump(), done, self.handler.happened, steps))
+        return False
+
+    def _state(self, pieces: Pieces, row: np.ndarray, done: int) -> RunState:
+        """The run after ``done`` steps of its last part, of which ``row`` is the record."""
+        course, setup = pieces.course, self.setup
+        at, runner = course.state(row, done), course.begun.runner
+        grid = None if self.grid is None else self.grid._replace(steps=self.grid.steps + done)
+        t_alpha = float(at.t) + setup.method.alpha * float(course.times(row[None], done)[1][0])
+        return RunState(
+            t=float(at.t),
+            q=np.asarray(at.q),
+            v=np.asarray(at.v),
+            a=np.asarray(at.a),
+            lam=np.asarray(at.lam),
+            psi=np.asarray(at.psi),
+            method=setup.method,
+            dims=setup.dims,
+            start=self.start._replace(h=self._first_size(course)),
+            row=np.array(row),
+            t_alpha=t_alpha,
+            paced=isinstance(course.steps, Aim),
+            fields=runner.fields(),
+            exact=runner.exact(),
+            grid=grid,
+        )
+
+    def _first_size(self, course: Course) -> float | None:
+        if isinstance(course.steps, Aim):
+            return None
+        return float(course.steps.steps.h[0]) if self.start.h is None else self.start.h
 
     def _begun(self, start: Start, steps: Schedule | Aim) -> Begun:
         try:
@@ -121,8 +234,8 @@ class Run:
             return lambda state: np.zeros(0)
         return lambda state: self.handler.known(jax.tree.map(np.asarray, state), just)
 
-    def _finished(self, verdict: Verdict | None) -> Solution:
-        last = self.parts[-1].course
+    def _finished(self, pieces: Pieces, verdict: Verdict | None) -> Solution:
+        last = pieces.course
         runner, status = last.begun.runner, last.begun.runner.status
         if verdict is not None:
             status = diagnose.CROWDED if verdict.crowded else diagnose.EVENT
@@ -136,10 +249,33 @@ class Run:
         nodes = record.joined_nodes([part.nodes() for part in self.parts])
         backend, setup = last.begun.backend, self.setup
         found = events.lists(len(self.listed), self.handler.happened, setup.dims) if self.listed else None
+        state = None
+        if verdict is not None and not verdict.crowded:
+            state = anew(setup, verdict.state)
+        elif runner.status == diagnose.SUCCESS:
+            state = self._state(pieces, pieces.last_row, pieces.done)
         complete = self.keep.complete
         return assemble.solution(
-            setup, of_rows, t, t_alpha, status, backend, fallback, work, complete, nodes, found
+            setup, of_rows, t, t_alpha, status, backend, fallback, work, complete, nodes, found, state
         )
+
+
+def anew(setup: Setup, at: State) -> RunState:
+    """A state from which a run starts anew: after an event."""
+    parts = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
+    return RunState(
+        t=float(at.t),
+        **parts,
+        method=setup.method,
+        dims=setup.dims,
+        start=None,
+        row=np.zeros(0),
+        t_alpha=np.nan,
+        paced=False,
+        fields=None,
+        exact=None,
+        grid=None,
+    )
 
 
 def _expected(steps: Schedule | Aim, most: int | None) -> tuple[int | None, int]:
@@ -172,7 +308,8 @@ def _xla(setup: Setup, at: Start, steps: Schedule | Aim, args: Args, known: Any)
         point = point._replace(known=xla.nothing_crossed(values))
         runner = adaptive.Paced(setup, point, steps.control, begin.scale, args)
     else:
-        carry, memory, row, t_alpha = xla.program(setup, "start", xla.start)(begin, steps.steps.h[0], args)
+        h = steps.steps.h[0] if at.h is None else at.h
+        carry, memory, row, t_alpha = xla.program(setup, "start", xla.start)(begin, h, args)
         status = int(begin.report.status)
         runner = xla.Listed(setup, carry, memory, begin.scale, steps.steps, args, status, values)
     massless = check.is_singular(begin.M)
@@ -188,7 +325,8 @@ def _native(setup: Setup, at: Start, steps: Schedule | Aim, args: Args, known: A
         runner = native.Paced(setup, begun, steps.control, args, known(begun.start.begin.state))
     else:
         setup = setup._replace(method=control.suited(setup.method, steps.steps.h))
-        begun = native.begin(setup, at.t, q, v, float(steps.steps.h[0]), args, at.guess, at.mode)
+        h = float(steps.steps.h[0]) if at.h is None else at.h
+        begun = native.begin(setup, at.t, q, v, h, args, at.guess, at.mode)
         runner = native.Listed(setup, begun, steps.steps, args, known(begun.start.begin.state))
     scale = begun.start.begin.scale
     derive = lambda rows, t: native.derive(setup, begun, rows, t, scale, args)

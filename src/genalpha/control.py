@@ -142,9 +142,12 @@ def _fixed(t0: float, t1: float, h: float) -> tuple[np.ndarray, np.ndarray]:
         )
     count = max(1, round(span / h))
     if abs(count * h - span) <= _SPREAD * h:
-        times = t0 + span * (np.arange(count + 1) / count)
+        exact = abs(count * h - span) <= 8 * np.finfo(float).eps * max(abs(t0), abs(t1))
+        # Where only rounding separates them, times do not depend on t1: runs can be continued on one grid.
+        size = h if exact else span / count
+        times = t0 + size * np.arange(count + 1)
         times[-1] = t1
-        return times, np.full(count, span / count)
+        return times, np.full(count, size)
     whole = math.floor(span / h)
     times = np.append(t0 + h * np.arange(whole + 1), t1)
     return times, np.append(np.full(whole, h), t1 - times[-2])

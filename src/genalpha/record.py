@@ -72,6 +72,22 @@ class Course(NamedTuple):
         return assemble.quantities(rows._replace(report=counts), self.begun.derive(rows, t), errors)
 
 
+class Part(NamedTuple):
+    """A part of a run that is over: what `Pieces` tells of it."""
+
+    rows: tuple[dict[str, Any], np.ndarray, np.ndarray]
+    ends: Node | None
+    done: int
+    totals: np.ndarray
+    rejected: int
+
+    def joined(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+        return self.rows
+
+    def nodes(self) -> Node | None:
+        return self.ends
+
+
 class Selected(NamedTuple):
     """Records that are kept, their times and those of their a_α; or what is wanted of them, by name."""
 
@@ -91,6 +107,27 @@ class Pieces:
         self._nodes: list[Node] = []
         self._last: Selected | None = None
         self._some, self._totals = 0, np.zeros(3)
+
+    @property
+    def last_row(self) -> np.ndarray:
+        """The record of the last step, or of the start."""
+        return self._whole.table[-1] if self._whole is not None else self.keeper.last
+
+    def dump(self) -> dict[str, Any]:
+        """What a checkpoint needs to make this again."""
+        if self._whole is not None:
+            return {"table": self._whole.table.copy()}
+        names = ("_pieces", "_nodes", "_last", "_some", "_totals")
+        return {name: getattr(self, name) for name in names}
+
+    def fill(self, dumped: dict[str, Any], row: np.ndarray) -> None:
+        """Go on with what another run kept up to the record ``row``."""
+        if self._whole is not None:
+            self._whole.fill(dumped["table"])
+            return
+        for name, value in dumped.items():
+            setattr(self, name, value)
+        self.keeper = host.Some(row, self._use, self._some)
 
     @property
     def done(self) -> int:
@@ -155,6 +192,9 @@ class Pieces:
             return Selected(table, t, t_alpha)
         found = self.course.quantities(table, t) if len(t) else None
         return Selected(found and {k: found[k] for k in self.keep.names}, t, t_alpha)
+
+    def over(self) -> Part:
+        return Part(self.joined(), self.nodes(), self.done, self.totals, self.rejected)
 
     def nodes(self) -> Node | None:
         """The ends of all steps, where they are kept apart."""

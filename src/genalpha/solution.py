@@ -12,11 +12,12 @@ import numpy as np
 from jax import Array
 
 from genalpha import dense, diagnose
+from genalpha.resume import RunState
 from genalpha.spaces import Space, named
 from genalpha.state import State
 
 _FORMAT = 4
-_META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
+_META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete", "state")  # not arrays
 
 
 class Residuals(NamedTuple):
@@ -101,6 +102,7 @@ class Solution:
         only ``redundant="min_norm"`` of ``solve`` allows for them, and gives the smallest.
     t_events, q_events, v_events, lam_events, psi_events : for each event an array with a row each time it
         happened; None without events.
+    state : a :class:`RunState` from which ``ga.solve(..., state=sol.state)`` goes on; not kept by ``save``.
     nodes, space, complete : what ``sol(t)`` is made of: the ends of all steps, unless t, q, v, lam and psi
         are.
 
@@ -136,6 +138,7 @@ class Solution:
     nodes: dense.Node | None = None
     space: Space | None = None
     complete: bool = False
+    state: RunState | None = None
 
     def __call__(self, t: Any) -> State:
         """The motion at a time or at times t within the run: a :class:`State` with t, q, v, a, lam, psi.
@@ -200,7 +203,7 @@ class Solution:
         """Write everything to one file (NumPy's .npz), without loss; ``ga.load`` reads it back."""
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._parts().items()}
         header = {"genalpha": _FORMAT, "fallback": self.stats.fallback}
-        header |= {name: getattr(self, name) for name in _META}
+        header |= {name: getattr(self, name) for name in _META if name != "state"}
         header["space"] = None if self.space is None else repr(self.space)
         arrays["header"] = np.array(json.dumps(header))
         with open(path, "wb") as file:

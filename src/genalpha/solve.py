@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
@@ -21,6 +22,7 @@ from genalpha.events import parse as parse_events
 from genalpha.keep import parse
 from genalpha.newton import Newton
 from genalpha.progress import Bar
+from genalpha.resume import Checkpoint, Grid, RunState, identity
 from genalpha.solution import Solution
 from genalpha.state import Schedule, State, Times
 from genalpha.system import Args, System
@@ -34,8 +36,8 @@ _DEFAULT_RHO_INF, _DEFAULT_RTOL, _DEFAULT_ATOL = 0.8, 1e-4, 1e-6
 def solve(
     system: System,
     t_span: tuple[float, float],
-    q0: ArrayLike,
-    v0: ArrayLike,
+    q0: ArrayLike | RunState | None = None,
+    v0: ArrayLike | None = None,
     *,
     method: str | methods.Method = "soi2",
     rho_inf: float = _DEFAULT_RHO_INF,
@@ -58,6 +60,9 @@ def solve(
     callback: Callable[[State], Any] | None = None,
     callback_every: int = 1,
     progress: bool = False,
+    state: RunState | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 10.0,
     throw: bool = True,
     backend: Backend = "auto",
     redundant: redundant.Redundant = "raise",
@@ -100,6 +105,13 @@ def solve(
         every
         ``callback_every`` steps, and ends the run where it returns True.
     progress : show a bar on standard error.
+    state : ``sol.state`` of another run, in the place of q0 and v0: go on from its end, as if it had not
+        stopped. Bit for bit so with the same system, method, step size (or tolerances) and backend;
+        otherwise from what they have in common, or anew from q and v. t_span must start where it stands, or
+        where it began.
+    checkpoint : a file that the run is written to every ``checkpoint_every`` seconds and at its end. Where it
+        exists, the same call goes on from it, with the same result, bit for bit, as without interruption.
+        The file is replaced at once or not at all. It is Python's pickle: do not take one from strangers.
     args : tuple of pytrees, appended to the arguments of every function of the system.
     initial : "check" raises where q0, v0 break the constraints by more than 1e-8 (1 + |q|), "project" moves
         them onto the constraints first, "assume" trusts them.
@@ -137,11 +149,15 @@ def solve(
     True
     """
     t0, t1 = check.span(t_span)
-    q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(args)
+    args = check.arguments(args)
+    state = check.state(q0, v0, state)
+    if state is not None:
+        (t0, t1), q0, v0 = check.from_state((t0, t1), state), state.q, state.v
+    q0, v0 = check.vector("q0", q0), check.vector("v0", v0)  # type: ignore[arg-type]
     check_options(initial, newton, method, rho_inf)
     check.backend(backend, get_args(Backend))
     limits = {"first_step": first_step, "max_step": max_step, "min_step": min_step, "max_steps": max_steps}
-    steps = _steps((t0, t1), len(v0), h, rtol, atol, limits, project_velocity_at)
+    steps, grid = _steps((t0, t1), len(v0), h, rtol, atol, limits, project_velocity_at, state)
     keep = parse(save, t_eval, dense_output, (t0, t1))
     check.callback(callback, callback_every)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
@@ -158,16 +174,36 @@ def solve(
     guess = check.multipliers(dims, multipliers)
     if closes_over_traced or check.under_transform(q0, v0, args, steps, guess):
         fallback = "under a JAX transform" if backend == "native" else None
-        check.possible_under_transform(callback, progress, events)
+        check.possible_under_transform(callback, progress, events, state, checkpoint)
         span = (t0, t1)
         return traced.run(setup, initial, span, steps, q0, v0, args, guess, max_steps, keep, fallback)
     bar = Bar(progress)
     show = lambda t, done: bar.update((t - t0) / (t1 - t0), f"t = {t:.4g} of {t1:.4g}, {done} steps")
     watch = concrete.Watch(callback, callback_every, show if progress else None)
-    run = concrete.Run(setup, args, backend, max_steps, keep, watch, listed)
+    saving = None
+    if checkpoint is not None:
+        asked = (
+            (t0, t1),
+            q0,
+            v0,
+            steps,
+            args,
+            guess,
+            initial,
+            backend,
+            repr((method, newton, keep[2:], max_steps)),
+        )
+        file = Checkpoint(checkpoint, identity(*asked, keep.every, keep.t_eval, len(listed)))
+        saving = concrete.Saving(file, check.interval(checkpoint_every))
+    run = concrete.Run(setup, args, backend, max_steps, keep, watch, listed, grid, saving)
     try:
         q, v = concrete.projected(setup, t0, q0, v0, args) if initial == "project" else (q0, v0)
-        sol, h_next = run.solution(concrete.Start(t0, q, v, guess, initial), steps)
+        start = concrete.Start(t0, q, v, guess, initial)
+        if state is not None and state.fits(method, isinstance(steps, Aim)):
+            start = state.start._replace(mode="assume", after=None)
+        elif state is not None:
+            start, state = start._replace(mode="assume", guess=(state.lam, state.psi)), None
+        sol, h_next = run.solution(start, steps, state)
     finally:
         bar.close()
     if not sol.success:
@@ -185,8 +221,9 @@ def _steps(
     atol: ArrayLike,
     limits: dict[str, Any],
     project_velocity_at: Any,
-) -> Schedule | Aim:
-    """The steps that were asked for, or what is to decide about them."""
+    state: RunState | None,
+) -> tuple[Schedule | Aim, Grid | None]:
+    """The steps that were asked for, or what is to decide about them, and the grid they lie on."""
     if h is not None:
         given = [name for name, value in limits.items() if value is not None]
         given += [
@@ -194,16 +231,30 @@ def _steps(
         ]
         if given:
             raise ValueError(f"{', '.join(given)} belong to error control: leave out h, or leave them out")
-        times, sizes = control.steps(*span, h)
+        times, sizes, grid = _grid(span, h, state)
         marks = check.projections(project_velocity_at, times)
-        return Schedule(times, Times(times[:-1], sizes, marks))  # type: ignore[index]
+        return Schedule(times, Times(times[:-1], sizes, marks)), grid
     if np.size(project_velocity_at):
         raise ValueError("project_velocity_at names ends of steps, which error control does not know: pass h")
     check.count("max_steps", limits["max_steps"])
     wanted = control.controlled(span, n, rtol, atol, limits["max_step"], limits["min_step"])
     first = limits["first_step"]
     wish = np.nan if first is None else control.limit("first_step", first, span[1] - span[0])
-    return Aim(np.float64(wish), wanted)
+    return Aim(np.float64(wish), wanted), None
+
+
+def _grid(span: tuple[float, float], h: ArrayLike, state: RunState | None) -> tuple[Any, Any, Grid | None]:
+    """Times and sizes of steps; where a state stands on a grid of this step size, those that come next on
+    it."""
+    if np.ndim(h) or isinstance(h, str | jax.core.Tracer):
+        return *control.steps(*span, h), None
+    size = float(h)  # type: ignore[arg-type]
+    if state is not None and state.grid is not None and state.grid.h == size:
+        times, sizes = map(np.asarray, control.steps(state.grid.t0, span[1], size))
+        done = state.grid.steps
+        if done < len(sizes) and abs(times[done] - state.t) <= 1e-9 * size:
+            return times[done:], sizes[done:], state.grid
+    return *control.steps(*span, h), Grid(span[0], size, 0)
 
 
 def _explained(setup: Setup, sol: Solution, h: float, args: Args) -> Solution:

@@ -15,6 +15,7 @@ from genalpha.advance import Memory, Setup, advance, attempt
 from genalpha.drive import xla
 from genalpha.initial import Beginning
 from genalpha.pace import Limits, Pace, Tolerances
+from genalpha.resume import Exact, Fields, numbers
 from genalpha.solution import Errors
 from genalpha.state import Carry, Scale, Times
 from genalpha.system import Args
@@ -97,6 +98,14 @@ def unfinished(limits: Limits, at: Pace) -> Any:
     return (at.status == diagnose.SUCCESS) & (at.t < limits.end)
 
 
+def renewed(limits: Limits, at: Pace, done: int) -> Pace:
+    """How a run goes on that is continued, maybe to another end; rejected steps are counted anew unless
+    ``done``."""
+    h = np.asarray(pace.fitted(limits, at.t, at.wish))
+    rejected = at.rejected if done else np.zeros(())
+    return at._replace(h=h, rejected=rejected, status=np.zeros(()))
+
+
 # --- outside of transforms --------------------------------------------------------------------------
 
 
@@ -128,6 +137,26 @@ class Paced:
     @property
     def rejected(self) -> int:
         return int(self.pace.rejected)
+
+    def fields(self) -> Fields:
+        carry, memory, pace, known = self.point
+        kept = (carry, jnp.stack(memory[:3]), memory.newton.fit_and_noise[1])
+        return numbers(Fields(*kept, pace, known.values))
+
+    def exact(self) -> Exact:
+        return Exact(("xla, paced", self.setup.method), (numbers(self.point), self.totals.copy()))
+
+    def restore(self, fields: Fields, exact: Exact, done: int) -> None:
+        """Go on from there: exactly, where that is possible. Steps are counted from zero unless ``done``."""
+        if exact.key == ("xla, paced", self.setup.method):
+            point, totals = exact.numbers
+            self.point = Point(*jax.tree.map(jnp.asarray, point))
+        else:
+            carry, memory, known = xla.rebuilt(self.setup, self.point.carry, fields)
+            at = self.point.pace if fields.pace is None else fields.pace
+            self.point, totals = Point(carry, memory, at, known), np.zeros(3)
+        self.totals = totals.copy() if done else np.zeros(3)
+        self.point = self.point._replace(pace=renewed(self.control[1], self.point.pace, done))
 
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""

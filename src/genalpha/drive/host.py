@@ -65,6 +65,12 @@ class All:
     def add(self, count: int) -> None:
         self._rows += count
 
+    def fill(self, rows: np.ndarray) -> None:
+        """Take rows that another run kept."""
+        if len(rows) > len(self._table):
+            self._table = np.empty((2 * len(rows), rows.shape[1]))
+        self._table[: len(rows)], self._rows = rows, len(rows)
+
     @property
     def table(self) -> np.ndarray:
         return self._table[: self._rows]
@@ -73,9 +79,13 @@ class All:
 class Some:
     """Hands blocks of records, each after the one before it, to somebody who keeps what is wanted of them."""
 
-    def __init__(self, first: np.ndarray, use: Callable[[np.ndarray, int], None]) -> None:
+    def __init__(self, first: np.ndarray, use: Callable[[np.ndarray, int], None], done: int = 0) -> None:
         self._block = np.empty((ROOM + 1, len(first)))
-        self._block[0], self._use, self._done = first, use, 0
+        self._block[0], self._use, self._done = first, use, done
+
+    @property
+    def last(self) -> np.ndarray:
+        return self._block[0]
 
     def room(self, most: int) -> np.ndarray:
         return self._block[1 : 1 + most]
@@ -100,14 +110,22 @@ Occur = Callable[[np.ndarray, np.ndarray, int, np.ndarray], bool]
 
 
 def run(
-    runner: Runner, keeper: Keeper, first: np.ndarray, limit: int, watchers: list[Watcher], occur: Occur
+    runner: Runner,
+    keeper: Keeper,
+    first: np.ndarray,
+    limit: int,
+    watchers: list[Watcher],
+    occur: Occur,
+    done: int = 0,
+    patience: float = PATIENCE,
 ) -> bool:
     """Steps until the run is finished, ``limit`` are taken, or somebody says stop; whether a watcher did.
 
-    ``occur(before, after, done, fired)`` is asked about events between two records. It may change the second,
-    and returns whether the run ends there.
+    ``occur(before, after, done, fired)`` is asked about events between two records. It may change the
+    second, and returns whether the run ends there. ``done`` steps were taken before. Those who are told now
+    and then are told after ``patience`` seconds.
     """
-    done, glance, told, before = 0, GLANCE, time.monotonic(), first
+    glance, told, before = GLANCE, time.monotonic(), first
     while not runner.finished and done < limit:
         most = min(BLOCK, limit - done, *(w.every - done % w.every for w in watchers if w.every))
         if any(w.every is None for w in watchers):
@@ -125,7 +143,7 @@ def run(
         if over:
             return False
         now = time.monotonic()
-        late = now - told > PATIENCE or runner.finished
+        late = now - told >= patience or runner.finished
         glance = glance if late else 2 * glance
         told = now if late else told
         due = [w for w in watchers if taken and (done % w.every == 0 if w.every else late)]

@@ -24,6 +24,7 @@ from genalpha.kernels.rows import RowFunction
 from genalpha.kernels.step import LIMIT, PIVOT, Orders, Step, Values, floating
 from genalpha.newton import MAX_CONDITION, no_memory
 from genalpha.pace import Pace, judged
+from genalpha.resume import Exact, Fields
 from genalpha.state import Carry, Scale, Times
 from genalpha.system import Args
 
@@ -336,6 +337,22 @@ class Listed:
                 self._some(out, first, min(len(self.sizes), first + len(out)))
         return self.done - first
 
+    def fields(self) -> Fields:
+        return self._rest.fields() if self._rest is not None else self.machine.fields(None)
+
+    def exact(self) -> Exact:
+        return self._rest.exact() if self._rest is not None else self.machine.exact("native", self.setup)
+
+    def restore(self, fields: Fields, exact: Exact, done: int) -> None:
+        """Go on after ``done`` steps: exactly, where that is possible."""
+        self.done = done
+        if exact.key == ("xla", self.setup.method):  # it had to
+            self._leave()
+            assert self._rest is not None
+            self._rest.restore(fields, exact, 0)
+        else:
+            self.machine.restore("native", self.setup, fields, exact, self.args)
+
     def _some(self, out: np.ndarray, first: int, stop: int) -> None:
         """Steps up to one that is marked, or that needs other pivots."""
         step, slots = self.step, self.machine.slots
@@ -432,17 +449,48 @@ class Paced:
                 self._pivot()
         return done
 
+    def fields(self) -> Fields:
+        return self._rest.fields() if self._rest is not None else self.machine.fields(self.pace)
+
+    def exact(self) -> Exact:
+        return (
+            self._rest.exact() if self._rest is not None else self.machine.exact("native, paced", self.setup)
+        )
+
+    def restore(self, fields: Fields, exact: Exact, done: int) -> None:
+        """Go on from there: exactly, where that is possible. Steps are counted from zero unless ``done``."""
+        slots, step = self.machine.slots, self.step
+        control = jax.tree.leaves((step.tolerances, step.limits))
+        wanted = [slots[place].copy() for place in control]
+        if exact.key == ("xla, paced", self.setup.method):  # it had to
+            self._leave()
+            assert self._rest is not None
+            self._rest.restore(fields, exact, done)
+            return
+        self.machine.restore("native, paced", self.setup, fields, exact, self.args)
+        slots = self.machine.slots
+        for place, value in zip(control, wanted, strict=True):
+            slots[place] = value
+        at = self.pace if fields.pace is None else fields.pace
+        slots[list(step.pace)] = np.array(adaptive.renewed(self.control[1], at, done), dtype=float)
+        if not done:
+            slots[step.totals] = 0.0
+
+    def _leave(self) -> None:
+        """Let XLA go on, which chooses pivots anew for every matrix."""
+        self.fallback = f"no order of pivots served for long; XLA went on at t = {self.pace.t:.9g}"
+        known = xla.nothing_crossed(self.machine.slots[self.step.events])
+        point = adaptive.Point(*self.machine.look(), self.pace, known)
+        scale = self.run.start.begin.scale
+        self._rest = adaptive.Paced(self.setup, point, self.control, scale, self.args)
+
     def _pivot(self) -> None:
         """Other pivots; where a matrix is singular, a smaller step; where nothing helps for long, XLA."""
         status = self.machine.new_order()
         slots, step = self.machine.slots, self.step
         slots[step.status] = diagnose.SUCCESS
         if status == PIVOT:
-            self.fallback = f"no order of pivots served for long; XLA went on at t = {self.pace.t:.9g}"
-            known = xla.nothing_crossed(slots[step.events])
-            point = adaptive.Point(*self.machine.look(), self.pace, known)
-            scale = self.run.start.begin.scale
-            self._rest = adaptive.Paced(self.setup, point, self.control, scale, self.args)
+            self._leave()
         elif status != diagnose.SUCCESS:
             _, after = judge(self.control[1], self.pace, np.float64(np.nan), np.float64(status))
             slots[list(step.pace)], slots[step.memory[0]] = np.array(after), 0.0
@@ -471,6 +519,34 @@ class _Machine:
         kept = no_memory(len(step.x))._replace(fit_and_noise=jnp.array([0.0, slots[step.memory[1]]]))
         x, slope, bend = (jnp.asarray(look(place)) for place in step.parabola)
         return carry, Memory(x, slope, bend, kept)
+
+    def fields(self, pace: Pace | None) -> Fields:
+        step, slots = self.kernels.step, self.slots
+        carry = jax.tree.map(lambda place: slots[place].copy(), step.carry)
+        parabola = np.stack([slots[place] for place in step.parabola])
+        return Fields(carry, parabola, slots[step.memory[1]], pace, slots[step.events].copy())
+
+    def exact(self, kind: str, setup: Setup) -> Exact:
+        return Exact((kind, setup.method), self.slots.copy(), self.order, self.orders)
+
+    def restore(self, kind: str, setup: Setup, fields: Fields, exact: Exact, args: Args) -> None:
+        """The numbers of a run that stopped, or what there is of them, with these arguments."""
+        step = self.kernels.step
+        if exact.key == (kind, setup.method):
+            self.order, self.orders = exact.order, exact.orders
+            self.code = self.kernels.code(order=exact.order)
+            self.slots = aligned(self.code.program.slots)
+            self.slots[:] = exact.numbers
+            for place, value in zip(step.args, floating(args)[0], strict=True):
+                self.slots[place.reshape(-1)] = value.reshape(-1)
+            return
+        carry = xla.fitting(setup, step.values.carry, fields.carry)
+        places = jax.tree.leaves((step.carry, step.parabola, step.events))
+        for place, value in zip(
+            places, jax.tree.leaves((carry, [*fields.parabola], fields.known)), strict=True
+        ):
+            self.slots[place.reshape(-1)] = np.asarray(value).reshape(-1)
+        self.slots[step.memory] = 0.0, fields.noise
 
     def new_order(self) -> int:
         """Other pivots for the matrices that the last ones do not suit, unless one is singular; the status.

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from genalpha import diagnose, events, linear
+from genalpha import diagnose, events, linear, newton
 from genalpha.advance import Memory, Setup, advance, no_memory
 from genalpha.initial import Beginning, accelerations
+from genalpha.resume import Exact, Fields, numbers
 from genalpha.state import Carry, NewtonReport, Output, Scale, Times
 from genalpha.system import Args
 
@@ -204,6 +205,21 @@ class Listed:
     def fired(self) -> np.ndarray:
         return np.asarray(self.known.fired)
 
+    def fields(self) -> Fields:
+        kept = (self.carry, jnp.stack(self.memory[:3]), self.memory.newton.fit_and_noise[1])
+        return numbers(Fields(*kept, None, self.known.values))
+
+    def exact(self) -> Exact:
+        return Exact(("xla", self.setup.method), numbers((self.carry, self.memory, self.known)))
+
+    def restore(self, fields: Fields, exact: Exact, done: int) -> None:
+        """Go on after ``done`` steps: exactly, where that is possible."""
+        self.done = done
+        if exact.key == ("xla", self.setup.method):
+            self.carry, self.memory, self.known = jax.tree.map(jnp.asarray, exact.numbers)
+        else:
+            self.carry, self.memory, self.known = rebuilt(self.setup, self.carry, fields)
+
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         first = self.done
@@ -218,6 +234,26 @@ class Listed:
                 out[at : at + int(good)] = np.asarray(rows)[: int(good)]
                 self.done, self.status = self.done + int(good), int(status)
         return self.done - first
+
+
+def rebuilt(setup: Setup, like: Carry, fields: Fields) -> tuple[Carry, Memory, Crossed]:
+    """Carry, memory without a matrix, and events of a run that goes on elsewhere than it was stopped."""
+    carry = fitting(setup, like, fields.carry)
+    kept = newton.no_memory(fields.parabola.shape[1])
+    kept = kept._replace(fit_and_noise=jnp.array([0.0, fields.noise]))
+    x, slope, bend = map(jnp.asarray, fields.parabola)
+    memory = Memory(x, slope, bend, kept)
+    return jax.tree.map(jnp.asarray, carry), memory, nothing_crossed(fields.known)
+
+
+def fitting(setup: Setup, like: Carry, carry: Carry) -> Carry:
+    """A carry with what those of this setup have; lags are those of many equal steps where they are
+    unknown."""
+    known = carry._asdict()
+    if known["lag"] is None:
+        known["lag"] = np.asarray(setup.method.settled_lag(carry.h))
+    wanted: Any = {name: None if value is None else known[name] for name, value in like._asdict().items()}
+    return Carry(**wanted)
 
 
 def _pick(columns: Any, first: int) -> Any:

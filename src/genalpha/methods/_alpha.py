@@ -133,20 +133,23 @@ class AlphaMethod:
 
     def _before(
         self, start: Beginning, h: Array, shift: Array, a: Array, Ma: Array | None, Ma0: Array
-    ) -> tuple[Array | None, Array | None, Array | None]:
+    ) -> tuple[Array, Array | None, Array | None]:
         """a_α and M_α a_α one step before the start, and the errors of a_α then and now.
 
         With them the adjusting formulas, for a first step that is repeated with another size, lead to what
         would have been the start for that size. Both lie on the line through a_0 with slope a_0'.
         """
-        if not self.adjust:
-            return None, None, None
         finite = jnp.all(jnp.isfinite(start.a_dot))
         a_old = jnp.where(finite, a - h * start.a_dot, a) if self.needs_rate else a
-        lag = -0.5 * jnp.stack([shift, shift - h]) ** 2
-        if Ma is None or self.alpha == 0:
-            return a_old, None, lag
-        return a_old, jnp.where(shift != 0, Ma - (Ma - Ma0) / self.alpha, Ma), lag
+        Ma_old = Ma
+        if Ma is not None and self.alpha != 0:
+            Ma_old = jnp.where(shift != 0, Ma - (Ma - Ma0) / self.alpha, Ma)
+        return a_old, Ma_old, -0.5 * jnp.stack([shift, shift - h]) ** 2 if self.adjust else None
+
+    def settled_lag(self, h: Array) -> Array:
+        """The errors of :meth:`lag` after many steps of size h."""
+        c = self.coefficients
+        return jnp.full(2, 0.5 * self.alpha * (c.alpha_m + c.alpha_f - 1)) * h**2
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         """The factors (N,) that scale the rows of the residual."""
@@ -171,9 +174,10 @@ class AlphaMethod:
 
     def adjusted(self, carry: Carry, h: Array) -> tuple[Array, Array | None]:
         """a_α and M_α a_α for a step of size h, by (14a) and (14b) where it differs from the last one."""
-        if carry.a_old is None or self.alpha == 0:
+        if not self.adjust or self.alpha == 0:
             return carry.a, carry.Ma
         shift = self.alpha * (h / carry.h - 1)
+        assert carry.a_old is not None
         a, Ma = carry.a + shift * (carry.a - carry.a_old), carry.Ma
         if carry.Ma is not None and carry.Ma_old is not None:
             Ma = carry.Ma + shift * (carry.Ma - carry.Ma_old)
@@ -208,7 +212,7 @@ class AlphaMethod:
         c, ahead = self.coefficients, self.alpha * (h - carry.h)
         before = carry.lag[0] + ahead * ((carry.lag[0] - carry.lag[1]) / carry.h - 0.5 * (ahead + carry.h))
         before = jnp.clip(before, -4 * h**2, 4 * h**2)
-        after = 0.5 * self.alpha * (c.alpha_m + c.alpha_f - 1) * h**2 - c.alpha_m * before
+        after = self.settled_lag(h)[0] - c.alpha_m * before
         return jnp.stack([after / (1 - c.alpha_m), before])
 
     def defect(
@@ -248,9 +252,9 @@ class AlphaMethod:
             a=a1,
             h=s.h,
             f=system.f(s.t0 + s.h, q1, v1, lam, psi, args) if self.coefficients.alpha_f != 0 else None,
-            a_old=s.a if self.adjust else None,
+            a_old=s.a,
             Ma=None if s.Ma is None else s.M1 @ a1,
-            Ma_old=s.Ma if self.adjust and self.alpha != 0 else None,
+            Ma_old=s.Ma,
             lag=s.lag,
         )
         return carry, Output(lam, psi, jnp.zeros(0), system.space.turns(d))

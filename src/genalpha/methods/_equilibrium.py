@@ -109,7 +109,7 @@ class EquilibriumAlpha(AlphaMethod):
             a=a1,
             h=s.h,
             v_dot=self.v_dot1(s, a1) if self.coefficients.alpha_f != 0 else None,
-            a_old=s.a if self.adjust else None,
+            a_old=s.a,
             lag=s.lag,
         )
         lam, psi = u.get("lam", none), u.get("psi", none)

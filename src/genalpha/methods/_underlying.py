@@ -91,6 +91,6 @@ class UnderlyingAlpha(EquilibriumAlpha):
             a=self.mixed(s, phi),
             h=s.h,
             v_dot=phi if self.coefficients.alpha_f != 0 else None,
-            a_old=s.a if self.adjust else None,
+            a_old=s.a,
             lag=s.lag,
         )

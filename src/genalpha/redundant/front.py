@@ -36,7 +36,13 @@ def allowed(solve: Callable[P, Solution]) -> Callable[P, Solution]:
 
     @functools.wraps(solve)
     def front(
-        system: Any, t_span: Any, q0: Any, v0: Any, *, redundant: Redundant = "raise", **options: Any
+        system: Any,
+        t_span: Any,
+        q0: Any = None,
+        v0: Any = None,
+        *,
+        redundant: Redundant = "raise",
+        **options: Any,
     ) -> Solution:
         if redundant not in get_args(Redundant):
             raise ValueError(f"redundant must be one of {', '.join(get_args(Redundant))}, got {redundant!r}")
@@ -81,8 +87,9 @@ def _refuse(system: System, options: dict[str, Any]) -> None:
         )
     if options.get("multipliers") is not None:
         raise ValueError("redundant='min_norm' takes no multipliers to start from: they follow from q and v")
-    for name, plain in (("events", None), ("save", "all"), ("dense_output", False)):
-        if options.get(name, plain) is not plain:
+    usual = {"events": None, "save": "all", "dense_output": False, "state": None, "checkpoint": None}
+    for name, value in usual.items():
+        if options.get(name, value) is not value:
             raise ValueError(
                 "redundant='min_norm' looks at all constraints after the run, at every step of it, and "
                 f"{name} would have to know during the run. Leave it out, or state independent constraints"

@@ -1,0 +1,151 @@
+"""A run that can be continued: what it was made of when it stopped, in memory and in a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import pickle
+import tempfile
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from genalpha.state import Carry
+
+_MAGIC = b"genalpha checkpoint 1\n"
+
+
+class Fields(NamedTuple):
+    """What a step needs of those before it, without the matrix of Newton's iteration.
+
+    ``parabola`` are the last unknowns and their differences, (3, N); ``pace`` is None for given steps;
+    ``known`` (E,) are the values of events.
+    """
+
+    carry: Carry
+    parabola: Any
+    noise: Any
+    pace: Any
+    known: Any
+
+
+class Exact(NamedTuple):
+    """All numbers of a run on one backend, with which it goes on as if it had not stopped.
+
+    ``key`` says for which code they are, ``order`` is the order of pivots and ``orders`` the number of those
+    tried (native only).
+    """
+
+    key: Any
+    numbers: Any
+    order: Any = None
+    orders: int = 0
+
+
+class Grid(NamedTuple):
+    """Where a run with one step size stands: after ``steps`` steps from t0 on."""
+
+    t0: float
+    h: float
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class RunState:
+    """A run between two steps; ``ga.solve(system, (t, t1), state=...)`` goes on from it.
+
+    ``t``, ``q``, ``v``, ``a``, ``lam``, ``psi`` are the motion there (``a`` the method's own a_{n+α}). With
+    the same method, step size and backend the run goes on as if it had not been interrupted, to the last
+    bit; with others it goes on from what they have in common.
+    """
+
+    t: float
+    q: np.ndarray
+    v: np.ndarray
+    a: np.ndarray
+    lam: np.ndarray
+    psi: np.ndarray
+    method: Any
+    dims: Any
+    start: Any
+    row: np.ndarray
+    t_alpha: float
+    paced: bool
+    fields: Fields | None
+    exact: Exact | None
+    grid: Grid | None
+
+    def fits(self, method: Any, paced: bool) -> bool:
+        """Whether a run with this method, under error control or not, can go on without starting anew."""
+        alike = dataclasses.replace(method, adjust=True) == dataclasses.replace(self.method, adjust=True)
+        return self.fields is not None and alike and paced == self.paced
+
+    def __repr__(self) -> str:
+        return f"<RunState by {self.method.name} at t = {self.t:.9g}>"
+
+
+def numbers(tree: Any) -> Any:
+    """A tree with plain arrays in the place of JAX's."""
+    return jax.tree.map(np.array, tree)
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+class Checkpoint:
+    """A file that a run is written to now and then, at once or not at all."""
+
+    def __init__(self, path: str | os.PathLike[str], identity: bytes) -> None:
+        self.path, self._identity = os.fspath(path), identity
+
+    def write(self, content: Any) -> None:
+        """Replace the file: whoever reads it finds the old one or the new one, whole."""
+        body = pickle.dumps((self._identity, content), protocol=4)
+        folder = os.path.dirname(os.path.abspath(self.path))
+        handle, name = tempfile.mkstemp(prefix=os.path.basename(self.path), suffix=".part", dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, self.path)
+        except BaseException:
+            if os.path.exists(name):
+                os.unlink(name)
+            raise
+
+    def read(self) -> Any:
+        """What was written last, None where there is no file yet.
+
+        Raises where the file is none of these, or is that of another run.
+        """
+        if not os.path.exists(self.path):
+            return None
+        with open(self.path, "rb") as file:
+            text = file.read()
+        body = text[len(_MAGIC) + 32 :]
+        if (
+            not text.startswith(_MAGIC)
+            or hashlib.sha256(body).digest() != text[len(_MAGIC) : len(_MAGIC) + 32]
+        ):
+            raise ValueError(f"{self.path} is not a checkpoint of genalpha, or it is damaged: delete it")
+        identity, content = pickle.loads(body)
+        if identity != self._identity:
+            raise ValueError(
+                f"{self.path} is the checkpoint of another run (another time span, start, step size, method, "
+                "arguments or output). Delete it to start anew, or give this run a file of its own"
+            )
+        return content
+
+
+def identity(*parts: Any) -> bytes:
+    """A fingerprint of what a run is asked for."""
+    leaves, structure = jax.tree.flatten(parts)
+    digest = hashlib.sha256(str(structure).encode())
+    for leaf in leaves:
+        array = np.asarray(leaf) if isinstance(leaf, np.ndarray | jax.Array | float | int | bool) else None
+        digest.update(repr(leaf).encode() if array is None else array.dtype.str.encode() + array.tobytes())
+    return digest.digest()

@@ -1,0 +1,220 @@
+"""Runs that stop and go on: the same bits as without interruption, in memory, through files, after kills."""
+
+import functools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import genalpha as ga
+
+METHODS = ["soi2", "hht-soi2", "index3", "stabilized", "dae-alpha", "cs", "cm", "projected"]
+STEPS = {"fixed": {"h": 0.01}, "controlled": {"rtol": 1e-4}}
+
+
+problem = functools.cache(ga.problems.get)
+
+
+def solve(t_span=(0.0, 0.5), *, name="pendulum", state=None, **options):
+    p = problem(name)
+    start = (p.q0, p.v0) if state is None else ()
+    return ga.solve(p.system, t_span, *start, args=p.args, state=state, **options)
+
+
+def assert_same(whole, first, second):
+    """Two parts are the whole run, bit for bit; the junction is in both."""
+    for name in ("q", "v", "a", "a_alpha", "lam", "psi", "t", "t_alpha"):
+        parts = np.concatenate([getattr(first, name), getattr(second, name)[1:]])
+        np.testing.assert_array_equal(parts, getattr(whole, name), name)
+    np.testing.assert_array_equal(
+        np.concatenate([first.newton.iterations, second.newton.iterations]), whole.newton.iterations
+    )
+    assert first.stats.steps + second.stats.steps == whole.stats.steps
+    assert first.stats.rejected + second.stats.rejected == whole.stats.rejected
+    total = first.stats.newton_iterations + second.stats.newton_iterations
+    assert total == whole.stats.newton_iterations
+
+
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_and_continued_is_the_uninterrupted_run(method, backend, steps):
+    options = {"method": method, "backend": backend, **STEPS[steps]}
+    whole = solve(**options)
+    assert whole.backend == backend
+    for stop in (1, 7, 23):
+        first = solve(callback=lambda s: True, callback_every=stop, **options)
+        assert first.stats.steps == stop
+        assert_same(whole, first, solve(state=first.state, **options))
+
+
+def test_many_stops():
+    whole, parts, state = solve(rtol=1e-4), [], None
+    while not parts or parts[-1].t[-1] < 0.5:
+        parts.append(solve(rtol=1e-4, state=state, callback=lambda s: True, callback_every=5))
+        state = pickle.loads(pickle.dumps(parts[-1].state))  # also in another process
+    assert len(parts) > 10
+    np.testing.assert_array_equal(np.concatenate([p.q[1:] for p in parts]), whole.q[1:])
+
+
+@pytest.mark.parametrize("method", ["soi2", "stabilized", "cs"])
+def test_a_span_in_two_pieces_on_one_grid(method):
+    """Also where the end is not on the grid, so that the last step is shorter."""
+    for end in (0.5, 0.457):
+        whole = solve((0.0, end), h=0.01, method=method)
+        first = solve((0.0, 0.2), h=0.01, method=method)
+        for start in (0.2, 0.0):
+            second = solve((start, end), h=0.01, method=method, state=first.state)
+            np.testing.assert_allclose(second.q[-1], whole.q[-1], rtol=1e-10)
+            np.testing.assert_array_equal(second.t[1:], whole.t[21:])
+        if end == 0.5:
+            np.testing.assert_array_equal(second.q[1:], whole.q[21:])
+
+
+def test_max_steps_and_raising_them():
+    whole = solve(rtol=1e-4)
+    first = solve(rtol=1e-4, max_steps=10, throw=False)
+    assert not first.success
+    assert_same(whole, first, solve(rtol=1e-4, state=first.state))
+
+
+def test_positional_state_and_a_longer_span():
+    first = solve((0.0, 0.25), rtol=1e-6)
+    p = ga.problems.get("pendulum")
+    second = ga.solve(p.system, (0.25, 0.5), first.state, args=p.args, rtol=1e-6)
+    assert second.t[0] == 0.25
+    np.testing.assert_array_equal(second.q[0], first.q[-1])
+    np.testing.assert_allclose(second.q[-1], solve(rtol=1e-6).q[-1], atol=3e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"h": 0.005}, {"rtol": 1e-5}, {"method": "stabilized", "h": 0.01}, {"backend": "xla", "h": 0.01}],
+)
+def test_going_on_in_another_way(change):
+    """No transient: the error stays that of the method."""
+    exact = ga.problems.get("pendulum").reference(0.5)
+    first = solve((0.0, 0.25), h=0.01)
+    second = solve((0.25, 0.5), state=first.state, **change)
+    assert np.abs(second.q[-1] - exact.q).max() < 2e-2
+    assert np.abs(second.lam[-1] - exact.lam).max() < 0.05 * np.abs(exact.lam).max()
+    jump = np.abs(np.diff(second.lam[:4], axis=0)).max()
+    assert jump < 0.2 * np.abs(second.lam).max()
+
+
+def test_a_state_after_a_terminal_event():
+    low = ga.Event(lambda t, q, v, *args: q[0], terminal=True)
+    first = solve((0.0, 2.0), h=0.002, events=low)
+    assert first.status == -1
+    second = solve((first.t[-1], 2.0), h=0.002, state=first.state)
+    whole = solve((0.0, 2.0), h=0.002)
+    np.testing.assert_allclose(second.q[-1], whole.q[-1], atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"state": 3}, TypeError, r"state must be the state of a solution, sol\.state"),
+        ({"t_span": (0.4, 0.5)}, ValueError, "t_span starts at 0.4, but the state stands at t = 0.25"),
+        ({"t_span": (0.25, 0.2)}, ValueError, "end must lie after the start"),
+        ({"t_span": (0.0, 0.2)}, ValueError, "stands at t = 0.25 already"),
+    ],
+)
+def test_bad_states(options, error, message):
+    given = {"t_span": (0.25, 0.5), "state": solve((0.0, 0.25), h=0.01).state, "h": 0.01, **options}
+    with pytest.raises(error, match=message):
+        solve(**given)
+    with pytest.raises(TypeError, match="v0 must be given"):
+        ga.solve(ga.problems.get("pendulum").system, (0.0, 1.0), [1.0, 0.0, 0.0], h=0.1)
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [{"h": 0.01}, {"rtol": 1e-4}, {"h": 0.01, "t_eval": [0.1, 0.33]}, {"rtol": 1e-4, "save": 4}]
+)
+def test_a_run_that_is_interrupted_goes_on_from_its_file(options, tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def break_off(state):
+        raise Interrupted
+
+    whole, path = solve(**options), tmp_path / "run"
+    for attempt in range(3):  # each time a little further
+        with pytest.raises(Interrupted):
+            solve(
+                **options,
+                checkpoint=path,
+                checkpoint_every=0.0,
+                callback=break_off,
+                callback_every=8 * (attempt + 1),
+            )
+        assert path.exists() or attempt == 0
+    sol = solve(**options, checkpoint=path)
+    for name in ("t", "q", "v", "a", "lam", "a_alpha", "t_alpha"):
+        np.testing.assert_array_equal(getattr(sol, name), getattr(whole, name), name)
+    assert sol.stats == whole.stats
+    again = solve(**options, checkpoint=path)  # finished: nothing is left to do
+    np.testing.assert_array_equal(again.q, whole.q)
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_files_of_others_are_refused(tmp_path):
+    path = tmp_path / "run"
+    solve(h=0.01, checkpoint=path)
+    with pytest.raises(ValueError, match="checkpoint of another run"):
+        solve(h=0.02, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(ValueError, match="damaged"):
+        solve(h=0.01, checkpoint=path)
+    with pytest.raises(ValueError, match="checkpoint_every must be a number"):
+        solve(h=0.01, checkpoint=path, checkpoint_every="often")
+
+
+CHILD = """
+    import sys, time
+    import numpy as np
+    import genalpha as ga
+
+    path, out, steps = sys.argv[1:4]
+    p = ga.problems.get("wheel-on-rod")
+    options = {"h": 1e-3} if steps == "fixed" else {"rtol": 1e-7, "atol": 1e-9}
+    slow = lambda state: time.sleep(2e-3)
+    print("ready", flush=True)
+    sol = ga.solve(p.system, (0.0, 2.0), p.q0, p.v0, args=p.args, checkpoint=path, checkpoint_every=0.0,
+                   callback=slow, callback_every=10, **options)
+    np.savez(out, t=sol.t, q=sol.q, v=sol.v, a=sol.a, lam=sol.lam, psi=sol.psi)
+"""
+
+
+@pytest.mark.parametrize("steps", ["fixed", "controlled"])
+def test_a_process_that_is_killed_again_and_again_ends_with_the_same_bits(steps, tmp_path):
+    script = tmp_path / "child.py"
+    script.write_text(textwrap.dedent(CHILD))
+    run = lambda path, out: subprocess.Popen(
+        [sys.executable, script, path, out, steps], stdout=subprocess.PIPE, text=True
+    )
+    path, out, rng, kills = tmp_path / "run", tmp_path / "out.npz", np.random.default_rng(0), 0
+    while not out.exists() and kills < 40:
+        child = run(path, out)
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(rng.uniform(0.5, 2.0))
+        if child.poll() is None:
+            child.send_signal(signal.SIGKILL)
+            kills += 1
+        child.wait()
+        child.stdout.close()
+    assert kills >= 1
+    with run(tmp_path / "other", tmp_path / "whole.npz") as whole:
+        assert whole.wait() == 0
+    killed, expected = np.load(out), np.load(tmp_path / "whole.npz")
+    for name in expected.files:
+        np.testing.assert_array_equal(killed[name], expected[name], name)
