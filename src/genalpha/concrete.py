@@ -107,7 +107,7 @@ class Run:
     ) -> tuple[Solution, float]:
         """The solution, and the size of the step that would have been next."""
         end = steps.control[1].end if isinstance(steps, Aim) else steps.times[-1]
-        self.even = isinstance(steps, Schedule) and bool(np.ptp(steps.steps.h[:-1]) == 0)
+        self.even = isinstance(steps, Schedule) and bool(np.all(steps.steps.h[:-1] == steps.steps.h[0]))
         self.handler = Handler(self.setup, self.listed, float(end) - start.t, self.args)
         saved = None if self.saving is None else self.saving.file.read()
         if saved is not None:

@@ -46,7 +46,8 @@ class Handler:
         self.setup, self.listed, self.args, self.span = setup, listed, args, span
         self.happened: list[Happened] = []
         self.verdict: Verdict | None = None
-        self._doubles, self._rebuild, _ = floating(args)
+        if listed:
+            self._doubles, self._rebuild, _ = floating(args)
 
     def known(self, state: State, just: int | None) -> np.ndarray:
         """The values (E,) that a run starts with: of those that are zero, or have ``just`` happened, where
