@@ -17,15 +17,16 @@ from genalpha import check, control, diagnose, methods
 from genalpha import initial as start
 from genalpha.advance import Setup
 from genalpha.axes import find_axes, member
-from genalpha.drive import lanes, native, xla
+from genalpha.drive import adaptive, lanes, native, xla
 from genalpha.drive.lanes import Members, Plan, Results
+from genalpha.drive.native import Aim
 from genalpha.errors import InconsistentInitialValues, IntegrationError, RedundantConstraints, SingularSystem
 from genalpha.kernels.graph import Unsupported
 from genalpha.kernels.step import floating
 from genalpha.newton import Newton
 from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
-from genalpha.solve import Initial, check_options, solve
-from genalpha.state import Times
+from genalpha.solve import DEFAULT_ATOL, DEFAULT_RTOL, Initial, check_options, choose_steps, solve
+from genalpha.state import Schedule, Times
 from genalpha.system import Args, System
 
 Backend = Literal["auto", "native", "xla", "cuda"]
@@ -39,7 +40,13 @@ def solve_batch(
     q0: ArrayLike,
     v0: ArrayLike,
     *,
-    h: ArrayLike,
+    h: ArrayLike | None = None,
+    rtol: ArrayLike = DEFAULT_RTOL,
+    atol: ArrayLike = DEFAULT_ATOL,
+    first_step: float | None = None,
+    max_step: float | None = None,
+    min_step: float | None = None,
+    max_steps: int | None = None,
     args: tuple[Any, ...] = (),
     args_axes: Any = "auto",
     save: Literal["final", "all"] | int = "final",
@@ -51,7 +58,7 @@ def solve_batch(
     progress: bool = False,
     redundant: Literal["raise"] = "raise",
 ) -> Solution:
-    """Integrate many variations of a system over the same steps.
+    """Integrate many variations of a system, over the same steps or each with its own error control.
 
     Parameters
     ----------
@@ -61,6 +68,8 @@ def solve_batch(
         functions of the system can be called with a member's part. Otherwise a tree like ``args`` with 0 for
         an array that varies along its first axis and None for one that all members share; 0 or None for a
         whole argument will do.
+    h, rtol, atol, first_step, max_step, min_step, max_steps : as in :func:`solve`. Under error control
+        (``h=None``) every member takes steps of its own, and ``save`` is "final".
     save : "final" keeps the last row, "all" every row, a number k the start, every k-th row and the last.
     initial : "check" marks members that break the constraints, "project" moves all onto them, "assume" trusts
         them.
@@ -107,20 +116,24 @@ def solve_batch(
         raise TypeError("solve_batch must not be traced: under a JAX transform use jax.vmap of ga.solve")
     varying, count = find_axes(system, t0, q, v, args, args_axes)
     dims, _ = check.trace(system, t0, *member((q, v, args), (q.ndim == 2, v.ndim == 2, varying), 0))
-    times, sizes = control.steps(t0, t1, h)
+    limits = {"first_step": first_step, "max_step": max_step, "min_step": min_step, "max_steps": max_steps}
+    steps, _ = choose_steps((t0, t1), dims.n, h, rtol, atol, limits, (), None)
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
     method.check(system, dims)
     setup = Setup(system, method, newton, dims)
     q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
-    plan = _plan(np.asarray(times), np.asarray(sizes), save, initial == "check")
+    plan = _plan(t0, steps, save, initial == "check", max_steps)
+    if plan.aim is not None:
+        check.adjusting(method)
     batch = Batch(setup, (t0, t1), h, plan, args, varying, initial)
     q, v, refused = batch.points(q, v)
     bar = _Bar(count, progress)
     if backend == "xla":
         return batch.by_xla(q, v, refused, None, bar)
     try:
-        suited = setup._replace(method=control.suited(method, sizes))
+        fixed = plan.aim is None
+        suited = setup._replace(method=control.suited(method, plan.steps.h) if fixed else method)
         return batch._replace(setup=suited).compiled(q, v, refused, backend, bar)
     except Unsupported as reason:
         if backend == "cuda":
@@ -146,7 +159,17 @@ def _array(name: str, value: ArrayLike) -> Any:
     return np.asarray(array, dtype=float)
 
 
-def _plan(times: np.ndarray, sizes: np.ndarray, save: Any, strict: bool) -> Plan:
+def _plan(t0: float, steps: Schedule | Aim, save: Any, strict: bool, most: int | None) -> Plan:
+    if isinstance(steps, Aim):
+        if save != "final":
+            raise ValueError(
+                f"under error control every member takes steps of its own, so that save must be 'final', got "
+                f"{save!r}. Pass h, or call ga.solve with t_eval for each member"
+            )
+        ends = np.array([t0, float(steps.control[1].end)])
+        nothing = Times(ends[:1], np.array([np.nan]))
+        return Plan(nothing, ends, np.array([1]), strict, steps, most or 0)
+    times, sizes = np.asarray(steps.times), np.asarray(steps.steps.h)
     count = len(sizes)
     if isinstance(save, str) and save in ("final", "all"):
         kept = np.array([count]) if save == "final" else np.arange(count + 1)
@@ -183,7 +206,7 @@ class Batch(NamedTuple):
 
     setup: Setup
     span: tuple[float, float]
-    h: ArrayLike
+    h: ArrayLike | None
     plan: Plan
     args: Args
     varying: Any  # a tree like args, of booleans
@@ -205,6 +228,18 @@ class Batch(NamedTuple):
             q, v, codes = map(np.asarray, mapped(self.span[0], q, v, self.args))
             status = np.where(status, status, codes)
         return q, v, status
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """How a member chooses its steps, as arguments of ``solve``."""
+        if self.plan.aim is None:
+            return {"h": self.h}
+        (wish, (tolerances, limits)), most = self.plan.aim, self.plan.most
+        rtol_q, atol_q, rtol_v, atol_v = tolerances
+        options: dict[str, Any] = {"rtol": np.stack([rtol_q, rtol_v]), "atol": np.stack([atol_q, atol_v])}
+        options |= {"max_steps": most or None}
+        options |= {"max_step": float(limits.max_step), "first_step": None if np.isnan(wish) else float(wish)}
+        return options | {"min_step": float(limits.min_step) or None}
 
     @property
     def _in_axes(self) -> Any:
@@ -260,7 +295,7 @@ class Batch(NamedTuple):
                     self._explain(q, v, refused)
                     raise Unsupported("no member of the batch can be started")
                 i = good[0]
-            at = (float(steps.t[0]), q[i], v[i], float(steps.h[0]))
+            at = (float(steps.t[0]), q[i], v[i], self.plan.first)
             with contextlib.suppress(ValueError):
                 return native.kernels(
                     self.setup, *at, member(self.args, self.varying, int(i)), None, self.mode
@@ -279,9 +314,8 @@ class Batch(NamedTuple):
         args = member(self.args, self.varying, i)
         mode: Initial = "assume" if self.mode == "project" else self.mode
         try:
-            solve(
-                system, self.span, q[i], v[i], h=self.h, method=method, newton=newton, args=args, initial=mode
-            )
+            start = (system, self.span, q[i], v[i])
+            solve(*start, method=method, newton=newton, args=args, initial=mode, **self._options)
         except ValueError as error:
             error.add_note("No member of the batch can be started; this is what is wrong with the first.")
             raise
@@ -294,7 +328,7 @@ class Batch(NamedTuple):
         begin = lambda setup, t, q, v, h, doubles: native.start_run(setup, t, q, v, h, rebuild(doubles))
         mapped = self._mapped(f"start {fixed}", begin, (None, 0, 0, None, 0))
         steps = self.plan.steps
-        found = mapped(steps.t[0], members.q, members.v, steps.h[0], members.doubles)
+        found = mapped(steps.t[0], members.q, members.v, self.plan.first, members.doubles)
         return jax.tree.map(np.asarray, found)
 
     def _finished(
@@ -313,7 +347,6 @@ class Batch(NamedTuple):
     def _alone(self, sol: Solution, i: int, q: np.ndarray, v: np.ndarray, args: Args) -> None:
         """Write a run of its own over member ``i``."""
         system, method, newton, *_ = self.setup
-        kept, h = self.plan.kept, self.h
         mode: Initial = "assume" if self.mode == "project" else self.mode
         try:
             one = solve(
@@ -321,7 +354,7 @@ class Batch(NamedTuple):
                 self.span,
                 q,
                 v,
-                h=h,
+                **self._options,
                 method=method,
                 newton=newton,
                 args=args,
@@ -337,7 +370,10 @@ class Batch(NamedTuple):
         except ValueError:
             _blank(sol, i, diagnose.NOT_FINITE)
             return
+        kept = self.plan.kept
         good = kept < len(one.t)
+        if self.plan.aim is not None:
+            kept, good = np.array([len(one.t) - 1]), np.array([one.success])
         _write(sol, i, one, kept, good)
 
     def by_xla(
@@ -345,17 +381,18 @@ class Batch(NamedTuple):
     ) -> Solution:
         """By XLA: ``vmap`` of a traced run, in chunks that need no more than some memory."""
         system, method, newton, dims, _ = self.setup
-        plan, steps = self.plan, len(self.plan.steps.h)
+        plan, steps = self.plan, len(self.plan.steps.h) if self.plan.aim is None else self.plan.most or 1024
         mode: Initial = "assume" if self.mode == "project" else self.mode
 
         def one(setup: Setup, q: Any, v: Any, args: Args) -> Solution:
-            sol = solve(
-                system, self.span, q, v, h=self.h, method=method, newton=newton, args=args, initial=mode
-            )
-            return _kept(sol, plan.kept)
+            options = {"method": method, "newton": newton, "args": args, "initial": mode, **self._options}
+            if plan.aim is not None:
+                return solve(system, self.span, q, v, save="final", **options)
+            return _kept(solve(system, self.span, q, v, **options), plan.kept)
 
         run = self._mapped(
-            f"solve {self.span} {mode} {plan.steps.h.tobytes()!r} {plan.kept.tobytes()!r}",
+            f"solve {self.span} {mode} {plan.steps.h.tobytes()!r} {plan.kept.tobytes()!r} "
+            f"{plan.aim} {plan.most}",
             one,
             (0, 0, self._in_axes),
         )
@@ -388,11 +425,13 @@ def _no_integer(x: Any, varies: bool) -> bool:
 def _solution(setup: Setup, plan: Plan, part: Results, status: np.ndarray, backend: str) -> Solution:
     """Results as a solution, batch axis first."""
     rows = xla.columns(setup, part.table, None)
-    counts = np.nan_to_num(part.table[..., -3:]).astype(int)
+    counts = np.nan_to_num(xla.report(setup, part.table)).astype(int)
     bad = (status != 0) & (part.taken == 0)
     count = len(status)
     times = np.broadcast_to(plan.times, (count, len(plan.kept)))
-    sizes = np.append(0.0, plan.steps.h)[plan.kept]
+    sizes, errors = np.append(0.0, plan.steps.h)[plan.kept], None
+    if plan.aim is not None:
+        _, sizes, errors = adaptive.timing(setup, part.table)
     t_alpha = times + setup.method.alpha * sizes
     if plan.kept[0] == 0:
         t_alpha = np.concatenate([part.t_alpha[:, None], t_alpha[:, 1:]], axis=1)
@@ -411,7 +450,7 @@ def _solution(setup: Setup, plan: Plan, part: Results, status: np.ndarray, backe
         reactions=Reactions(d.holonomic_force, d.nonholonomic_force, d.reaction),
         stats=Stats(
             part.taken.astype(int),
-            np.zeros(count, dtype=int),
+            part.rejected.astype(int),
             totals[:, 0],
             totals[:, 1],
             totals[:, 1],
@@ -420,7 +459,7 @@ def _solution(setup: Setup, plan: Plan, part: Results, status: np.ndarray, backe
         newton=NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool)),
         status=status,
         extra=rows.extra,
-        errors=None,
+        errors=errors,
         method=setup.method.name,
         rotations=setup.system.space.rotations,
         backend=backend,
@@ -436,7 +475,7 @@ def _kept(sol: Solution, kept: np.ndarray) -> Solution:
     return dataclasses.replace(sol, **parts, newton=history)
 
 
-_TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra")
+_TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors")
 
 
 def _write(sol: Solution, i: int, one: Solution, kept: np.ndarray, good: np.ndarray) -> None:

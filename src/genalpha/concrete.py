@@ -13,6 +13,7 @@ import numpy as np
 from genalpha import assemble, check, control, diagnose, events, initial, record
 from genalpha.advance import Setup
 from genalpha.drive import adaptive, host, native, xla
+from genalpha.drive.lanes import MOST_STEPS
 from genalpha.drive.native import Aim
 from genalpha.errors import InconsistentInitialValues
 from genalpha.events import Event, Happened
@@ -26,7 +27,6 @@ from genalpha.state import Schedule, State
 from genalpha.states import begin as begin_program
 from genalpha.system import Args
 
-MOST_STEPS = 1_000_000  # under error control, unless more are asked for
 _SELDOM = 20  # between two checkpoints pass so many times as long as it takes to write one
 
 

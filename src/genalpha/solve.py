@@ -29,7 +29,7 @@ from genalpha.system import Args, System
 
 Initial = Literal["check", "project", "assume"]
 Backend = Literal["auto", "native", "xla"]
-_DEFAULT_RHO_INF, _DEFAULT_RTOL, _DEFAULT_ATOL = 0.8, 1e-4, 1e-6
+_DEFAULT_RHO_INF, DEFAULT_RTOL, DEFAULT_ATOL = 0.8, 1e-4, 1e-6
 
 
 @redundant.allowed
@@ -42,8 +42,8 @@ def solve(
     method: str | methods.Method = "soi2",
     rho_inf: float = _DEFAULT_RHO_INF,
     h: ArrayLike | None = None,
-    rtol: ArrayLike = _DEFAULT_RTOL,
-    atol: ArrayLike = _DEFAULT_ATOL,
+    rtol: ArrayLike = DEFAULT_RTOL,
+    atol: ArrayLike = DEFAULT_ATOL,
     first_step: float | None = None,
     max_step: float | None = None,
     min_step: float | None = None,
@@ -157,7 +157,7 @@ def solve(
     check_options(initial, newton, method, rho_inf)
     check.backend(backend, get_args(Backend))
     limits = {"first_step": first_step, "max_step": max_step, "min_step": min_step, "max_steps": max_steps}
-    steps, grid = _steps((t0, t1), len(v0), h, rtol, atol, limits, project_velocity_at, state)
+    steps, grid = choose_steps((t0, t1), len(v0), h, rtol, atol, limits, project_velocity_at, state)
     keep = parse(save, t_eval, dense_output, (t0, t1))
     check.callback(callback, callback_every)
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
@@ -213,7 +213,7 @@ def solve(
     return sol
 
 
-def _steps(
+def choose_steps(
     span: tuple[float, float],
     n: int,
     h: ArrayLike | None,
@@ -226,9 +226,7 @@ def _steps(
     """The steps that were asked for, or what is to decide about them, and the grid they lie on."""
     if h is not None:
         given = [name for name, value in limits.items() if value is not None]
-        given += [
-            k for k, x, d in (("rtol", rtol, _DEFAULT_RTOL), ("atol", atol, _DEFAULT_ATOL)) if x is not d
-        ]
+        given += [k for k, x, d in (("rtol", rtol, DEFAULT_RTOL), ("atol", atol, DEFAULT_ATOL)) if x is not d]
         if given:
             raise ValueError(f"{', '.join(given)} belong to error control: leave out h, or leave them out")
         times, sizes, grid = _grid(span, h, state)

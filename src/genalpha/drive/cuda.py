@@ -12,13 +12,15 @@ import numpy as np
 from genalpha import check, diagnose
 from genalpha.advance import Setup
 from genalpha.drive import native, xla
-from genalpha.drive.lanes import Members, Plan, Results, begun_status
+from genalpha.drive.lanes import Members, Plan, Results, begun_status, paced_inputs, paced_status
 from genalpha.kernels import cuda
+from genalpha.kernels.paced import PacedStep
 from genalpha.kernels.rows import RowFunction
 from genalpha.kernels.step import PIVOT
 
 # Threads in a block, and the part of the free memory that one chunk may take.
 BLOCK, SHARE = 128, 0.8
+_ENDLESS = 2**62  # steps tried; members end by themselves
 
 
 def library() -> Any:
@@ -48,8 +50,14 @@ class Code:
         self.inputs = [int(s) for place in jax.tree.leaves(places) for s in place.reshape(-1)]
         # Memory and counters start at zero, the parabola without slope; a system starts alive.
         zero = [*step.parabola[1], *step.parabola[2], *step.memory, *step.totals, step.status, step.taken]
-        self.inputs += [*map(int, zero), step.flags["alive"]]
         self.outputs = [step.status, step.taken, *map(int, step.totals)]
+        self.paced: list[int] = []
+        if isinstance(step, PacedStep):
+            zero += [step.kept, step.place, step.keep, step.flags["lost"]]
+            control = jax.tree.leaves((step.tolerances, step.limits, step.until, step.room, step.every))
+            self.paced = [*step.pace, *(int(s) for place in control for s in np.ravel(place))]
+            self.outputs += [step.pace.t, step.pace.rejected, step.pace.status]
+        self.inputs += [*self.paced, *map(int, zero), step.flags["alive"]]
         parts: list[Any] = [(self.program, {"steps": (loop, self.inputs, self.outputs)})]
         parts += [(r.program, {r.name: r.map}) for r in (kernels.start, kernels.derive) if r is not None]
         self.block = block
@@ -65,7 +73,7 @@ class Code:
         """All steps of ``count`` systems."""
         cupy = library()
         arrays = [cupy.asarray(x) for x in (plan.steps.t, plan.steps.h, plan.row_of)]
-        first, last = np.int64(0), np.int64(len(plan.steps.h))
+        first, last = np.int64(0), np.int64(len(plan.steps.h) if plan.aim is None else _ENDLESS)
         self.launch("steps", count, inputs, summary, *arrays, rows, first, last)
 
     def map(self, rows: RowFunction, columns: Any) -> Any:
@@ -126,11 +134,11 @@ def _chunk(
         where = jax.tree.unflatten(structure, places)
         trusted = cupy.ones(count, dtype=bool)
     else:
-        constant = lambda x: np.full((1, count), x)
+        constant = lambda x: np.repeat(np.reshape(np.asarray(x, dtype=float), (-1, 1)), count, axis=1)
         columns = [
             constant(steps.t[0]),
             *beside((members.q, members.v)),
-            constant(steps.h[0]),
+            *map(constant, jax.tree.leaves(plan.first)),
             *beside(members.doubles),
         ]
         table = compiled.map(kernels.start, cupy.asarray(np.concatenate(columns)))
@@ -140,6 +148,10 @@ def _chunk(
     doubles = [cupy.asarray(x) for x in beside(members.doubles)]
     scale = pick(where.begin.scale)
     values = [*pick(where.carry), *scale, *(row for x in doubles for row in x), *pick(where.x)]
+    step = kernels.step
+    if isinstance(step, PacedStep):
+        shared = np.concatenate([np.ravel(value) for _, value in paced_inputs(step, plan)])
+        values += [*pick(where.pace), *(cupy.full(count, x) for x in shared)]
     inputs = cupy.zeros((len(compiled.inputs), count))
     inputs[: len(values)] = cupy.stack(values)
     alike = np.array(True)
@@ -155,7 +167,13 @@ def _chunk(
     summary = cupy.empty((len(compiled.outputs), count))
     compiled.steps(inputs, summary, plan, rows, count)
     derived, good = _derive(kernels, compiled, plan, rows, scale, doubles)
-    status, taken, totals = summary[0].get(), summary[1].get(), summary[2:].get().T
+    status, taken, totals = summary[0].get(), summary[1].get(), summary[2:5].get().T
+    rejected = np.zeros(count)
+    if isinstance(step, PacedStep):
+        t, rejected, ended = summary[5:].get()
+        at = {step.pace.t: t, step.pace.status: ended, step.status: status}
+        status = paced_status(step, plan, at)
+        rows[:, :, cupy.asarray(status != diagnose.SUCCESS)] = np.nan
     fine = (good | cupy.isnan(rows[:, 0])).all(axis=0) & trusted
     return Results(
         table=rows.transpose(2, 0, 1).get(),
@@ -165,6 +183,7 @@ def _chunk(
         trusted=fine.get() & alike & (status != PIVOT),
         taken=taken,
         totals=totals,
+        rejected=rejected,
     )
 
 

@@ -15,9 +15,13 @@ from genalpha import check, diagnose
 from genalpha.advance import Setup
 from genalpha.drive import host, native, xla
 from genalpha.kernels import machine
+from genalpha.kernels.paced import PacedStep
 from genalpha.kernels.step import PIVOT
 from genalpha.state import Times
 
+# Steps that a member may take under error control, unless others are asked for; more than anybody takes.
+MOST_STEPS = 1_000_000
+_NEVER = 1e18
 # Systems that are begun, run and evaluated together: enough for all cores, little memory.
 CHUNK = 4096
 
@@ -40,13 +44,21 @@ class Members:
 class Plan(NamedTuple):
     """The steps of all members, and which of them are kept: indices (K,), 0 for the start.
 
-    With ``strict``, members whose initial values break the constraints are not run.
+    With ``strict``, members whose initial values break the constraints are not run. Under error control only
+    the end is kept.
     """
 
     steps: Times
     ends: np.ndarray  # times (N+1,)
     kept: np.ndarray
     strict: bool
+    aim: native.Aim | None = None  # under error control: members take steps of their own, up to
+    most: int = 0
+
+    @property
+    def first(self) -> Any:
+        """What the first step is chosen from."""
+        return self.steps.h[0] if self.aim is None else self.aim
 
     @property
     def row_of(self) -> np.ndarray:
@@ -75,6 +87,7 @@ class Results(NamedTuple):
     trusted: np.ndarray
     taken: np.ndarray
     totals: np.ndarray
+    rejected: np.ndarray
 
 
 def begun_status(plan: Plan, status: Any, consistent: Any) -> np.ndarray:
@@ -117,11 +130,13 @@ def _chunk(
         assert begun is not None
         start, trusted = begun(members), np.ones(count, dtype=bool)
     else:
-        columns = (np.array([steps.t[0]]), members.q, members.v, np.array([steps.h[0]]), members.doubles)
+        shared = jax.tree.map(lambda x: np.asarray(x, dtype=float)[None], plan.first)
+        columns = (np.array([steps.t[0]]), members.q, members.v, shared, members.doubles)
         start, trusted = kernels.map(kernels.start, code.lanes)(columns)
     table = np.empty((count, len(plan.kept), len(kernels.step.row)))
     first_status = begun_status(plan, start.status, start.consistent)
     status, taken, totals = first_status.copy(), np.zeros(count), np.zeros((count, 3))
+    rejected = np.zeros(count)
 
     def part(firsts: range) -> None:
         for first in firsts:
@@ -133,7 +148,7 @@ def _chunk(
                 start,
                 slice(first, first + code.lanes),
                 table,
-                (status, taken, totals),
+                (status, taken, totals, rejected),
             )
 
     firsts = range(0, count, code.lanes)
@@ -141,11 +156,14 @@ def _chunk(
     list(pool.map(part, [firsts[i : i + share] for i in range(0, len(firsts), share)]))
     if plan.kept[0] == 0:
         table[:, 0] = start.row
-    table[plan.kept > taken[:, None]] = np.nan
+    if plan.aim is None:
+        table[plan.kept > taken[:, None]] = np.nan
+    else:
+        table[status != diagnose.SUCCESS] = np.nan
     derived, good = derive(kernels, table, members, plan, start)
     trusted &= _alike(kernels, start) & (status != PIVOT) & (good | np.isnan(table[..., 0])).all(axis=1)
     status = np.where(first_status != diagnose.SUCCESS, first_status, status)
-    return Results(table, derived, start.t_alpha, status, trusted, taken, totals)
+    return Results(table, derived, start.t_alpha, status, trusted, taken, totals, rejected)
 
 
 def _alike(kernels: native.Kernels, start: native.Start) -> Any:
@@ -166,7 +184,7 @@ def _group(
     start: native.Start,
     at: slice,
     table: np.ndarray,
-    summary: tuple[np.ndarray, np.ndarray, np.ndarray],
+    summary: tuple[np.ndarray, ...],
 ) -> None:
     """The steps of the members in one group of lanes."""
     step, lanes, steps = kernels.step, code.lanes, plan.steps
@@ -179,13 +197,45 @@ def _group(
     work[:, here:] = work[:, :1]
     work[step.flags["alive"], :here] = summary[0][at] == diagnose.SUCCESS
     rows = np.zeros((len(plan.kept), len(step.row), lanes))
-    arrays = (work, steps.t, steps.h, plan.row_of, rows)
-    for first in range(0, len(steps.h), host.BLOCK):
-        last = min(first + host.BLOCK, len(steps.h))
-        code.steps(*(x.ctypes.data for x in arrays), first, last)
+    alive = work[step.flags["alive"]]
+    if isinstance(step, PacedStep):
+        begun = alive.copy()
+        for place, value in paced_inputs(step, plan):
+            work[place] = np.reshape(value, (-1, 1))
+        assert start.pace is not None
+        for place, value in zip(step.pace, start.pace, strict=True):
+            work[place, :here] = value[at]
+            work[place, here:] = work[place, 0]
+        while alive.any():
+            code.steps(work.ctypes.data, 0, 0, 0, rows.ctypes.data, 0, host.BLOCK)
+        work[step.status] = paced_status(step, plan, work) * begun
+    else:
+        arrays = (work, steps.t, steps.h, plan.row_of, rows)
+        for first in range(0, len(steps.h), host.BLOCK):
+            last = min(first + host.BLOCK, len(steps.h))
+            code.steps(*(x.ctypes.data for x in arrays), first, last)
     table[at] = rows.transpose(2, 0, 1)[:here]
-    for target, slots in zip(summary, (step.status, step.taken, step.totals), strict=True):
+    counted: list[Any] = [step.status, step.taken, step.totals]
+    counted += [step.pace.rejected] if isinstance(step, PacedStep) else []
+    for target, slots in zip(summary, counted, strict=False):
         target[at] = work[np.asarray(slots), :here].T
+
+
+def paced_inputs(step: PacedStep, plan: Plan) -> list[tuple[Any, Any]]:
+    """Slots that are the same for all members under error control, and what belongs there."""
+    assert plan.aim is not None
+    control = zip(
+        jax.tree.leaves((step.tolerances, step.limits)), jax.tree.leaves(plan.aim.control), strict=True
+    )
+    return [*control, (step.until, plan.most or MOST_STEPS), (step.room, _NEVER), (step.every, _NEVER)]
+
+
+def paced_status(step: PacedStep, plan: Plan, at: Any) -> Any:
+    """The status of members that have come to rest, from an array of slots."""
+    assert plan.aim is not None
+    short = (at[step.pace.status] == diagnose.SUCCESS) & (at[step.pace.t] < plan.aim.control[1].end)
+    status = np.where(short, diagnose.TOO_MANY, at[step.pace.status])
+    return np.where(at[step.status] == PIVOT, PIVOT, status)
 
 
 def derive(

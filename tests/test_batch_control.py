@@ -1,0 +1,73 @@
+"""Batches under error control: every member takes steps of its own."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import genalpha as ga
+
+LENGTHS = np.linspace(0.2, 3.0, 37)
+pendulum = ga.System(
+    mass=jnp.eye(2),
+    force=lambda t, q, v, length: jnp.array([0.0, -9.81]),
+    holonomic=lambda t, q, length: jnp.array([q @ q - length**2]),
+)
+START = np.stack([LENGTHS, 0 * LENGTHS], axis=1)
+
+
+def run(backend="native", lengths=LENGTHS, **options):
+    start = np.stack([lengths, 0 * lengths], axis=1)
+    return ga.solve_batch(
+        pendulum, (0.0, 2.0), start, [0.0, 0.0], args=(lengths,), backend=backend, **options
+    )
+
+
+@pytest.mark.parametrize("method", ["soi2", "stabilized", "cs"])
+def test_members_are_single_runs(method):
+    batch = run(rtol=1e-5, method=method)
+    assert batch.success.all()
+    assert batch.stats.fallback is None
+    assert len(set(batch.stats.steps.tolist())) > 10  # of their own
+    for i in (0, 7, 36):
+        one = ga.solve(
+            pendulum, (0.0, 2.0), START[i], [0.0, 0.0], args=(LENGTHS[i],), rtol=1e-5, method=method
+        )
+        assert abs(batch.stats.steps[i] - one.stats.steps) <= 2
+        np.testing.assert_allclose(batch.q[i, -1], one.q[-1], atol=2e-5)
+        np.testing.assert_allclose(batch.lam[i, -1], one.lam[-1], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(batch.errors.norm[i, -1], one.errors.norm[-1], rtol=0.2)
+    assert (batch.t == 2.0).all()
+    assert batch.residuals.position.max() < 1e-11
+    assert (batch.stats.rejected > 0).any()
+
+
+def test_xla_and_native_agree():
+    some = LENGTHS[::9]
+    native, xla = run(lengths=some, rtol=1e-4), run("xla", lengths=some, rtol=1e-4, max_steps=400)
+    assert xla.backend == "xla"
+    np.testing.assert_allclose(native.q[:, -1], xla.q[:, -1], atol=1e-4)
+    assert np.abs(native.stats.steps - xla.stats.steps).max() <= 3
+
+
+def test_members_that_fail_have_a_status():
+    most = int(np.median(run(rtol=1e-4).stats.steps))
+    batch = run(rtol=1e-4, max_steps=most)
+    assert not batch.success.all()
+    assert batch.success.any()
+    short = ~batch.success
+    assert (batch.stats.steps[short] == most).all()
+    assert np.isnan(batch.q[short]).all()
+    assert np.isfinite(batch.q[~short]).all()
+    assert "max_steps" in batch[int(np.argmax(short))].message
+    bad = START.copy()
+    bad[5] = [9.0, 9.0]
+    mixed = ga.solve_batch(pendulum, (0.0, 0.5), bad, [0.0, 0.0], args=(LENGTHS,), rtol=1e-3)
+    assert mixed.status[5] != 0
+    assert np.delete(mixed.success, 5).all()
+
+
+def test_what_batches_cannot_keep():
+    with pytest.raises(ValueError, match="steps of its own, so that save must be 'final'"):
+        run(save="all")
+    with pytest.raises(ValueError, match="rtol belong to error control"):
+        run(h=0.1, rtol=1e-3)
