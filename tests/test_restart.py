@@ -42,8 +42,11 @@ def assert_same(whole, first, second):
 
 
 @pytest.mark.parametrize("steps", STEPS)
-@pytest.mark.parametrize("backend", ["native", "xla"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("backend", "method"),
+    [("native", m) for m in METHODS]
+    + [pytest.param("xla", m, marks=() if m == "soi2" else pytest.mark.slow) for m in METHODS],
+)
 def test_stopped_and_continued_is_the_uninterrupted_run(method, backend, steps):
     options = {"method": method, "backend": backend, **STEPS[steps]}
     whole = solve(**options)
@@ -195,7 +198,7 @@ CHILD = """
 """
 
 
-@pytest.mark.parametrize("steps", ["fixed", "controlled"])
+@pytest.mark.parametrize("steps", [pytest.param("fixed", marks=pytest.mark.slow), "controlled"])
 def test_a_process_that_is_killed_again_and_again_ends_with_the_same_bits(steps, tmp_path):
     script = tmp_path / "child.py"
     script.write_text(textwrap.dedent(CHILD))
