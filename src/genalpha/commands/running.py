@@ -100,13 +100,19 @@ def _solve(model: models.Model, options: argparse.Namespace) -> Run:
     known = inspect.signature(ga.solve).parameters
     t_span = model.t_span if options.t_end is None else (model.t_span[0], options.t_end)
     given = {name: getattr(options, name) for name in ("method", "rho_inf", "backend", "rtol", "atol")}
-    chosen = {name: value for name, value in given.items() if value is not None and name in known}
-    if "progress" in known and on_terminal():
-        chosen["progress"] = True
+    chosen = {name: value for name, value in given.items() if value is not None}
     begin = time.perf_counter()
     try:
         sol = ga.solve(
-            model.system, t_span, model.q0, model.v0, h=options.h, args=model.args, throw=False, **chosen
+            model.system,
+            t_span,
+            model.q0,
+            model.v0,
+            h=options.h,
+            args=model.args,
+            progress=on_terminal(),
+            throw=False,
+            **chosen,
         )
     except Exception as error:
         reason = models.explain(error, model.file)
@@ -114,7 +120,7 @@ def _solve(model: models.Model, options: argparse.Namespace) -> Run:
             raise  # a bug, and not of the model
         raise Refused(reason or models.in_one_line(error)) from error
     seconds = time.perf_counter() - begin
-    defaults = {name: known[name].default for name in ("rho_inf", "rtol", "atol") if name in known}
+    defaults = {name: known[name].default for name in ("rho_inf", "rtol", "atol")}
     settings = {"rho_inf": None, "h": options.h, "rtol": None, "atol": None} | defaults | chosen
     if options.h is not None:
         settings |= {"rtol": None, "atol": None}
