@@ -104,8 +104,8 @@ class Run:
 
     def solution(
         self, start: Start, steps: Schedule | Aim, state: RunState | None = None
-    ) -> tuple[Solution, float]:
-        """The solution, and the size of the step that would have been next."""
+    ) -> tuple[Solution, tuple[State, float]]:
+        """The solution, its last state, and the size of the step that would have been next."""
         end = steps.control[1].end if isinstance(steps, Aim) else steps.times[-1]
         self.even = isinstance(steps, Schedule) and bool(np.all(steps.steps.h[:-1] == steps.steps.h[0]))
         self.handler = Handler(self.setup, self.listed, float(end) - start.t, self.args)
@@ -127,7 +127,8 @@ class Run:
             verdict = self._part(again, steps)
         last = self.parts[-1]
         assert isinstance(last, Pieces)
-        return self._finished(last, verdict), last.course.next_size
+        at = last.course.state(last.last_row, last.done)
+        return self._finished(last, verdict), (at, last.course.next_size)
 
     def _part(
         self,

@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha import check, concrete, control, diagnose, initial, methods, redundant, traced
+from genalpha import check, concrete, control, explain, methods, redundant, traced
 from genalpha.advance import Setup
-from genalpha.drive import xla
 from genalpha.drive.native import Aim
 from genalpha.errors import IntegrationError
 from genalpha.events import Crossing, check_events
@@ -25,7 +23,7 @@ from genalpha.progress import Bar
 from genalpha.resume import Checkpoint, Grid, RunState, identity
 from genalpha.solution import Solution
 from genalpha.state import Schedule, State, Times
-from genalpha.system import Args, System
+from genalpha.system import System
 
 Initial = Literal["check", "project", "assume"]
 Backend = Literal["auto", "native", "xla"]
@@ -203,11 +201,11 @@ def solve(
             start = state.start._replace(mode="assume", after=None)
         elif state is not None:
             start, state = start._replace(mode="assume", guess=(state.lam, state.psi)), None
-        sol, h_next = run.solution(start, steps, state)
+        sol, last = run.solution(start, steps, state)
     finally:
         bar.close()
-    if not sol.success:
-        sol = _explained(setup, sol, h_next, args)
+    if not sol.success and last is not None:
+        sol = dataclasses.replace(sol, detail=explain.detail(setup, int(sol.status), *last, args))
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
@@ -226,7 +224,8 @@ def choose_steps(
     """The steps that were asked for, or what is to decide about them, and the grid they lie on."""
     if h is not None:
         given = [name for name, value in limits.items() if value is not None]
-        given += [k for k, x, d in (("rtol", rtol, DEFAULT_RTOL), ("atol", atol, DEFAULT_ATOL)) if x is not d]
+        tolerances = (("rtol", rtol, DEFAULT_RTOL), ("atol", atol, DEFAULT_ATOL))
+        given += [name for name, value, default in tolerances if np.any(np.asarray(value) != default)]
         if given:
             raise ValueError(f"{', '.join(given)} belong to error control: leave out h, or leave them out")
         times, sizes, grid = _grid(span, h, state)
@@ -253,26 +252,6 @@ def _grid(span: tuple[float, float], h: ArrayLike, state: RunState | None) -> tu
         if done < len(sizes) and abs(times[done] - state.t) <= 1e-9 * size:
             return times[done:], sizes[done:], state.grid
     return *control.steps(*span, h), Grid(span[0], size, 0)
-
-
-def _explained(setup: Setup, sol: Solution, h: float, args: Args) -> Solution:
-    """A solution that failed, with what is known beyond its status: constraints that become dependent."""
-    dims, failures = setup.dims, (diagnose.SINGULAR, diagnose.NOT_CONVERGED, diagnose.NOT_FINITE)
-    if not (dims.m or dims.p) or diagnose.behind(sol.status) not in failures:
-        return sol
-    before, rows = xla.program(setup, "rows", _rows)(sol.t[-1], sol.q[-1], sol.v[-1], h, args)
-    detail = check.dependence(np.asarray(rows), np.asarray(before), dims.m, sol.t[-1] + h)
-    return dataclasses.replace(sol, detail=detail)
-
-
-def _rows(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args) -> tuple[Any, Any]:
-    """The constraint matrix in the scale of the mass matrix, at a state and where it leads in a step h."""
-
-    def rows(t: Any, q: Any) -> Any:
-        of = initial.matrices(setup.system, setup.dims, t, q, v, args)
-        return jnp.concatenate([of.G, of.K]) * initial.size_of_mass(of.M)
-
-    return rows(t, q), rows(t + h, setup.system.space.retract(q, h * v))
 
 
 def check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:

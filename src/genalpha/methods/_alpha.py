@@ -61,6 +61,10 @@ class AlphaMethod:
         """The blocks of unknowns of a step and their sizes, in order."""
         raise NotImplementedError
 
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        """What the rows of the residual say, in order, and how many there are of each, for messages."""
+        return {"motion": dims.n}
+
     def extras(self, dims: Dims) -> dict[str, int]:
         """The variables that only this method has, in the order of ``Output.extra``, and their sizes."""
         return {}

@@ -21,6 +21,9 @@ class EquilibriumAlpha(AlphaMethod):
     The unknown is a_{n+1}; v̇_{n+1} follows from (3d). M is taken at q_{n+1}, so it is implicit.
     """
 
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        return {"motion": dims.n, "holonomic": dims.m, "nonholonomic": dims.p}
+
     def begin(
         self, system: System, dims: Dims, start: Beginning, h: Array, args: Args
     ) -> tuple[Carry, Array]:

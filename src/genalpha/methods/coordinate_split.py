@@ -82,6 +82,9 @@ class CoordinateSplit(UnderlyingAlpha):
     def sizes(self, dims: Dims) -> dict[str, int]:
         return {"a_q": dims.n, "a_v": dims.n}
 
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        return {"motion (of q) and holonomic": dims.n, "motion (of v) and holonomic": dims.n}
+
     def position_rounding(self, dims: Dims) -> dict[str, float]:
         return {"a_q": 4.0}
 

@@ -45,6 +45,13 @@ class DAEAlpha(UnderlyingAlpha):
         sizes |= {"a_v": dims.n, "lam_v": dims.m, "psi": dims.p}
         return {name: size for name, size in sizes.items() if size}
 
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        rows = {"motion": dims.n}
+        if dims.m:
+            rows = {"motion (of q)": dims.n, "motion (of v)": dims.n}
+            rows |= {"holonomic": dims.m, "holonomic (velocity)": dims.m}
+        return rows | {"nonholonomic": dims.p}
+
     def position_rounding(self, dims: Dims) -> dict[str, float]:
         return {"a_q": 4.0, "lam_q": 4.0}
 

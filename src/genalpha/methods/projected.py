@@ -42,6 +42,12 @@ class ProjectedAlpha(UnderlyingAlpha):
             sizes |= {"e_q": dims.n, "lam_q": dims.m}
         return {name: size for name, size in sizes.items() if size}
 
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        rows = {"motion": dims.n, "holonomic (acceleration)": dims.m, "nonholonomic (acceleration)": dims.p}
+        if dims.m or dims.p:
+            rows |= {"projection (of v)": dims.n, "holonomic (velocity)": dims.m, "nonholonomic": dims.p}
+        return rows | ({"projection (of q)": dims.n, "holonomic": dims.m} if dims.m else {})
+
     def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
         """φ_0; nothing is projected at the start."""
         return jnp.concatenate([start.state.a, jnp.zeros(2 * dims.m)])

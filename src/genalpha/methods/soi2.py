@@ -56,6 +56,13 @@ class SOI2(AlphaMethod):
                 sizes |= {"nu": dims.p}
         return {name: size for name, size in sizes.items() if size}
 
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        rows = {"motion": dims.n}
+        if dims.m:
+            rows |= {"motion (correction)": dims.n, "holonomic": dims.m, "holonomic (velocity)": dims.m}
+        again = dims.p if "nu" in self.sizes(dims) else 0
+        return rows | {"nonholonomic": dims.p, "nonholonomic (correction)": again}
+
     def position_rounding(self, dims: Dims) -> dict[str, float]:
         return {"delta": 4.0, "mu": 4.0, "nu": 4.0}
 

@@ -58,6 +58,10 @@ class StabilizedIndex2(EquilibriumAlpha):
         sizes = {"a": dims.n, "lam": dims.m, "psi": dims.p, "eta": dims.m}
         return {name: size for name, size in sizes.items() if size}
 
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        holonomic = {"holonomic": dims.m, "holonomic (velocity)": dims.m}
+        return {"motion": dims.n, **holonomic, "nonholonomic": dims.p}
+
     def extras(self, dims: Dims) -> dict[str, int]:
         return {"eta": dims.m}
 
