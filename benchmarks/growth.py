@@ -23,7 +23,7 @@ import genalpha as ga
 from benchmarks.small import in_turns, seconds
 from genalpha import check, control
 from genalpha.advance import Setup
-from genalpha.drive import native
+from genalpha.drive import marching, native
 from genalpha.kernels import machine
 from genalpha.kernels.step import LIMIT
 from genalpha.methods import by_name
@@ -79,7 +79,7 @@ def begun(problem: Problem, method: str, rho_inf: float, t_end: float, h: float 
 
     def march() -> None:
         """All steps of the run, into an array."""
-        runner = native.Listed(setup, run, steps, args)
+        runner = marching.Listed(setup, run, steps, args)
         runner.take(np.empty((len(sizes), runner.width)))
 
     return Begun(setup, run, march)

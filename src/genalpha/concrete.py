@@ -12,7 +12,7 @@ import numpy as np
 
 from genalpha import assemble, check, control, diagnose, events, initial, record
 from genalpha.advance import Setup
-from genalpha.drive import adaptive, host, native, xla
+from genalpha.drive import adaptive, host, marching, native, xla
 from genalpha.drive.lanes import MOST_STEPS
 from genalpha.drive.native import Aim
 from genalpha.errors import InconsistentInitialValues
@@ -323,12 +323,12 @@ def _native(setup: Setup, at: Start, steps: Schedule | Aim, args: Args, known: A
     runner: Any
     if isinstance(steps, Aim):
         begun = native.begin(setup, at.t, q, v, steps, args, at.guess, at.mode)
-        runner = native.Paced(setup, begun, steps.control, args, known(begun.start.begin.state))
+        runner = marching.Paced(setup, begun, steps.control, args, known(begun.start.begin.state))
     else:
         setup = setup._replace(method=control.suited(setup.method, steps.steps.h))
         h = float(steps.steps.h[0]) if at.h is None else at.h
         begun = native.begin(setup, at.t, q, v, h, args, at.guess, at.mode)
-        runner = native.Listed(setup, begun, steps.steps, args, known(begun.start.begin.state))
+        runner = marching.Listed(setup, begun, steps.steps, args, known(begun.start.begin.state))
     scale = begun.start.begin.scale
     derive = lambda rows, t: native.derive(setup, begun, rows, t, scale, args)
     return Begun(runner, begun.start.row, np.asarray(begun.start.t_alpha), derive, "native")

@@ -148,6 +148,8 @@ class Pieces:
 
     def _use(self, block: np.ndarray, done: int) -> None:
         """Keep what is wanted of a block of records, of which the first is known already unless it is 0."""
+        if done and len(block) == 1:
+            return
         t, h = self.course.times(block, done)
         new = slice(0 if done == 0 else 1, None)
         self._some = done + len(block) - 1
@@ -158,10 +160,8 @@ class Pieces:
             self._pieces.append(self._sampled(block, t, h, done))
             return
         numbers = np.arange(done, done + len(block))
-        wanted = numbers == 0 if self.keep.every == 0 else numbers % self.keep.every == 0
+        wanted = np.zeros(len(block), bool) if self.keep.every == 0 else numbers % self.keep.every == 0
         wanted[0] &= done == 0
-        if self.keep.every == 0:
-            wanted[:] = False
         self._pieces.append(self._chosen(block[wanted], t[wanted], h[wanted]))
         self._last = None if wanted[-1] else self._chosen(block[-1:].copy(), t[-1:], h[-1:])
 
@@ -176,15 +176,13 @@ class Pieces:
         if len(times) and len(t) > 1:
             pick = lambda index: Node(*(x[index] for x in nodes))
             found = dense.ends(self.course.setup.system.space, pick(after - 1), pick(after), times)
-            rows = xla.columns(self.course.setup, table, None)
-            for place, value in (
-                (rows.q, found.q),
-                (rows.v, found.v),
-                (rows.lam, found.lam),
-                (rows.psi, found.psi),
-            ):
-                place[:] = value
+            self._put(table, found)
         return self._chosen(table, times, h[after])
+
+    def _put(self, table: np.ndarray, at: State) -> None:
+        """Write states over the motion in records."""
+        rows = xla.columns(self.course.setup, table, None)
+        rows.q[:], rows.v[:], rows.lam[:], rows.psi[:] = at.q, at.v, at.lam, at.psi
 
     def _chosen(self, table: np.ndarray, t: np.ndarray, h: np.ndarray) -> Selected:
         t_alpha = t + self.course.setup.method.alpha * h
@@ -202,17 +200,15 @@ class Pieces:
             return None
         return jax.tree.map(lambda *parts: np.concatenate(parts), *self._nodes)
 
+    def _start(self) -> tuple[np.ndarray, np.ndarray]:
+        """The record of the start and its time, one row each."""
+        first = self.course.begun.first[None]
+        return first, self.course.times(first, 0)[0]
+
     def end_at(self, number: int, state: State, row: np.ndarray) -> None:
         """Let step ``number`` end where an event ended it, and its record tell the state there."""
         setup, steps = self.course.setup, self.course.steps
-        rows = xla.columns(setup, row[None], None)
-        for place, value in (
-            (rows.q, state.q),
-            (rows.v, state.v),
-            (rows.lam, state.lam),
-            (rows.psi, state.psi),
-        ):
-            place[:] = value
+        self._put(row[None], state)
         if isinstance(steps, Aim):
             at = xla.width(setup)
             row[at + 1] -= row[at] - float(state.t)
@@ -230,9 +226,12 @@ class Pieces:
             pieces = [*self._pieces, *([self._last] if self._last is not None else [])]
             selected = _joined(pieces)
         of_rows, t, t_alpha = selected
-        if isinstance(of_rows, np.ndarray):
+        if not len(t):
+            start = self.course.quantities(*self._start())
+            of_rows = {k: jax.tree.map(lambda x: x[:0], start[k]) for k in self.keep.names or NAMES}
+        elif isinstance(of_rows, np.ndarray):
             of_rows = self.course.quantities(of_rows, t)
-        if len(t) and t[0] == self.course.times(self.course.begun.first[None], 0)[0][0]:
+        if len(t) and t[0] == self._start()[1][0]:
             t_alpha[0] = self.course.begun.t_alpha
         of_rows = dict.fromkeys(NAMES) | (of_rows or {})
         if self._whole is not None or (self.keep.t_eval is None and self.keep.every and of_rows["newton"]):
