@@ -265,3 +265,41 @@ def test_forward_and_reverse_derivatives_agree_with_differences():
     difference = (value(fine(args=(g + eps,))) - value(fine(args=(g - eps,)))) / (2 * eps)
     np.testing.assert_allclose(forward, backward, rtol=1e-9)
     np.testing.assert_allclose(forward, difference, rtol=1e-3)
+
+
+def test_a_run_that_is_too_short_does_not_pass_for_a_whole_one():
+    def run(k, **options):
+        system = ga.System(mass=jnp.eye(1), force=lambda t, q, v, k: -k * q)
+        return ga.solve(system, (0.0, 3.0), jnp.ones(1), jnp.zeros(1), args=(k,), max_steps=64, **options)
+
+    assert np.isnan(jax.jit(run)(100.0).q[-1]).all()
+    sampled = jax.jit(lambda k: run(k, t_eval=[0.1, 2.0, 3.0]))(100.0)
+    assert np.isfinite(sampled.q[0]).all()
+    assert np.isnan(sampled.q[1:]).all()
+    assert np.isnan(jax.jit(lambda k: run(k)(3.0).q)(100.0)).all()
+
+
+@pytest.mark.parametrize(
+    ("load", "end"),
+    [
+        (lambda t: 10 * jnp.sin(jnp.pi * t) ** 2, 9.4336),
+        (lambda t: 10 * jnp.sin(2 * jnp.pi * t) ** 3, -0.5939),
+        (lambda t: 100 * jnp.exp(-(((t - 5) / 0.3) ** 2)), -49.86),
+    ],
+)
+def test_loads_on_a_system_at_rest_are_not_stepped_over(load, end):
+    """The ends are those of SciPy's RK45 and DOP853."""
+    system = ga.System(mass=jnp.eye(1), force=lambda t, q, v: -q + load(t) * jnp.ones(1))
+    sol = ga.solve(system, (0.0, 10.0), [0.0], [0.0])
+    assert abs(sol.q[-1, 0] - end) < 0.05
+
+
+def test_a_force_that_is_no_number_from_the_start_on_ends_the_run():
+    for backend in ("native", "xla"):
+        system = ga.System(
+            mass=jnp.eye(1), force=lambda t, q, v: jnp.where(t > 0, jnp.nan, 1.0) * jnp.ones(1)
+        )
+        sol = ga.solve(system, (0.0, 1.0), [0.0], [0.0], throw=False, backend=backend)
+        assert not sol.success
+        assert "force[0] is nan" in sol.message
+        assert sol.stats.rejected < 100

@@ -237,3 +237,55 @@ def test_bad_events(event, error, message):
 def test_bad_parts_of_an_event(options, error, message):
     with pytest.raises(error, match=message):
         ga.Event(lambda t, q, v: q[0], **options)
+
+
+# --- several things at once ---------------------------------------------------------------------------
+
+free = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.zeros(1))
+hit = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.9 * v)
+
+
+def test_a_reset_at_the_end_of_the_span():
+    sol = ga.solve(free, (0.0, 1.0), [1.0], [-1.0], h=0.25, events=hit)
+    assert sol.status == 0
+    np.testing.assert_allclose(sol.state.v, 0.9)
+    assert ga.solve(free, (1.0, 2.0), state=sol.state, h=0.25).q[-1, 0] > 0
+
+
+def test_events_at_the_moment_of_a_reset_are_all_told():
+    plain = ga.Event(lambda t, q, v: q[0])
+    for order in ([hit, plain], [plain, hit]):
+        sol = ga.solve(ball, (0.0, 3.0), [1.0], [0.0], events=order)
+        np.testing.assert_allclose(sol.t_events[0], sol.t_events[1], atol=1e-12)
+        assert len(sol.t_events[0]) == 4
+
+
+def test_integers_in_args_are_not_taken_from_an_earlier_run():
+    system = ga.System(mass=np.eye(1), force=lambda t, q, v, k: -q)
+    level = lambda t, q, v, k: q[0] - 0.5 * k
+    for k, exact in ((0, np.pi / 2), (1, np.pi / 3), (-1, 2 * np.pi / 3)):
+        sol = ga.solve(system, (0.0, 5.0), [1.0], [0.0], args=(k,), events=level, rtol=1e-6)
+        assert abs(sol.t_events[0][0] - exact) < 1e-3
+
+
+def test_an_event_closer_to_the_start_than_rounding():
+    here = ga.Event(lambda t, q, v: q[0] - 1e-17, reset=lambda t, q, v: v)
+    sol = ga.solve(free, (0.0, 1.0), [0.0], [1.0], h=0.25, t_eval=[0.0, 0.5], dense_output=True, events=here)
+    np.testing.assert_allclose(sol.q[:, 0], [0.0, 0.5], atol=1e-12)
+    assert np.isfinite(sol(0.0).q).all()
+
+
+@pytest.mark.parametrize("save", ["all", ["q"]])
+@pytest.mark.parametrize("t_eval", [[0.0, 4.9], [4.9], [0.1, 0.2]])
+def test_resets_and_times_that_some_parts_have_none_of(t_eval, save):
+    sol = ga.solve(ball, (0.0, 5.0), [1.0], [0.0], events=hit, t_eval=t_eval, save=save)
+    assert sol.t.tolist() == t_eval
+    assert sol.q.shape == (len(t_eval), 1)
+    assert ga.solve(ball, (0.0, 5.0), [1.0], [0.0], events=hit, save="final").q.shape == (1, 1)
+
+
+def test_no_time_before_a_terminal_event():
+    sol = ga.solve(ball, (0.0, 5.0), [1.0], [0.0], t_eval=[4.0], events=ga.Event(hit.function, terminal=True))
+    assert sol.q.shape == (0, 1)
+    assert sol.lam.shape == (0, 0)
+    assert len(sol.t_events[0]) == 1

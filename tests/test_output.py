@@ -222,3 +222,38 @@ def test_progress_draws_a_bar(capsys):
     assert "t = 0.5 of 0.5" in capsys.readouterr().err
     solve(h=1e-2)
     assert capsys.readouterr().err == ""
+
+
+# --- solutions of which little was kept -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"save": 3}, {"save": ["q"]}, {"save": ["lam"]}, {"t_eval": [0.1]}])
+def test_thinned_solutions_can_be_printed_and_tell_about_failures(options):
+    assert "reached the end" in repr(solve(h=0.01, **options))
+    broken = ga.System(
+        mass=np.eye(2),
+        force=lambda t, q, v: jnp.where(t > 1, jnp.nan, 1.0) * jnp.array([0.0, -9.81]),
+        holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    )
+    for steps in ({"h": 0.01}, {"rtol": 1e-3}):
+        sol = ga.solve(broken, (0.0, 2.0), [1.0, 0.0], [0.0, 0.0], throw=False, **steps, **options)
+        assert not sol.success
+        assert "force[0] is nan" in sol.message
+        assert repr(sol)
+    if "t_eval" not in options and options["save"] != 3:
+        with pytest.raises(ValueError, match="a plot needs"):
+            solve(h=0.01, **options).plot()
+
+
+def test_events_survive_a_file_and_no_time_is_a_time(tmp_path):
+    system = ga.System(mass=np.eye(1), force=lambda t, q, v: -q)
+    zero, half = (lambda t, q, v: q[0]), (lambda t, q, v: q[0] - 0.5)
+    sol = ga.solve(system, (0.0, 6.0), [1.0], [0.0], events=[zero, half, lambda t, q, v: q[0] + 0.9])
+    sol.save(tmp_path / "run.npz")
+    again = ga.load(tmp_path / "run.npz")
+    for kept, told in zip(again.q_events, sol.q_events, strict=True):
+        np.testing.assert_array_equal(kept, told)
+    assert sol(np.zeros(0)).q.shape == (0, 1)
+    np.testing.assert_allclose(jax.grad(lambda t: sol(t).q[0])(1.0), sol(1.0).v[0], rtol=1e-10)
+    other = ga.solve(system, (0.0, 6.0), [1.0], [0.0], events=[zero, half, lambda t, q, v: q[0] + 0.9])
+    assert jax.tree.structure(sol) == jax.tree.structure(other)

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -137,6 +138,33 @@ def test_bad_states(options, error, message):
         ga.solve(ga.problems.get("pendulum").system, (0.0, 1.0), [1.0, 0.0, 0.0], h=0.1)
 
 
+oscillator = ga.System(mass=np.eye(1), force=lambda t, q, v: -q)
+
+
+@pytest.mark.parametrize(
+    "backends", [("native", "native"), ("xla", "xla"), ("native", "xla"), ("xla", "native")]
+)
+def test_events_that_only_the_second_part_has(backends):
+    state = ga.solve(oscillator, (0.0, 1.0), [1.0], [0.0], backend=backends[0]).state
+    zero = ga.Event(lambda t, q, v: q[0], terminal=True)
+    sol = ga.solve(oscillator, (1.0, 10.0), state=state, events=zero, backend=backends[1])
+    assert sol.status == -1
+    assert abs(sol.t[-1] - np.pi / 2) < 1e-2
+    without = ga.solve(oscillator, (sol.t[-1], 10.0), state=sol.state, backend=backends[1])
+    assert without.t[-1] == 10.0
+
+
+def test_other_arguments_are_checked_again():
+    system = ga.System(
+        mass=np.eye(2),
+        force=lambda t, q, v, length: jnp.array([0.0, -9.81]),
+        holonomic=lambda t, q, length: jnp.array([q @ q - length**2]),
+    )
+    state = ga.solve(system, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], args=(1.0,)).state
+    with pytest.raises(ga.InconsistentInitialValues):
+        ga.solve(system, (1.0, 2.0), state=state, args=(2.0,))
+
+
 # --- files --------------------------------------------------------------------------------------------
 
 
@@ -175,6 +203,13 @@ def test_files_of_others_are_refused(tmp_path):
     solve(h=0.01, checkpoint=path)
     with pytest.raises(ValueError, match="checkpoint of another run"):
         solve(h=0.02, checkpoint=path)
+    solve_other = lambda k: ga.System(mass=np.eye(1), force=lambda t, q, v: -k * q)
+    other = tmp_path / "other"
+    ga.solve(solve_other(1.0), (0.0, 1.0), [1.0], [0.0], checkpoint=other)
+    with pytest.raises(ValueError, match="checkpoint of another run"):  # the model was edited
+        ga.solve(solve_other(4.0), (0.0, 1.0), [1.0], [0.0], checkpoint=other)
+    with pytest.raises(ValueError, match="cannot be written: no folder"):
+        solve(h=0.01, checkpoint=tmp_path / "missing" / "run")
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="damaged"):
         solve(h=0.01, checkpoint=path)

@@ -60,7 +60,7 @@ def solution(
     """``complete`` says that the rows are those of all steps; ``happened`` tells about events, by
     quantity."""
     told: dict[str, Any] = {f"{name}_events": rows for name, rows in (happened or {}).items()}
-    return Solution(
+    sol = Solution(
         **of_rows,
         t=t,
         t_alpha=t_alpha,
@@ -73,5 +73,7 @@ def solution(
         nodes=nodes,
         space=setup.system.space,
         complete=complete,
-        state=state,
     )
+    # No field: a state is neither an array nor something to compile for.
+    object.__setattr__(sol, "_state", state)
+    return sol

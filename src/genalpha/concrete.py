@@ -21,7 +21,7 @@ from genalpha.handling import Handler, Verdict, explained
 from genalpha.keep import Keep
 from genalpha.kernels.graph import Unsupported
 from genalpha.record import Begun, Course, Part, Pieces
-from genalpha.resume import Checkpoint, Grid, RunState
+from genalpha.resume import Checkpoint, Grid, RunState, identity
 from genalpha.solution import Solution
 from genalpha.state import Schedule, State
 from genalpha.states import begin as begin_program
@@ -143,7 +143,12 @@ class Run:
         done = 0 if saved is None else saved.done
         row = begun.first
         if state is not None:
-            begun.runner.restore(state.fields, state.exact, done)
+            fields = state.fields
+            assert fields is not None
+            if self.listed:
+                at = State(np.asarray(state.t), state.q, state.v, state.a, state.lam, state.psi)  # type: ignore[arg-type]
+                fields = fields._replace(known=self.handler.known(at, ()))
+            begun.runner.restore(fields, state.exact, done)
             row = state.row
             if saved is None:
                 begun = begun._replace(first=row, t_alpha=np.asarray(state.t_alpha))
@@ -208,6 +213,7 @@ class Run:
             fields=runner.fields(),
             exact=runner.exact(),
             grid=grid,
+            args=identity(self.args),
         )
 
     def _first_size(self, course: Course) -> float | None:
@@ -230,7 +236,7 @@ class Run:
 
     def _known(self, start: Start) -> Callable[[State], np.ndarray]:
         """The values of events at the start, as a function of the consistent state there."""
-        just = None if start.after is None else start.after.event
+        just = () if start.after is None else start.after.together
         if not self.listed:
             return lambda state: np.zeros(0)
         return lambda state: self.handler.known(jax.tree.map(np.asarray, state), just)
@@ -238,11 +244,12 @@ class Run:
     def _finished(self, pieces: Pieces, verdict: Verdict | None) -> Solution:
         last = pieces.course
         runner, status = last.begun.runner, last.begun.runner.status
-        if verdict is not None:
+        if verdict is not None and (verdict.velocity is None or verdict.crowded):
             status = diagnose.CROWDED if verdict.crowded else diagnose.EVENT
         elif status == diagnose.SUCCESS and not runner.finished:
             status = diagnose.STOPPED if self.stopped else diagnose.TOO_MANY
-        of_rows, t, t_alpha = record.joined([part.joined() for part in self.parts])
+        parts = self.parts if self.keep.every else self.parts[-1:]
+        of_rows, t, t_alpha = record.joined([part.joined() for part in parts])
         totals = np.sum([part.totals for part in self.parts], axis=0)
         rejected = sum(part.rejected for part in self.parts)
         work = assemble.Work(sum(p.done for p in self.parts), rejected, *totals.astype(int).tolist())
@@ -252,7 +259,8 @@ class Run:
         found = events.lists(len(self.listed), self.handler.happened, setup.dims) if self.listed else None
         state = None
         if verdict is not None and not verdict.crowded:
-            state = anew(setup, verdict.state)
+            velocity = verdict.state.v if verdict.velocity is None else verdict.velocity
+            state = anew(setup, verdict.state._replace(v=velocity), self.args)  # type: ignore[arg-type]
         elif runner.status == diagnose.SUCCESS:
             state = self._state(pieces, pieces.last_row, pieces.done)
         complete = self.keep.complete
@@ -261,7 +269,7 @@ class Run:
         )
 
 
-def anew(setup: Setup, at: State) -> RunState:
+def anew(setup: Setup, at: State, args: Args) -> RunState:
     """A state from which a run starts anew: after an event."""
     parts = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
     return RunState(
@@ -276,6 +284,7 @@ def anew(setup: Setup, at: State) -> RunState:
         fields=None,
         exact=None,
         grid=None,
+        args=identity(args),
     )
 
 

@@ -17,6 +17,10 @@ from genalpha.state import Schedule, Times
 _SPREAD = 1e-9  # a remainder below this fraction of h is spread over all steps
 MOST_STEPS = 1e9
 SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
+# The longest and the shortest step under error control, as parts of the span, unless others are asked for.
+# A system at rest tells nothing about loads to come; the odd fraction does not fall in with those that are
+# periodic.
+LONGEST, SHORTEST = 0.0618, 1e-20
 LEAST_RTOL = 1e-11  # that means something without an absolute tolerance
 
 
@@ -53,7 +57,7 @@ def controlled(
 
     >>> tolerances, limits = controlled((0.0, 2.0), 2, 1e-4, [1e-6, 1e-8], None, None)
     >>> tolerances.atol_v.tolist(), float(limits.max_step)
-    ([1e-06, 1e-08], 2.0)
+    ([1e-06, 1e-08], 0.1236)
     """
     t0, t1 = span
     relative, absolute = _tolerance("rtol", rtol, n), _tolerance("atol", atol, n)
@@ -61,8 +65,8 @@ def controlled(
         raise ValueError(f"rtol = {relative.min():g} is below {LEAST_RTOL:g}, where rounding hides the error")
     if (relative + absolute == 0).any():
         raise ValueError("rtol and atol are both zero for some component: no step could be accepted")
-    longest = limit("max_step", max_step, t1 - t0)
-    shortest = limit("min_step", min_step, 0.0)
+    longest = limit("max_step", max_step, t1 - t0) if max_step is not None else LONGEST * (t1 - t0)
+    shortest = max(limit("min_step", min_step, 0.0), SHORTEST * (t1 - t0))
     if shortest > longest:
         raise ValueError(f"min_step = {shortest:g} is larger than max_step = {longest:g}")
     tolerances = Tolerances(relative[0], absolute[0], relative[1], absolute[1])

@@ -33,6 +33,7 @@ def at(space: Space, nodes: Node, t: Any) -> State:
         after = 1 + np.minimum(np.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
         pick = lambda index: Node(*(x[index] for x in nodes))
         return ends(space, pick(after - 1), pick(after), t)
+    nodes = Node(*map(jnp.asarray, nodes))
     index = 1 + jnp.minimum(jnp.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
     step = lambda i, t: between(space, Node(*(x[i - 1] for x in nodes)), Node(*(x[i] for x in nodes)), t)
     return jax.vmap(step)(index, t)
@@ -73,6 +74,7 @@ def between(space: Space, before: Node, after: Node, t: Array) -> State:
     [3.375, 6.75, 9.0]
     """
     h = after.t - before.t
+    h = jnp.where(h == 0, 1.0, h)  # both ends are the same then
     s = (t - before.t) / h
     turn = space.bracket(before.v, after.v) * (h / 12)  # h²/12 [v, v']
     rise = after.v - before.v

@@ -57,8 +57,8 @@ MESSAGES = {
         "max_steps were taken before the end of the time span. Loosen rtol and atol, or raise max_steps"
     ),
     CROWDED: (
-        "events follow each other without end (thirty resets in no time). Let the reset lead to rest, or "
-        "make the event terminal"
+        "events follow each other without end (thirty resets in no time). End the run before, by a terminal "
+        "event where the speed is small, and go on with a system in which the contact stays closed"
     ),
     REDUNDANT: "the choice of independent constraints among redundant ones does not lead any further",
     INCONSISTENT: (

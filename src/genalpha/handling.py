@@ -37,6 +37,7 @@ class Verdict(NamedTuple):
     state: State
     velocity: np.ndarray | None
     crowded: bool = False
+    together: tuple[int, ...] = ()  # all events at this moment
 
 
 class Handler:
@@ -47,9 +48,9 @@ class Handler:
         self.happened: list[Happened] = []
         self.verdict: Verdict | None = None
         if listed:
-            self._doubles, self._rebuild, _ = floating(args)
+            self._doubles, self._rebuild, self._fixed = floating(args)
 
-    def known(self, state: State, just: int | None) -> np.ndarray:
+    def known(self, state: State, just: tuple[int, ...]) -> np.ndarray:
         """The values (E,) that a run starts with: of those that are zero, or have ``just`` happened, where
         they go.
 
@@ -57,8 +58,7 @@ class Handler:
         """
         values = np.array(self.values(state))
         at_zero = values == 0
-        if just is not None:
-            at_zero[just] = True
+        at_zero[list(just)] = True
         if at_zero.any():
             moment, space = _MOMENT * self.span, self.setup.system.space
             function = lambda at, x: events.soon(self.setup.crossings, space, at, moment, self._rebuild(x))
@@ -83,13 +83,18 @@ class Handler:
             (events.located(functools.partial(value, i), float(before.t), float(after.t)), i)
             for i in np.flatnonzero(fired).tolist()
         ]
-        for t, i in sorted(times):
+        times.sort()
+        for k, (t, i) in enumerate(times):
             state = self.settled(between(t))
             self.happened.append(Happened(i, state))
             self.verdict = self._judged(i, state)
             if self.verdict is not None:
-                break
-        return self.verdict
+                moment = 1e-12 * (self.span + abs(t))
+                others = [j for later, j in times[k + 1 :] if later - t <= moment]
+                self.happened += [Happened(j, state) for j in others]
+                together = (*(j for earlier, j in times[: k + 1] if t - earlier <= moment), *others)
+                return self.verdict._replace(together=together)
+        return None
 
     def _judged(self, i: int, state: State) -> Verdict | None:
         event = self.listed[i]
@@ -125,7 +130,8 @@ class Handler:
 
     def _one(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
         """A function of one set of arguments, compiled once, by LLVM where it can."""
-        cache, key = self.setup.system._programs, (name, *self.setup[1:], native.shapes(arguments))
+        cache = self.setup.system._programs
+        key = (name, *self.setup[1:], native.shapes(arguments), self._fixed, self.span)
         if key not in cache:
             try:
                 cache[key] = native.RowCode(RowFunction("row", function, arguments, often=False), 1)
@@ -136,7 +142,8 @@ class Handler:
             if good.all():
                 return jax.tree.map(lambda x: x[0], found)
         plain = lambda setup, *inputs: function(*inputs)
-        return jax.tree.map(np.asarray, xla.program(self.setup, f"{name} by xla", plain)(*arguments))
+        known = f"{name} by xla, {self._fixed} {self.span}"
+        return jax.tree.map(np.asarray, xla.program(self.setup, known, plain)(*arguments))
 
 
 def _one_row(function: Callable[..., Any], space: Any, before: Node, after: Node, t: float) -> State:

@@ -21,7 +21,7 @@ class Keep(NamedTuple):
 
     every: int
     t_eval: np.ndarray | None
-    names: frozenset[str] | None
+    names: tuple[str, ...] | None
     dense: bool
 
     @property
@@ -30,7 +30,7 @@ class Keep(NamedTuple):
         return (
             self.every == 1
             and self.t_eval is None
-            and (self.names is None or {"q", "v", "lam", "psi"} <= self.names)
+            and (self.names is None or {"q", "v", "lam", "psi"} <= set(self.names))
         )
 
     @property
@@ -65,11 +65,11 @@ def parse(save: Any, t_eval: Any, dense: bool, span: tuple[float, float]) -> Kee
     return Keep(every, None if t_eval is None else _times(t_eval, span), names, dense)
 
 
-def _names(wanted: Sequence[Any]) -> frozenset[str]:
+def _names(wanted: Sequence[Any]) -> tuple[str, ...]:
     for name in wanted:
         if name != "t" and name not in NAMES:
             raise unknown("quantity in save", name, NAMES)
-    return frozenset(wanted) - {"t"}
+    return tuple(sorted(set(wanted) - {"t"}))
 
 
 def _times(t_eval: Any, span: tuple[float, float]) -> np.ndarray:

@@ -25,7 +25,7 @@ SMALLEST = 1e-4
 ROUNDING = 16 * jnp.finfo(float).eps
 # The first step may have this part of the span, this part of the tolerance as its estimated error, and move q
 # by this part of itself.
-FIRST_SPAN, FIRST_ERROR, FIRST_MOVE = 0.1, 0.1, 0.01
+FIRST_SPAN, FIRST_ERROR, FIRST_MOVE = 1e-3, 0.1, 0.01
 
 
 class Tolerances(NamedTuple):

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import os
 import pickle
+import re
 import tempfile
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -77,6 +78,7 @@ class RunState:
     fields: Fields | None
     exact: Exact | None
     grid: Grid | None
+    args: bytes = b""
 
     def fits(self, method: Any, paced: bool) -> bool:
         """Whether a run with this method, under error control or not, can go on without starting anew."""
@@ -99,7 +101,10 @@ class Checkpoint:
     """A file that a run is written to now and then, at once or not at all."""
 
     def __init__(self, path: str | os.PathLike[str], identity: bytes) -> None:
-        self.path, self._identity = os.fspath(path), identity
+        self.path, self._identity = os.path.expanduser(os.fspath(path)), identity
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise ValueError(f"the checkpoint {self.path} cannot be written: no folder {folder} to write to")
 
     def write(self, content: Any) -> None:
         """Replace the file: whoever reads it finds the old one or the new one, whole."""
@@ -139,6 +144,52 @@ class Checkpoint:
                 "arguments or output). Delete it to start anew, or give this run a file of its own"
             )
         return content
+
+
+def fingerprint(setup: Any, args: Any) -> bytes:
+    """What the functions of a system and of its events compute, as far as JAX sees it; the same in every
+    process."""
+    shape = lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype)
+    try:
+        given = jax.tree.map(shape, args)
+    except TypeError:  # such as keys of random numbers
+        return b""
+    leaves, structure = jax.tree.flatten(given)
+    key = ("fingerprint", setup.crossings, structure, tuple((x.shape, x.dtype.str) for x in leaves))
+    system, dims = setup.system, setup.dims
+    if key not in system._programs:
+        number = lambda *sizes: jax.ShapeDtypeStruct(sizes, float)
+        t, q, v = number(), number(dims.size), number(dims.n)
+        lam, psi = number(dims.m), number(dims.p)
+        inputs = {"mass": (t, q), "force": (t, q, v), "holonomic": (t, q), "nonholonomic": (t, q, v)}
+        inputs["reaction"] = (t, q, v, lam, psi)
+        digest = hashlib.sha256(repr((system.space, dims)).encode())
+        if system.constant_mass:
+            digest.update(np.asarray(system.mass).tobytes())
+        functions: list[Any] = [(f, inputs[name]) for name, f in sorted(system._traced.items())]
+        functions += [(c.function, None) for c in setup.crossings]
+        for function, at in functions:
+            found = _traced(setup, function, at, (t, q, v, lam, psi), given)
+            digest.update(re.sub(r" at 0x[0-9a-f]+", "", str(found.jaxpr)).encode())
+            for constant in found.consts:
+                digest.update(np.asarray(constant).tobytes())
+        system._programs[key] = digest.digest()
+    return system._programs[key]
+
+
+def _traced(setup: Any, function: Any, at: Any, state: Any, args: Any) -> Any:
+    from genalpha import events
+
+    if at is not None:
+        return jax.make_jaxpr(function)(*at, *args)
+    only = tuple(c for c in setup.crossings if c.function is function)
+    at_state = lambda t, q, v, lam, psi, args: events.values(only, t, q, v, lam, psi, args)
+    return jax.make_jaxpr(at_state)(*state, args)
+
+
+def exact_key(kind: str, setup: Any, args: Any) -> tuple[Any, ...]:
+    """For which code the numbers of a run are."""
+    return kind, setup.method, setup.newton, fingerprint(setup, args)
 
 
 def identity(*parts: Any) -> bytes:

@@ -17,7 +17,7 @@ from genalpha.spaces import Space, named
 from genalpha.state import State
 
 _FORMAT = 4
-_META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete", "state")  # not arrays
+_META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
 
 
 class Residuals(NamedTuple):
@@ -102,7 +102,6 @@ class Solution:
         only ``redundant="min_norm"`` of ``solve`` allows for them, and gives the smallest.
     t_events, q_events, v_events, lam_events, psi_events : for each event an array with a row each time it
         happened; None without events.
-    state : a :class:`RunState` from which ``ga.solve(..., state=sol.state)`` goes on; not kept by ``save``.
     nodes, space, complete : what ``sol(t)`` is made of: the ends of all steps, unless t, q, v, lam and psi
         are.
 
@@ -138,7 +137,12 @@ class Solution:
     nodes: dense.Node | None = None
     space: Space | None = None
     complete: bool = False
-    state: RunState | None = None
+
+    @property
+    def state(self) -> RunState | None:
+        """From where ``ga.solve(..., state=sol.state)`` goes on; None after a failure, a file or a
+        transform."""
+        return getattr(self, "_state", None)
 
     def __call__(self, t: Any) -> State:
         """The motion at a time or at times t within the run: a :class:`State` with t, q, v, a, lam, psi.
@@ -180,8 +184,11 @@ class Solution:
                 f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
             )
         steps = int(self.stats.steps)
-        every = len(self.newton.iterations) == len(self.t) - 1  # not so in a batch that keeps some rows
-        time = float(self.t[steps]) if every else None
+        time = None  # a member of a batch that keeps some rows
+        if self.complete and steps < len(self.t):
+            time = float(self.t[steps])
+        elif self.space is not None and len(self.t):
+            time = float(self.t[-1])
         text = diagnose.message(int(self.status), time, steps, self.rotations)
         return f"{text}. {self.detail}" if self.detail else text
 
@@ -203,7 +210,7 @@ class Solution:
         """Write everything to one file (NumPy's .npz), without loss; ``ga.load`` reads it back."""
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._parts().items()}
         header = {"genalpha": _FORMAT, "fallback": self.stats.fallback}
-        header |= {name: getattr(self, name) for name in _META if name != "state"}
+        header |= {name: getattr(self, name) for name in _META}
         header["space"] = None if self.space is None else repr(self.space)
         arrays["header"] = np.array(json.dumps(header))
         with open(path, "wb") as file:
@@ -220,6 +227,8 @@ class Solution:
                 parts |= {f"{spec.name}.{key}": getattr(value, key) for key in _COUNTS}
             elif isinstance(value, tuple):
                 parts |= {f"{spec.name}.{key}": part for key, part in value._asdict().items()}  # type: ignore[attr-defined]
+            elif isinstance(value, list):
+                parts |= {f"{spec.name}.{i}": part for i, part in enumerate(value)}
             elif isinstance(value, dict):
                 parts |= {f"{spec.name}.{key}": part for key, part in value.items()}
             else:
@@ -235,6 +244,8 @@ class Solution:
 
         if np.ndim(self.status):
             raise TypeError("this is a batch of solutions: plot its members, sol[0].plot()")
+        if any(x is None for x in (self.q, self.v, self.lam, self.psi, self.residuals)):
+            raise ValueError("a plot needs q, v, lam, psi and residuals, and save left out some of them")
         return plot(self, names)
 
 
@@ -286,8 +297,14 @@ def load(path: str | os.PathLike[str]) -> Solution:
     }
     status = number(parts.pop("status"))
     errors, nodes = group(Errors, "errors"), group(dense.Node, "nodes")
+    told: dict[str, Any] = {}
+    for name in ("t", "q", "v", "lam", "psi"):
+        keys = [key for key in parts if key.startswith(f"{name}_events.")]
+        rows = [parts.pop(key) for key in sorted(keys, key=lambda key: int(key.rpartition(".")[2]))]
+        told[f"{name}_events"] = rows or None
     return Solution(
         **arrays,
+        **told,
         residuals=residuals,
         reactions=reactions,
         stats=stats,

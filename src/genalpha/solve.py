@@ -20,7 +20,7 @@ from genalpha.events import parse as parse_events
 from genalpha.keep import parse
 from genalpha.newton import Newton
 from genalpha.progress import Bar
-from genalpha.resume import Checkpoint, Grid, RunState, identity
+from genalpha.resume import Checkpoint, Grid, RunState, fingerprint, identity
 from genalpha.solution import Solution
 from genalpha.state import Schedule, State, Times
 from genalpha.system import System
@@ -191,16 +191,21 @@ def solve(
             backend,
             repr((method, newton, keep[2:], max_steps)),
         )
-        file = Checkpoint(checkpoint, identity(*asked, keep.every, keep.t_eval, len(listed)))
+        file = Checkpoint(
+            checkpoint, identity(*asked, keep.every, keep.t_eval, len(listed), fingerprint(setup, args))
+        )
         saving = concrete.Saving(file, check.interval(checkpoint_every))
     run = concrete.Run(setup, args, backend, max_steps, keep, watch, listed, grid, saving)
     try:
         q, v = concrete.projected(setup, t0, q0, v0, args) if initial == "project" else (q0, v0)
         start = concrete.Start(t0, q, v, guess, initial)
-        if state is not None and state.fits(method, isinstance(steps, Aim)):
-            start = state.start._replace(mode="assume", after=None)
-        elif state is not None:
-            start, state = start._replace(mode="assume", guess=(state.lam, state.psi)), None
+        if state is not None:
+            same = state.args == identity(args)
+            start = start._replace(mode="assume" if same else initial, guess=(state.lam, state.psi))
+            if same and state.fits(method, isinstance(steps, Aim)):
+                start = state.start._replace(mode="assume", after=None)
+            else:
+                state = None
         sol, last = run.solution(start, steps, state)
     finally:
         bar.close()

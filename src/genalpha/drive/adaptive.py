@@ -15,7 +15,7 @@ from genalpha.advance import Memory, Setup, advance, attempt
 from genalpha.drive import xla
 from genalpha.initial import Beginning
 from genalpha.pace import Limits, Pace, Tolerances
-from genalpha.resume import Exact, Fields, numbers
+from genalpha.resume import Exact, Fields, exact_key, numbers
 from genalpha.solution import Errors
 from genalpha.state import Carry, Scale, Times
 from genalpha.system import Args
@@ -144,11 +144,13 @@ class Paced:
         return numbers(Fields(*kept, pace, known.values))
 
     def exact(self) -> Exact:
-        return Exact(("xla, paced", self.setup.method), (numbers(self.point), self.totals.copy()))
+        return Exact(
+            exact_key("xla, paced", self.setup, self.args), (numbers(self.point), self.totals.copy())
+        )
 
     def restore(self, fields: Fields, exact: Exact, done: int) -> None:
         """Go on from there: exactly, where that is possible. Steps are counted from zero unless ``done``."""
-        if exact.key == ("xla, paced", self.setup.method):
+        if exact.key == exact_key("xla, paced", self.setup, self.args):
             point, totals = exact.numbers
             self.point = Point(*jax.tree.map(jnp.asarray, point))
         else:
@@ -204,7 +206,8 @@ def whole(setup: Setup, begin: Beginning, control: Control, wish: Array, args: A
         status = jnp.where(complete, diagnose.SUCCESS, diagnose.TOO_MANY)
         status = diagnose.first(point.pace.status, status).astype(int)
         table = jnp.concatenate([row[None], rows])[jnp.minimum(jnp.arange(most + 1), taken)]
-        bad = (status != diagnose.SUCCESS) & (jnp.arange(most + 1) > taken)
+        # The last row is the end of the run; where it was not reached, it must not pass for it.
+        bad = (status != diagnose.SUCCESS) & (jnp.arange(most + 1) > jnp.minimum(taken, most - 1))
         table = jnp.where(bad[:, None], jnp.nan, table)
         return Whole(table, t_alpha, taken, point.pace.rejected, totals, status)
 

@@ -16,7 +16,7 @@ from genalpha.kernels.paced import PacedStep
 from genalpha.kernels.step import PIVOT, Step, floating
 from genalpha.newton import MAX_CONDITION, no_memory
 from genalpha.pace import Pace, judged
-from genalpha.resume import Exact, Fields
+from genalpha.resume import Exact, Fields, exact_key
 from genalpha.state import Carry, Times
 from genalpha.system import Args
 
@@ -64,12 +64,16 @@ class Listed:
         return self._rest.fields() if self._rest is not None else self.machine.fields(None)
 
     def exact(self) -> Exact:
-        return self._rest.exact() if self._rest is not None else self.machine.exact("native", self.setup)
+        return (
+            self._rest.exact()
+            if self._rest is not None
+            else self.machine.exact(exact_key("native", self.setup, self.args))
+        )
 
     def restore(self, fields: Fields, exact: Exact, done: int) -> None:
         """Go on after ``done`` steps: exactly, where that is possible."""
         self.done = done
-        if exact.key == ("xla", self.setup.method):  # it had to
+        if exact.key == exact_key("xla", self.setup, self.args):  # it had to
             self._leave()
             assert self._rest is not None
             self._rest.restore(fields, exact, 0)
@@ -177,7 +181,9 @@ class Paced:
 
     def exact(self) -> Exact:
         return (
-            self._rest.exact() if self._rest is not None else self.machine.exact("native, paced", self.setup)
+            self._rest.exact()
+            if self._rest is not None
+            else self.machine.exact(exact_key("native, paced", self.setup, self.args))
         )
 
     def restore(self, fields: Fields, exact: Exact, done: int) -> None:
@@ -185,7 +191,7 @@ class Paced:
         slots, step = self.machine.slots, self.step
         control = jax.tree.leaves((step.tolerances, step.limits))
         wanted = [slots[place].copy() for place in control]
-        if exact.key == ("xla, paced", self.setup.method):  # it had to
+        if exact.key == exact_key("xla, paced", self.setup, self.args):  # it had to
             self._leave()
             assert self._rest is not None
             self._rest.restore(fields, exact, done)
@@ -249,13 +255,13 @@ class _Machine:
         parabola = np.stack([slots[place] for place in step.parabola])
         return Fields(carry, parabola, slots[step.memory[1]], pace, slots[step.events].copy())
 
-    def exact(self, kind: str, setup: Setup) -> Exact:
-        return Exact((kind, setup.method), self.slots.copy(), self.order, self.orders)
+    def exact(self, key: tuple[Any, ...]) -> Exact:
+        return Exact(key, self.slots.copy(), self.order, self.orders)
 
     def restore(self, kind: str, setup: Setup, fields: Fields, exact: Exact, args: Args) -> None:
         """The numbers of a run that stopped, or what there is of them, with these arguments."""
         step = self.kernels.step
-        if exact.key == (kind, setup.method):
+        if exact.key == exact_key(kind, setup, args):
             self.order, self.orders = exact.order, exact.orders
             self.code = self.kernels.code(order=exact.order)
             self.slots = aligned(self.code.program.slots)

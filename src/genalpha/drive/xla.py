@@ -14,7 +14,7 @@ from jax import Array, lax
 from genalpha import diagnose, events, linear, newton
 from genalpha.advance import Memory, Setup, advance, no_memory
 from genalpha.initial import Beginning, accelerations
-from genalpha.resume import Exact, Fields, numbers
+from genalpha.resume import Exact, Fields, exact_key, numbers
 from genalpha.state import Carry, NewtonReport, Output, Scale, Times
 from genalpha.system import Args
 
@@ -210,12 +210,12 @@ class Listed:
         return numbers(Fields(*kept, None, self.known.values))
 
     def exact(self) -> Exact:
-        return Exact(("xla", self.setup.method), numbers((self.carry, self.memory, self.known)))
+        return Exact(exact_key("xla", self.setup, self.args), numbers((self.carry, self.memory, self.known)))
 
     def restore(self, fields: Fields, exact: Exact, done: int) -> None:
         """Go on after ``done`` steps: exactly, where that is possible."""
         self.done = done
-        if exact.key == ("xla", self.setup.method):
+        if exact.key == exact_key("xla", self.setup, self.args):
             self.carry, self.memory, self.known = jax.tree.map(jnp.asarray, exact.numbers)
         else:
             self.carry, self.memory, self.known = rebuilt(self.setup, self.carry, fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -102,8 +103,9 @@ class RowFunction:
     def pack(self, arguments: Any) -> np.ndarray:
         """Columns (count, inputs) from arrays with rows first."""
         leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(arguments)]
-        count = max(map(len, leaves))
-        wide = [np.broadcast_to(leaf.reshape(len(leaf), -1), (count, leaf[0].size)) for leaf in leaves]
+        count = max(map(len, leaves)) if all(map(len, leaves)) else 0
+        flat = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in leaves]
+        wide = [np.broadcast_to(leaf[:count], (count, leaf.shape[1])) for leaf in flat]
         return np.concatenate(wide, axis=1)
 
     def unpack(self, table: np.ndarray) -> tuple[Any, np.ndarray]:

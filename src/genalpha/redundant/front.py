@@ -56,6 +56,7 @@ def allowed(solve: Callable[P, Solution]) -> Callable[P, Solution]:
 def _min_norm(
     solve: Callable[..., Solution], system: System, t_span: Any, q0: Any, v0: Any, options: dict[str, Any]
 ) -> Solution:
+    _refuse(system, options)
     (t0, t1), given = check.span(t_span), (q0, v0)
     q0, v0, args = check.vector("q0", q0), check.vector("v0", v0), check.arguments(options.get("args", ()))
     dims, closes_over_traced = check.trace(system, t0, q0, v0, args, redundant=True)
@@ -65,7 +66,6 @@ def _min_norm(
             "redundant='min_norm' chooses among constraints by their numbers, and under a JAX transform "
             "there are none. State independent constraints"
         )
-    _refuse(system, options)
     full = Constraints(system, dims, args, options.get("backend") != "xla")
     start = _start(full, t0, check.point(system.space, q0), v0, options.get("initial", "check"))
     if start is None:
