@@ -48,8 +48,12 @@ def _not_finite(setup: Setup, at: State, h: float, args: Args) -> str:
         return found
 
     program = xla.program(setup, "what is finite", look)
-    ahead = (at.t + h, system.space.retract(jnp.asarray(at.q), h * at.v), at.v + h * at.a)
-    for t, q, v, where in ((at.t, at.q, at.v, "at the last row"), (*ahead, "one step after the last row")):
+    # Steps that failed again and again may have become too small to lead over the place.
+    sizes = [0.0, h, *(size * max(1.0, abs(float(at.t))) for size in (1e-9, 1e-6) if size > h)]
+    for size in sizes:
+        t, v = at.t + size, at.v + size * at.a
+        q = system.space.retract(jnp.asarray(at.q), size * at.v)
+        where = "one step after the last row" if size else "at the last row"
         bad = []
         for name, value in program(t, q, v, args).items():
             for index in np.argwhere(~np.isfinite(np.asarray(value)))[:3].tolist():

@@ -185,10 +185,9 @@ class Solution:
             )
         steps = int(self.stats.steps)
         time = None  # a member of a batch that keeps some rows
-        if self.complete and steps < len(self.t):
-            time = float(self.t[steps])
-        elif self.space is not None and len(self.t):
-            time = float(self.t[-1])
+        if self.space is not None and len(self.t):
+            whole = isinstance(self.t, np.ndarray)  # under a transform rows go on after a failure
+            time = float(self.t[-1] if whole else self.t[min(steps, len(self.t) - 1)])
         text = diagnose.message(int(self.status), time, steps, self.rotations)
         return f"{text}. {self.detail}" if self.detail else text
 

@@ -100,11 +100,11 @@ class RowCode:
         groups = -(-count // lanes)
         if groups * lanes > count:
             columns = np.concatenate([columns, np.repeat(columns[-1:], groups * lanes - count, axis=0)])
-        columns = np.ascontiguousarray(columns.reshape(groups, lanes, -1).swapaxes(1, 2))
+        columns = np.ascontiguousarray(columns.reshape(groups, lanes, columns.shape[1]).swapaxes(1, 2))
         results = np.empty((groups, self.rows.width, lanes))
         work = aligned(self.program.slots * lanes)
         self._map(work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups)
-        return self.rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, -1)[:count])
+        return self.rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, self.rows.width)[:count])
 
 
 @dataclass
