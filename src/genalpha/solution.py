@@ -186,8 +186,10 @@ class Solution:
         steps = int(self.stats.steps)
         time = None  # a member of a batch that keeps some rows
         if self.space is not None and len(self.t):
-            whole = isinstance(self.t, np.ndarray)  # under a transform rows go on after a failure
-            time = float(self.t[-1] if whole else self.t[min(steps, len(self.t) - 1)])
+            good = np.arange(len(self.t))
+            if self.q is not None:  # under a transform rows after a failure are NaN
+                good = np.flatnonzero(np.isfinite(np.asarray(self.q)).all(axis=1))
+            time = float(self.t[good[-1]]) if len(good) else None
         text = diagnose.message(int(self.status), time, steps, self.rotations)
         return f"{text}. {self.detail}" if self.detail else text
 
