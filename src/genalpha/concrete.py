@@ -214,6 +214,7 @@ class Run:
             exact=runner.exact(),
             grid=grid,
             args=identity(self.args),
+            limits=_limits(course.steps),
         )
 
     def _first_size(self, course: Course) -> float | None:
@@ -271,7 +272,7 @@ class Run:
 
 def anew(setup: Setup, at: State, args: Args) -> RunState:
     """A state from which a run starts anew: after an event."""
-    parts = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
+    parts: dict[str, Any] = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
     return RunState(
         t=float(at.t),
         **parts,
@@ -286,6 +287,13 @@ def anew(setup: Setup, at: State, args: Args) -> RunState:
         grid=None,
         args=identity(args),
     )
+
+
+def _limits(steps: Schedule | Aim) -> tuple[float, float] | None:
+    if isinstance(steps, Schedule):
+        return None
+    limits = steps.control[1]
+    return float(limits.max_step), float(limits.min_step)
 
 
 def _expected(steps: Schedule | Aim, most: int | None) -> tuple[int | None, int]:

@@ -79,6 +79,7 @@ class RunState:
     exact: Exact | None
     grid: Grid | None
     args: bytes = b""
+    limits: tuple[float, float] | None = None  # the longest and the shortest step under error control
 
     def fits(self, method: Any, paced: bool) -> bool:
         """Whether a run with this method, under error control or not, can go on without starting anew."""

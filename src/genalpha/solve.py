@@ -210,7 +210,9 @@ def solve(
     finally:
         bar.close()
     if not sol.success and last is not None:
+        state = sol.state
         sol = dataclasses.replace(sol, detail=explain.detail(setup, int(sol.status), *last, args))
+        object.__setattr__(sol, "_state", state)
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
@@ -239,7 +241,12 @@ def choose_steps(
     if np.size(project_velocity_at):
         raise ValueError("project_velocity_at names ends of steps, which error control does not know: pass h")
     check.count("max_steps", limits["max_steps"])
-    wanted = control.controlled(span, n, rtol, atol, limits["max_step"], limits["min_step"])
+    longest, shortest = limits["max_step"], limits["min_step"]
+    if state is not None and state.limits is not None:  # those of the span of which this is the rest
+        longest, shortest = longest or state.limits[0], shortest or state.limits[1]
+        longest = min(longest, span[1] - span[0])
+        shortest = min(shortest, longest)
+    wanted = control.controlled(span, n, rtol, atol, longest, shortest)
     first = limits["first_step"]
     wish = np.nan if first is None else control.limit("first_step", first, span[1] - span[0])
     return Aim(np.float64(wish), wanted), None
