@@ -225,7 +225,7 @@ CHILD = """
     path, out, steps = sys.argv[1:4]
     p = ga.problems.get("wheel-on-rod")
     options = {"h": 1e-3} if steps == "fixed" else {"rtol": 1e-7, "atol": 1e-9}
-    slow = lambda state: time.sleep(2e-3)
+    slow = lambda state: time.sleep(3e-2)
     print("ready", flush=True)
     sol = ga.solve(p.system, (0.0, 2.0), p.q0, p.v0, args=p.args, checkpoint=path, checkpoint_every=0.0,
                    callback=slow, callback_every=10, **options)
@@ -244,7 +244,7 @@ def test_a_process_that_is_killed_again_and_again_ends_with_the_same_bits(steps,
     while not out.exists() and kills < 40:
         child = run(path, out)
         assert child.stdout.readline() == "ready\n"
-        time.sleep(rng.uniform(0.5, 2.0))
+        time.sleep(rng.uniform(0.5, 1.5))
         if child.poll() is None:
             child.send_signal(signal.SIGKILL)
             kills += 1
