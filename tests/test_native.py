@@ -13,7 +13,7 @@ import pytest
 import genalpha as ga
 from conftest import problem
 from genalpha import diagnose, methods
-from genalpha.drive import host, native
+from genalpha.drive import host, marching, native
 from genalpha.kernels import lu, step
 
 FAST = [
@@ -186,7 +186,7 @@ def test_without_the_monitor_the_same_run_fails(monkeypatch):
 
 
 def test_where_no_order_serves_for_long_xla_goes_on(monkeypatch):
-    monkeypatch.setattr(native, "MOST_ORDERS", 0)
+    monkeypatch.setattr(marching, "MOST_ORDERS", 0)
     sol = ga.solve(fading(), **FADING)
     assert sol.success
     assert sol.stats.fallback == "no order of pivots served for long; XLA went on at t = 0.984375"

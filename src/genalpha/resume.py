@@ -198,6 +198,9 @@ def identity(*parts: Any) -> bytes:
     leaves, structure = jax.tree.flatten(parts)
     digest = hashlib.sha256(str(structure).encode())
     for leaf in leaves:
-        array = np.asarray(leaf) if isinstance(leaf, np.ndarray | jax.Array | float | int | bool) else None
-        digest.update(repr(leaf).encode() if array is None else array.dtype.str.encode() + array.tobytes())
+        try:
+            array = np.asarray(leaf)
+        except TypeError:  # such as a key of random numbers
+            array = np.array(repr(leaf))
+        digest.update(array.dtype.str.encode() + array.tobytes())
     return digest.digest()
