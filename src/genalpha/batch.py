@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha import check, control, diagnose, methods
+from genalpha import check, control, diagnose, methods, traced
 from genalpha import initial as start
 from genalpha.advance import Setup
 from genalpha.axes import find_axes, member
@@ -381,7 +381,10 @@ class Batch(NamedTuple):
     ) -> Solution:
         """By XLA: ``vmap`` of a traced run, in chunks that need no more than some memory."""
         system, method, newton, dims, _ = self.setup
-        plan, steps = self.plan, len(self.plan.steps.h) if self.plan.aim is None else self.plan.most or 1024
+        plan, steps = (
+            self.plan,
+            len(self.plan.steps.h) if self.plan.aim is None else self.plan.most or traced.MOST_STEPS,
+        )
         mode: Initial = "assume" if self.mode == "project" else self.mode
 
         def one(setup: Setup, q: Any, v: Any, args: Args) -> Solution:

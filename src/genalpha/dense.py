@@ -34,9 +34,14 @@ def at(space: Space, nodes: Node, t: Any) -> State:
         pick = lambda index: Node(*(x[index] for x in nodes))
         return ends(space, pick(after - 1), pick(after), t)
     nodes = Node(*map(jnp.asarray, nodes))
-    index = 1 + jnp.minimum(jnp.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
+    index = step_of(nodes, t)
     step = lambda i, t: between(space, Node(*(x[i - 1] for x in nodes)), Node(*(x[i] for x in nodes)), t)
     return jax.vmap(step)(index, t)
+
+
+def step_of(nodes: Node, t: Any) -> Any:
+    """The steps, counted from 1, in which traced times t (K,) lie."""
+    return 1 + jnp.minimum(jnp.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
 
 
 def ends(space: Space, before: Node, after: Node, t: np.ndarray) -> State:

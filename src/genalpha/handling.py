@@ -46,7 +46,6 @@ class Handler:
     def __init__(self, setup: Setup, listed: tuple[Event, ...], span: float, args: Args) -> None:
         self.setup, self.listed, self.args, self.span = setup, listed, args, span
         self.happened: list[Happened] = []
-        self.verdict: Verdict | None = None
         if listed:
             self._doubles, self._rebuild, self._fixed = floating(args)
 
@@ -76,7 +75,6 @@ class Handler:
 
     def examine(self, before: Node, after: Node, fired: np.ndarray) -> Verdict | None:
         """All that happened in a step, in order, up to what changes the run."""
-        self.verdict = None
         between = lambda t: _one_row(dense.ends, self.setup.system.space, before, after, t)
         value = lambda i, t: float(self.values(between(t))[i])
         times = [
@@ -87,13 +85,13 @@ class Handler:
         for k, (t, i) in enumerate(times):
             state = self.settled(between(t))
             self.happened.append(Happened(i, state))
-            self.verdict = self._judged(i, state)
-            if self.verdict is not None:
+            verdict = self._judged(i, state)
+            if verdict is not None:
                 moment = 1e-12 * (self.span + abs(t))
                 others = [j for later, j in times[k + 1 :] if later - t <= moment]
                 self.happened += [Happened(j, state) for j in others]
                 together = (*(j for earlier, j in times[: k + 1] if t - earlier <= moment), *others)
-                return self.verdict._replace(together=together)
+                return verdict._replace(together=together)
         return None
 
     def _judged(self, i: int, state: State) -> Verdict | None:

@@ -89,8 +89,7 @@ def solve(
     rho_inf : for methods given by name, the damping of the highest frequencies: 0 most, 1 none.
     newton : policy and tolerance of the nonlinear solver.
     t_eval : increasing times (K,) at which the motion is wanted: the rows of the solution are those,
-        interpolated
-        between the steps (see :meth:`Solution.__call__`).
+        interpolated between the steps (see :meth:`Solution.__call__`).
     dense_output : keep what ``sol(t)`` needs where ``t_eval`` or ``save`` leave out steps.
     save : which steps become rows of the solution: "all", "final", or a whole number k for every k-th and the
         last; or which quantities are kept, such as ``["q", "lam"]`` (others are None); or both,
@@ -100,8 +99,7 @@ def solve(
         ``psi_events`` tell. Its attributes ``terminal``, ``direction`` and ``reset``, or those of a
         :class:`ga.Event`, say what follows.
     callback : a function of the :class:`State` (its ``a`` is the method's own a_{n+α}) that is called after
-        every
-        ``callback_every`` steps, and ends the run where it returns True.
+        every ``callback_every`` steps, and ends the run where it returns True.
     progress : show a bar on standard error.
     state : ``sol.state`` of another run, in the place of q0 and v0: go on from its end, as if it had not
         stopped. Bit for bit so with the same system, method, step size (or tolerances) and backend;

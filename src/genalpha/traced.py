@@ -158,7 +158,6 @@ def _picked(ends: _Ends, index: Any) -> _Ends:
 
 def _sampled(space: Space, ends: _Ends, nodes: Node, times: Any) -> _Ends:
     """The motion at given times; the rest is that of the step in which they lie."""
-    after = 1 + jnp.minimum(jnp.searchsorted(nodes.t[1:], times, side="left"), len(nodes.t) - 2)
-    found, chosen = dense.at(space, nodes, times), _picked(ends, after)
+    found, chosen = dense.at(space, nodes, times), _picked(ends, dense.step_of(nodes, times))
     rows = chosen.rows._replace(q=found.q, v=found.v, lam=found.lam, psi=found.psi)
     return chosen._replace(rows=rows, t=times)
