@@ -135,6 +135,17 @@ def settings(steps: int, t_end: float, rho_inf: float, newton: Newton, index2: b
     return chosen
 
 
+def solve(system: Any, chosen: Any) -> Any:
+    """Solve from the initial values on, by the call that ``SolveDynamic`` wraps; returns the solver.
+
+    The wrapper's 50 µs are left out.
+    """
+    solver = exudyn().MainSolverImplicitSecondOrder()
+    if not solver.SolveSystem(system, chosen):
+        raise RuntimeError(f"Exudyn gave up at t = {solver.it.currentTime:g}: {solver.GetErrorString()}")
+    return solver
+
+
 class Top:
     """The top, assembled and ready to be solved from 0 to ``t_end`` in equal steps of about ``h``."""
 
@@ -154,14 +165,8 @@ class Top:
         self._settings = settings(self.steps, t_end, rho_inf, newton, index2, tolerance)
 
     def solve(self) -> Any:
-        """Solve from the initial values on, by the call that ``SolveDynamic`` wraps; returns the solver.
-
-        The wrapper's 50 µs are left out.
-        """
-        solver = exudyn().MainSolverImplicitSecondOrder()
-        if not solver.SolveSystem(self._system, self._settings):
-            raise RuntimeError(f"Exudyn gave up at t = {solver.it.currentTime:g}: {solver.GetErrorString()}")
-        return solver
+        """Solve from the initial values on; returns the solver."""
+        return solve(self._system, self._settings)
 
     def result(self) -> Result:
         """Solve once more with a look at every step, which takes longer."""
