@@ -21,12 +21,12 @@ too, with either method: the height drifts by an error of second order.
 The method is the generalized-α method with positions as constraints ("index 3"), or the trapezoidal rule with
 velocities ("index 2"); ρ∞ is without effect on the latter. New matrices once a step are the fastest, but for
 the flexible rod, whose matrices are costly: with ``"modified"`` it is up to twice as fast. So is the disk
-with short steps, by little. Of the linear solvers Eigen's dense one is the fastest for
-Andrews' mechanism and the flexible rod, and Exudyn's own for the others; the sparse one is behind both. With
-a tolerance of 1e-4 a step is one iteration and takes a quarter to a third less, at errors that are still of
-second order and less than twice as great, but for the disk in Euler parameters. Left out are ``"modified"``
-with such a tolerance, and Euler parameters with "index 2", which do not converge then. No other setting of
-Exudyn makes it faster.
+with short steps, by little. Of the linear solvers Eigen's dense one is the fastest for Andrews' mechanism and
+the flexible rod, and Exudyn's own for the others; the sparse one is behind both. With a tolerance of 1e-4 a
+step is one iteration and takes a quarter to a third less, at errors that are still of second order and at
+most about twice as great, but for the disk in Euler parameters. Left out are ``"modified"`` with such a
+tolerance, and Euler parameters with "index 2", which do not converge then. No other setting of Exudyn makes
+it faster.
 """
 
 from __future__ import annotations
