@@ -156,7 +156,9 @@ def test_times_outside_of_the_run():
 # --- under transforms ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"h": 0.01}, {"rtol": 1e-4, "max_steps": 200}])
+@pytest.mark.parametrize(
+    "options", [pytest.param({"h": 0.01}, marks=pytest.mark.slow), {"rtol": 1e-4, "max_steps": 200}]
+)
 def test_output_under_jit(options):
     plain = {k: v for k, v in options.items() if k != "max_steps"}
     whole = solve(**plain, backend="xla")
@@ -171,6 +173,7 @@ def test_output_under_jit(options):
         jax.jit(lambda: solve(callback=print, **options))()
 
 
+@pytest.mark.slow
 def test_derivatives_of_what_was_interpolated():
     p = ga.problems.get("pendulum")
 
@@ -188,7 +191,7 @@ def test_derivatives_of_what_was_interpolated():
 # --- who watches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
 def test_the_callback_sees_every_kth_step_and_may_stop(backend):
     seen = []
     sol = solve(h=0.01, backend=backend, callback=seen.append, callback_every=20)

@@ -59,11 +59,12 @@ def test_gradients_with_respect_to_initial_values():
     """Along directions that stay on the constraints: the disk's tilt, and its spin with rolling velocity."""
     p = problem("rolling-disk")
     number = end_of(p, 0.3)
-    by_tilt = lambda s: number(p.q0 + s * np.eye(5)[2], p.v0, p.args)
-    by_spin = lambda s: number(p.q0, p.v0 + s * np.array([1.0, 0, 0, 0, 1.0]), p.args)
-    for function in (by_tilt, by_spin):
-        expected = float(central(function, 0.0, 1e-5))
-        assert float(jax.grad(function)(0.0)) == pytest.approx(expected, rel=1e-6)
+    along = jnp.array([1.0, 0, 0, 0, 1.0])
+    end = lambda s: number(p.q0 + s[0] * jnp.eye(5)[2], p.v0 + s[1] * along, p.args)
+    gradient = jax.jit(jax.grad(end))(jnp.zeros(2))
+    for i, direction in enumerate(np.eye(2)):
+        expected = float(central(lambda e, d=direction: end(e * d), 0.0, 1e-5))
+        assert float(gradient[i]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_gradient_with_respect_to_step_sizes():
@@ -102,6 +103,7 @@ def test_vmap_equals_single_runs():
         np.testing.assert_allclose(batch.reactions.total[i], single.reactions.total, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_vmap_over_initial_values():
     p = problem("rolling-disk")
     tilts = np.linspace(-0.3, 0.3, 4)
@@ -137,7 +139,6 @@ def test_a_system_may_close_over_traced_values():
         return ga.solve(system, (0, 0.3), [1.0, 0.0], [0.0, 0.0], h=0.02).q[-1, 1]
 
     expected = central(lambda p: float(end(p)), 2.0, 1e-5)
-    assert float(jax.grad(end)(2.0)) == pytest.approx(expected, rel=1e-6)
     assert float(jax.jit(jax.grad(end))(2.0)) == pytest.approx(expected, rel=1e-6)
     batch = jax.vmap(end)(jnp.array([2.0, 3.0]))
     np.testing.assert_allclose(batch, [end(2.0), end(3.0)], rtol=1e-10)
@@ -220,6 +221,7 @@ def test_a_traced_scalar_h_is_refused():
         jax.jit(lambda t: ga.solve(p.system, (0, t), p.q0, p.v0, h=0.1, args=p.args))(0.1)
 
 
+@pytest.mark.slow
 def test_gradients_of_a_long_stiff_run_stay_finite():
     p = problem("pendulum")
     gradient = jax.jit(jax.grad(lambda k: end_of(p, 2.0)(p.q0, p.v0, with_param(p, "k", k))))(3000.0)
