@@ -6,6 +6,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import genalpha as ga
+from genalpha import programs
+from genalpha.events import POINTS, located
 
 G = 9.81
 ball = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.array([-G]))
@@ -289,3 +291,42 @@ def test_no_time_before_a_terminal_event():
     assert sol.q.shape == (0, 1)
     assert sol.lam.shape == (0, 0)
     assert len(sol.t_events[0]) == 1
+
+
+# --- where they are, and what they leave behind ---------------------------------------------------------
+
+
+def test_a_function_that_is_zero_for_a_while_happens_where_that_begins():
+    free = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.zeros(1))
+    gap = lambda t, q, v: jnp.maximum(q[0] - 0.33, 0.0)
+    sol = ga.solve(free, (0.0, 2.0), [1.0], [-1.0], h=0.1, events=gap)
+    np.testing.assert_allclose(sol.t_events[0], [0.67], atol=1e-13)
+
+
+@pytest.mark.parametrize("power", [1, 3, 9])
+@pytest.mark.parametrize("zero", [1.0, 1.0 + 1e-9, 1.37, 2.0 - 1e-12, 2.0])
+def test_zeros_are_located_to_rounding(zero, power):
+    calls = []
+
+    def function(t):
+        calls.append(len(t))
+        return np.sign(t - zero) * np.abs(t - zero) ** power * (1 + t**2)
+
+    assert located(function, 1.0 - 1e-6, 2.0) == pytest.approx(zero, abs=1e-14 if power == 1 else 1e-13)
+    assert set(calls) == {POINTS}  # so that one program serves them all
+    assert len(calls) < 20
+
+
+def test_the_first_of_three_zeros_is_found():
+    assert located(lambda t: (t - 0.2) * (t - 0.5) * (t - 0.9), 0.0, 1.0) == pytest.approx(0.2, abs=1e-14)
+
+
+def test_events_that_are_new_functions_every_time_leave_no_more_than_so_much_behind(monkeypatch):
+    monkeypatch.setattr(programs, "MOST", 20)
+    free = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.zeros(1))
+    for i in range(6):
+        sol = ga.solve(
+            free, (0.0, 1.0), [0.0], [1.0], h=0.1, events=lambda t, q, v, i=i: q[0] - 0.11 * (i + 1)
+        )
+        np.testing.assert_allclose(sol.t_events[0], [0.11 * (i + 1)])
+    assert len(free._programs) == 20

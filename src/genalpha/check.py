@@ -185,9 +185,7 @@ def trace(
     is_system(system)
     leaves, structure = jax.tree.flatten((q, v, args))
     key = ("trace", redundant, structure, *((np.shape(x), x.dtype) for x in leaves))
-    if key not in system._programs:
-        system._programs[key] = _trace(system, t, q, v, args, redundant)
-    return system._programs[key]
+    return system._programs.made(key, lambda: _trace(system, t, q, v, args, redundant))
 
 
 def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args, redundant: bool) -> tuple[Dims, bool]:

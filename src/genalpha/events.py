@@ -20,6 +20,12 @@ from genalpha.system import Dims
 Function = Callable[..., Any]
 # Zeros are located to this part of a step, and no better than rounding of t allows.
 _XTOL = 1e-14
+# Where functions are looked at in a step, in parts of it: closely after its start, then evenly.
+_SPREAD = np.concatenate([[0.0], 2.0 ** -np.arange(20.0, 5.0, -1.0), np.arange(1, 33) / 32])
+POINTS = len(_SPREAD)
+# Then in parts of what is left: evenly with both ends, and around a guess.
+_EVEN = np.linspace(0.0, 1.0, 17)
+_AROUND = np.concatenate([sign * 10.0 ** -np.arange(1.0, 16.0) for sign in (-1.0, 1.0)] + [[0.0]])
 
 
 @dataclass(frozen=True)
@@ -145,23 +151,32 @@ def fired(crossings: tuple[Crossing, ...], before: Array, after: Array) -> Array
     return rising | falling
 
 
-def located(function: Callable[[float], float], first: float, last: float) -> float:
-    """A zero of a function that changes its sign between two times.
+def located(function: Callable[[np.ndarray], np.ndarray], first: float, last: float) -> float:
+    """The first zero of a function of many times (POINTS,) at once that changes its sign between two times.
 
     Right after another event the function starts at zero, give or take rounding; then the zero after that one
-    is looked for, and where there is none in between, it is the start.
+    is looked for, and where there is none in between, it is the start. Where the function is zero for a
+    while, that is where it begins to be.
     """
-    from scipy.optimize import brentq  # takes a while to import, and few runs need it
-
-    if function(last) == 0:
-        return last
-    side = -np.sign(function(last))
-    if np.sign(function(first)) != side:
-        tries = first + (last - first) * np.append(2.0 ** -np.arange(20.0, 4.0, -1.0), np.arange(1, 32) / 32)
-        first = next((t for t in tries if np.sign(function(t)) == side), last)
-        if first == last:
-            return float(tries[0])
-    return float(brentq(function, first, last, xtol=_XTOL * (last - first), rtol=4 * np.finfo(float).eps))
+    times = first + (last - first) * _SPREAD
+    signs = np.sign(found := function(times))
+    leaves = np.flatnonzero(signs)
+    side = -signs[-1] or (signs[leaves[0]] if leaves.size else 0.0)
+    before = np.flatnonzero(signs == side)
+    if not before.size or side == 0:
+        return float(times[1])
+    enough = max(_XTOL * (last - first), 4 * np.finfo(float).eps * max(abs(first), abs(last)))
+    while True:
+        i = before[0] + int(np.argmax(signs[before[0] :] != side))  # the first that is not before the zero
+        first, last, low, high = times[i - 1], times[i], found[i - 1], found[i]
+        if last - first <= enough:
+            return float(last)
+        # Where a line through both ends is zero, and more and more widely around it
+        guess = last - (last - first) * (high / (high - low)) if np.isfinite(high - low) else last
+        near = np.concatenate([first + (last - first) * _EVEN, guess + (last - first) * _AROUND])
+        times = np.sort(np.clip(near, first, last))
+        signs = np.sign(found := function(times))
+        before = np.flatnonzero(signs == side)
 
 
 def soon(crossings: tuple[Crossing, ...], space: Space, state: State, by: float, args: Any) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -59,10 +58,10 @@ class Handler:
         at_zero = values == 0
         at_zero[list(just)] = True
         if at_zero.any():
-            moment, space = _MOMENT * self.span, self.setup.system.space
-            function = lambda at, x: events.soon(self.setup.crossings, space, at, moment, self._rebuild(x))
+            space, moment = self.setup.system.space, np.float64(_MOMENT * self.span)
+            function = lambda at, by, x: events.soon(self.setup.crossings, space, at, by, self._rebuild(x))
             at = state._replace(t=np.asarray(state.t, dtype=float))  # type: ignore[arg-type]
-            values = np.where(at_zero, self._one("soon", function, (at, self._doubles)), values)
+            values = np.where(at_zero, self._one("soon", function, (at, moment, self._doubles)), values)
         return values
 
     def values(self, state: State) -> np.ndarray:
@@ -75,12 +74,13 @@ class Handler:
 
     def examine(self, before: Node, after: Node, fired: np.ndarray) -> Verdict | None:
         """All that happened in a step, in order, up to what changes the run."""
-        between = lambda t: _one_row(dense.ends, self.setup.system.space, before, after, t)
-        value = lambda i, t: float(self.values(between(t))[i])
-        times = [
-            (events.located(functools.partial(value, i), float(before.t), float(after.t)), i)
-            for i in np.flatnonzero(fired).tolist()
-        ]
+        row = lambda node: Node(*(np.asarray(x)[None] for x in node))
+        ends, span = (row(before), row(after)), (float(before.t), float(after.t))
+        between = lambda t: jax.tree.map(
+            lambda x: x[0], dense.ends(self.setup.system.space, *ends, np.array([t]))
+        )
+        value = lambda i: lambda t: self._along(*ends, t)[:, i]
+        times = [(events.located(value(i), *span), i) for i in np.flatnonzero(fired).tolist()]
         times.sort()
         for k, (t, i) in enumerate(times):
             state = self.settled(between(t))
@@ -94,10 +94,20 @@ class Handler:
                 return verdict._replace(together=together)
         return None
 
+    def _along(self, before: Node, after: Node, t: np.ndarray) -> np.ndarray:
+        """The functions of all events (K, E) at times t (K,) in a step whose ends are rows."""
+        space = self.setup.system.space
+
+        def function(before: Node, after: Node, t: Any, x: Any) -> Any:
+            _, q, v, _, lam, psi = dense.between(space, before, after, t)
+            return events.values(self.setup.crossings, t, q, v, lam, psi, self._rebuild(x))
+
+        doubles = [np.asarray(x)[None] for x in self._doubles]
+        return self._rows("events along", function, (before, after, t, doubles))
+
     def _judged(self, i: int, state: State) -> Verdict | None:
         event = self.listed[i]
-        number = sum(h.event == i for h in self.happened)
-        if event.terminal and number >= int(event.terminal):
+        if event.terminal and sum(h.event == i for h in self.happened) >= int(event.terminal):
             return Verdict(i, state, None)
         if event.reset is None:
             return None
@@ -127,26 +137,32 @@ class Handler:
         return jax.tree.map(np.asarray, begin.state)
 
     def _one(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
-        """A function of one set of arguments, compiled once, by LLVM where it can."""
-        cache = self.setup.system._programs
-        key = (name, *self.setup[1:], native.shapes(arguments), self._fixed, self.span)
-        if key not in cache:
+        """A function of one set of arguments, compiled once."""
+        rows = jax.tree.map(lambda x: np.asarray(x)[None], arguments)
+        return jax.tree.map(lambda x: x[0], self._rows(name, function, rows))
+
+    def _rows(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
+        """A function of rows of arguments, one row of which may be for all, by LLVM where it can."""
+        example = jax.tree.map(lambda x: x[0], arguments)
+        key = (name, *self.setup[1:], native.shapes(example), self._fixed)
+
+        def make() -> native.RowCode | None:
             try:
-                cache[key] = native.RowCode(RowFunction("row", function, arguments, often=False), 1)
+                return native.RowCode(RowFunction("row", function, example, often=False), 1)
             except Unsupported:
-                cache[key] = None
-        if cache[key] is not None:
-            found, good = cache[key](jax.tree.map(lambda x: np.asarray(x)[None], arguments))
+                return None
+
+        code = self.setup.system._programs.made(key, make)
+        if code is not None:
+            found, good = code(arguments)
             if good.all():
-                return jax.tree.map(lambda x: x[0], found)
-        plain = lambda setup, *inputs: function(*inputs)
-        known = f"{name} by xla, {self._fixed} {self.span}"
-        return jax.tree.map(np.asarray, xla.program(self.setup, known, plain)(*arguments))
-
-
-def _one_row(function: Callable[..., Any], space: Any, before: Node, after: Node, t: float) -> State:
-    row = lambda node: Node(*(np.asarray(x)[None] for x in node))
-    return jax.tree.map(lambda x: x[0], function(space, row(before), row(after), np.array([t])))
+                return found
+        count = max(len(x) for x in jax.tree.leaves(arguments))
+        wide = jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape[1:])), arguments)
+        plain = lambda setup, *inputs: jax.vmap(function)(*inputs)
+        return jax.tree.map(
+            np.asarray, xla.program(self.setup, f"{name} by xla, {self._fixed}", plain)(*wide)
+        )
 
 
 def explained(error: InconsistentInitialValues, verdict: Verdict) -> InconsistentInitialValues:

@@ -157,25 +157,27 @@ def fingerprint(setup: Any, args: Any) -> bytes:
         return b""
     leaves, structure = jax.tree.flatten(given)
     key = ("fingerprint", setup.crossings, structure, tuple((x.shape, x.dtype.str) for x in leaves))
+    return setup.system._programs.made(key, lambda: _digest(setup, given))
+
+
+def _digest(setup: Any, given: Any) -> bytes:
     system, dims = setup.system, setup.dims
-    if key not in system._programs:
-        number = lambda *sizes: jax.ShapeDtypeStruct(sizes, float)
-        t, q, v = number(), number(dims.size), number(dims.n)
-        lam, psi = number(dims.m), number(dims.p)
-        inputs = {"mass": (t, q), "force": (t, q, v), "holonomic": (t, q), "nonholonomic": (t, q, v)}
-        inputs["reaction"] = (t, q, v, lam, psi)
-        digest = hashlib.sha256(repr((system.space, dims)).encode())
-        if system.constant_mass:
-            digest.update(np.asarray(system.mass).tobytes())
-        functions: list[Any] = [(f, inputs[name]) for name, f in sorted(system._traced.items())]
-        functions += [(c.function, None) for c in setup.crossings]
-        for function, at in functions:
-            found = _traced(setup, function, at, (t, q, v, lam, psi), given)
-            digest.update(re.sub(r" at 0x[0-9a-f]+", "", str(found.jaxpr)).encode())
-            for constant in found.consts:
-                digest.update(np.asarray(constant).tobytes())
-        system._programs[key] = digest.digest()
-    return system._programs[key]
+    number = lambda *sizes: jax.ShapeDtypeStruct(sizes, float)
+    t, q, v = number(), number(dims.size), number(dims.n)
+    lam, psi = number(dims.m), number(dims.p)
+    inputs = {"mass": (t, q), "force": (t, q, v), "holonomic": (t, q), "nonholonomic": (t, q, v)}
+    inputs["reaction"] = (t, q, v, lam, psi)
+    digest = hashlib.sha256(repr((system.space, dims)).encode())
+    if system.constant_mass:
+        digest.update(np.asarray(system.mass).tobytes())
+    functions: list[Any] = [(f, inputs[name]) for name, f in sorted(system._traced.items())]
+    functions += [(c.function, None) for c in setup.crossings]
+    for function, at in functions:
+        found = _traced(setup, function, at, (t, q, v, lam, psi), given)
+        digest.update(re.sub(r" at 0x[0-9a-f]+", "", str(found.jaxpr)).encode())
+        for constant in found.consts:
+            digest.update(np.asarray(constant).tobytes())
+    return digest.digest()
 
 
 def _traced(setup: Any, function: Any, at: Any, state: Any, args: Any) -> Any:

@@ -13,6 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from genalpha.along import for_each, jacobian, left_to_reader, pulled_back, value_and_rate
+from genalpha.programs import Programs
 from genalpha.spaces import Euclidean, Space
 
 Args = tuple[Any, ...]
@@ -76,7 +77,7 @@ class System:
     reaction: Callable[..., ArrayLike] | None = None
     space: Space = field(default_factory=Euclidean)
     # Compiled programs live and die with the system they belong to.
-    _programs: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False)
     _traced: dict[str, Callable[..., Array]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

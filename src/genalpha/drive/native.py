@@ -195,19 +195,20 @@ def kernels(
 
     Raises what is wrong with the values, and :class:`Unsupported` where XLA must take over.
     """
-    key, cache = _key(setup, h, args), setup.system._programs
+
+    def make() -> Kernels | str:
+        try:
+            return _make(setup, t, q, v, h, args, guess, mode)
+        except _AtFirst:  # other values may do
+            raise
+        except Unsupported as reason:
+            return str(reason)
+
     with MAKING:
-        if isinstance(cache.get(key), str):
-            raise Unsupported(cache[key])
-        if key not in cache:
-            try:
-                cache[key] = _make(setup, t, q, v, h, args, guess, mode)
-            except _AtFirst:  # other values may do
-                raise
-            except Unsupported as reason:
-                cache[key] = str(reason)
-                raise
-        return cache[key]
+        found = setup.system._programs.made(_key(setup, h, args), make)
+    if isinstance(found, str):
+        raise Unsupported(found)
+    return found
 
 
 def _make(

@@ -271,11 +271,12 @@ def program(
     ``outermost`` says that no JAX transform surrounds the call, so that compiler options may be given.
     """
     key = (name, *setup[1:])
-    cache = setup.system._programs
-    if key not in cache:
+
+    def make() -> Callable[..., Any]:
         options = compiler_options() if outermost else {}
-        cache[key] = jax.jit(lambda *inputs: function(setup, *inputs), compiler_options=options)
-    return cache[key]
+        return jax.jit(lambda *inputs: function(setup, *inputs), compiler_options=options)
+
+    return setup.system._programs.made(key, make)
 
 
 @functools.cache

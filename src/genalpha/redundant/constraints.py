@@ -95,17 +95,20 @@ class Constraints:
         doubles, rebuild, fixed = floating(self.args)
         shapes = tuple(x.shape for x in doubles)
         key = ("constraints", self.dims, fixed, shapes, jax.tree.structure(self.args))
+
+        def read() -> RowFunction | None:
+            look = lambda t, q, v, x: _look(self.system, self.dims, t, q, v, rebuild(x))
+            try:
+                return RowFunction("constraints", look, example, LIMIT)
+            except Unsupported:
+                return None
+
         programs = self.system._programs
         with _MAKING:
-            if key not in programs:
-                look = lambda t, q, v, x: _look(self.system, self.dims, t, q, v, rebuild(x))
-                try:
-                    programs[key] = RowFunction("constraints", look, example, LIMIT)
-                except Unsupported:
-                    programs[key] = None
-            if compiled and programs[key] is not None and (key, "code") not in programs:
-                programs[key, "code"] = native.RowCode(programs[key], 1)
-            return programs[key], programs.get((key, "code")) if compiled else None
+            rows = programs.made(key, read)
+            if rows is None or not compiled:
+                return rows, None
+            return rows, programs.made((key, "code"), lambda: native.RowCode(rows, 1))
 
     def _by_xla(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen:
         setup = Setup(self.system, methods.SOI2(start="a0"), Newton(), self.dims)
@@ -147,9 +150,7 @@ class Constraints:
     def reduced(self, kept: Kept) -> System:
         """The system with these rows of (G; K) alone, the same object every time: it compiles once."""
         key = ("rows", kept, self.dims)
-        if key not in self.system._programs:
-            self.system._programs[key] = _with_rows(self.system, kept, self.dims.m)
-        return self.system._programs[key]
+        return self.system._programs.made(key, lambda: _with_rows(self.system, kept, self.dims.m))
 
 
 def _shift(M: np.ndarray, seen: Seen, rows: list[int], values: np.ndarray) -> np.ndarray:
