@@ -1,4 +1,4 @@
-"""Four more problems in Exudyn: the pendulum, Andrews' squeezing mechanism, the rolling disk, a flexible rod.
+"""Problems in Exudyn: the pendulum, tops, Andrews' squeezing mechanism, the rolling disk, a flexible rod.
 
 ``models(name)`` lists the ways to run a problem, ``python -m benchmarks.exudyn_models`` prints errors and
 times of all of them, or of the problems named behind it; ``taskset -c 1`` before it keeps it on one core.
@@ -11,6 +11,8 @@ Elements are Exudyn's own, none of them calls Python. Coordinates are of several
 ``rolling-disk``  ``"angles"``: the centre, heading, tilt and spin. ``"parameters"``: the centre and Euler
                   parameters. Axes are relabelled so that the plane is x = 0 and the disk turns about its z:
                   Exudyn's angles are then those of genalpha, singular with the disk flat on the plane only.
+``heavy-top``     ``"vector"``, the Lie group node of :mod:`benchmarks.exudyn_top`; in ``heavy-top-angles``
+                  ``"angles"``. Of q there is the position only.
 ``flexible-slider-crank``  ``"frame"``: the angle of the crank, the rod's floating frame, nodes of the rod and
                   the slider, 16 coordinates and 7 constraints.
 
@@ -43,8 +45,9 @@ import numpy as np
 import genalpha as ga
 from benchmarks.exudyn_bodies import Model, andrews, andrews_trees, disk, pendulum
 from benchmarks.exudyn_crank import flexible_slider_crank
-from benchmarks.exudyn_top import Array, Newton, exudyn, settings, solve
-from benchmarks.small import in_turns, plain
+from benchmarks.exudyn_top import Array, Formulation, Newton, exudyn, in_angles, model, solve
+from benchmarks.exudyn_top import settings as solver_settings
+from benchmarks.measure import in_turns, plain
 
 Problem = ga.problems.Problem
 
@@ -63,9 +66,10 @@ class End(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What is timed, and the same with a look at the end; ``steps`` is their number."""
+    """What is timed, q after it, and both with a look at the work; ``steps`` is their number."""
 
     solve: Callable[[], Any]
+    q: Callable[[], Array]
     result: Callable[[], End]
     steps: int
 
@@ -83,29 +87,41 @@ class Variant:
     build: Callable[[Problem], Model]
 
     @property
+    def settings(self) -> str:
+        return f"{'index 2' if self.index2 else 'index 3'} {self.newton} {self.tolerance:.0e}"
+
+    @property
     def name(self) -> str:
-        method = "index 2" if self.index2 else "index 3"
-        return f"{self.problem.name} {self.coordinates} {method} {self.newton} {self.tolerance:.0e}"
+        return f"{self.problem.name} {self.coordinates} {self.settings}"
 
     def prepare(self, h: float, t_end: float, rho_inf: float = RHO_INF) -> Run:
         """Assemble it, to be run from 0 to ``t_end`` in equal steps of about ``h``."""
         steps = max(1, round(t_end / h))
-        model = self.build(self.problem)
-        chosen = settings(steps, t_end, rho_inf, self.newton, self.index2, self.tolerance)
+        made = self.build(self.problem)
+        chosen = solver_settings(steps, t_end, rho_inf, self.newton, self.index2, self.tolerance)
         chosen.linearSolver.solverType = getattr(exudyn().LinearSolverType, self.linear)
 
         def run() -> Any:
-            return solve(model.system, chosen)
+            return solve(made.system, chosen)
 
         def result() -> End:
             done = run().it
-            return End(model.q(), done.newtonStepsCount / steps, done.newtonJacobiCount / steps)
+            return End(made.q(), done.newtonStepsCount / steps, done.newtonJacobiCount / steps)
 
-        return Run(run, result, steps)
+        return Run(run, made.q, result, steps)
+
+
+def top(problem: Problem, formulation: Formulation) -> Model:
+    """The heavy top."""
+    owner, system, body, _ = model(formulation)
+    kind = exudyn().OutputVariableType.Position
+    return Model(owner, system, lambda: np.array(system.GetObjectOutputBody(body, kind, [0.0, 0.0, 0.0])))
 
 
 STATEMENTS: dict[str, dict[str, tuple[dict[str, Any], Callable[[Problem], Model]]]] = {
     "pendulum": {"body": ({}, pendulum)},
+    "heavy-top": {"vector": ({}, partial(top, formulation="vector"))},
+    "heavy-top-angles": {"angles": ({}, partial(top, formulation="angles"))},
     "andrews": {
         "arms": ({}, partial(andrews, arms=True)),
         "bodies": ({}, partial(andrews, arms=False)),
@@ -116,18 +132,22 @@ STATEMENTS: dict[str, dict[str, tuple[dict[str, Any], Callable[[Problem], Model]
         "parameters": ({"space": "R3xSO3"}, partial(disk, formulation="parameters")),
     },
     "flexible-slider-crank": {"frame": ({}, flexible_slider_crank)},
-}  # for all kinds of coordinates the parameters of the problem in genalpha, and the model
+}  # for all kinds of coordinates, the fastest first, the parameters of the problem in genalpha, and the model
 
 
-def models(name: str) -> list[Variant]:
-    """All ways to run one of the problems of ``STATEMENTS``."""
+def models(name: str, fastest: bool = False) -> list[Variant]:
+    """All ways to run one of the problems of ``STATEMENTS``, or those in its ``fastest`` coordinates."""
     linear = "EigenDense" if name in ("andrews", "flexible-slider-crank") else "EXUdense"
     return [
-        Variant(ga.problems.get(name, **parameters), coordinates, index2, newton, tolerance, linear, build)
-        for coordinates, (parameters, build) in STATEMENTS[name].items()
+        Variant(_problem(name, parameters), coordinates, index2, newton, tolerance, linear, build)
+        for coordinates, (parameters, build) in list(STATEMENTS[name].items())[: 1 if fastest else None]
         for index2, (newton, tolerance) in product((False, True), POLICIES)
         if (coordinates, index2, tolerance) != ("parameters", True, 1e-4)
     ]
+
+
+def _problem(name: str, parameters: dict[str, Any]) -> Problem:
+    return in_angles() if name == "heavy-top-angles" else ga.problems.get(name, **parameters)
 
 
 def truth(problem: Problem) -> Array:
@@ -155,7 +175,7 @@ def lines(variants: Sequence[Variant], steps: int) -> list[tuple[str, ...]]:
 
 def main() -> None:
     """Errors and times of all variants, from long steps to short ones."""
-    for name in sys.argv[1:] or STATEMENTS:
+    for name in sys.argv[1:] or STEPS:
         rows = [row for k in (0, 2, 4) for row in lines(models(name), STEPS[name] * 2**k)]
         print(plain(HEAD, sorted(rows, key=lambda row: row[0])), end="\n\n", flush=True)
 

@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import genalpha as ga
-from benchmarks.small import in_turns, seconds
+from benchmarks.measure import in_turns, seconds
 from genalpha import check, control
 from genalpha.advance import Setup
 from genalpha.drive import marching, native

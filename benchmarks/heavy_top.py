@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import version
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -28,7 +26,7 @@ from matplotlib.figure import Figure
 
 import genalpha as ga
 from benchmarks import exudyn_top
-from benchmarks.small import OUT, in_turns, markdown, plain, seconds, start_up
+from benchmarks.measure import OUT, cores, in_turns, markdown, plain, seconds, start_up, versions
 
 Key = tuple[str, str, str]  # code, coordinates, method
 Problem = ga.problems.Problem
@@ -302,7 +300,7 @@ def write(text: str, record: dict[str, Any], figure: Figure) -> None:
     """The three files."""
     OUT.mkdir(parents=True, exist_ok=True)
     packages = ("genalpha", "jax", "jaxlib", "numpy", "exudyn")
-    record["versions"] = {each: version(each) for each in packages} | {"python": platform.python_version()}
+    record["versions"] = versions(*packages)
     data = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     (OUT / "heavy_top.json").write_text(data, encoding="utf-8")
     (OUT / "heavy_top.md").write_text(text, encoding="utf-8")
@@ -311,8 +309,7 @@ def write(text: str, record: dict[str, Any], figure: Figure) -> None:
 
 def main() -> None:
     """Measure, print, write."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    values = {"load": os.getloadavg()[0], "cores": cores, "start": start_up()}
+    values = {"load": os.getloadavg()[0], "cores": cores(), "start": start_up()}
     values |= {package: import_seconds(package) for package in ("genalpha", "exudyn")}
     exudyn_top.exudyn()
     problem = ga.problems.get("heavy-top")
@@ -323,7 +320,7 @@ def main() -> None:
         (HEAD, list(cells(rows, firsts))),
         (HEAD_TIMES, list(time_cells(found))),
     )
-    notes = [" ".join(note.split()) for note in NOTES.format(**globals(), **values).split("\n\n")]
+    notes = [" ".join(note.split()) for note in NOTES.format(**globals() | values).split("\n\n")]
     print(*(plain(*each) for each in tables), *(textwrap.fill(note, 98) for note in notes), sep="\n\n")
     text = "\n\n".join([*(markdown(*each) for each in tables), *notes]) + "\n"
     lines = {" ".join(key): [asdict(point) for point in points] for key, points in found.items()}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -18,10 +17,9 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -30,7 +28,7 @@ import numpy as np
 import genalpha as ga
 from benchmarks import exudyn_top, growth, jacobians
 from benchmarks.growth import PARTS, H, begun
-from benchmarks.small import OUT, in_turns, markdown, plain, seconds, start_up
+from benchmarks.measure import OUT, cores, in_turns, markdown, plain, seconds, start_up, versions
 from genalpha.drive import lanes
 from genalpha.kernels import machine
 
@@ -307,21 +305,18 @@ def report(results: dict[str, Any], values: dict[str, Any], begin: float) -> Non
     ]
     values = values | {"crossing": growth.crossing(results["growth"]), "steps": round(T_END / H)}
     values["minutes"] = (time.perf_counter() - begin) / 60
-    notes = [" ".join(note.split()) for note in NOTES.format(**globals(), **values).split("\n\n")]
+    notes = [" ".join(note.split()) for note in NOTES.format(**globals() | values).split("\n\n")]
     print(*(plain(*each) for each in tables), *(textwrap.fill(note, 98) for note in notes), sep="\n\n")
     OUT.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join([*(markdown(*each) for each in tables), *notes]) + "\n"
     (OUT / "native.md").write_text(text, encoding="utf-8")
-    versions = {"python": platform.python_version()}
-    for each in ("genalpha", "jax", "jaxlib", "numpy", "llvmlite", "exudyn"):
-        with suppress(PackageNotFoundError):
-            versions[each] = version(each)
+    found = versions("genalpha", "jax", "jaxlib", "numpy", "llvmlite", "exudyn")
 
     def rows(part: Any) -> Any:
         return [asdict(row) if not isinstance(row, dict) else row for row in part]
 
     record = {name: rows(part) if isinstance(part, list) else part for name, part in results.items()}
-    data = json.dumps(record | values | {"versions": versions}, indent=1, ensure_ascii=False) + "\n"
+    data = json.dumps(record | values | {"versions": found}, indent=1, ensure_ascii=False) + "\n"
     (OUT / "native.json").write_text(data, encoding="utf-8")
     growth.picture(results["growth"]).savefig(OUT / "native-growth.png", dpi=110)
 
@@ -330,8 +325,7 @@ def main() -> None:
     """Measure, print, write."""
     begin = time.perf_counter()
     os.environ["GENALPHA_CACHE"] = "off"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    values = {"load": os.getloadavg()[0], "cores": cores, "start": start_up()}
+    values = {"load": os.getloadavg()[0], "cores": cores(), "start": start_up()}
     with all_cores():
         together = child("batch")
     results = {

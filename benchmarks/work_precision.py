@@ -1,0 +1,332 @@
+"""Error against run time on five problems: genalpha with error control, scipy_dae, IDA, and Exudyn.
+
+``python -m benchmarks.work_precision [PROBLEM ...]`` prints the result and writes it, with a picture of each
+problem, to ``out/bench/``; ``taskset -c 1`` before it keeps it on one core.
+
+Every solver runs down a ladder of tolerances or step sizes. Where one can be set up in several ways
+(statement of the problem, stages, method), all of them run, and the fastest counts. Solvers of one rung take
+turns, so that noise of the machine hits all alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import textwrap
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import genalpha as ga
+from benchmarks import exudyn_models, peers, statements
+from benchmarks.exudyn_top import in_angles
+from benchmarks.measure import OUT, cores, markdown, paragraphs, plain, seconds, start_up, versions
+
+Problem = ga.problems.Problem
+
+CASES = ("pendulum", "heavy-top", "heavy-top-angles", "rolling-disk", "flexible-slider-crank", "andrews")
+ENDS = {"flexible-slider-crank": 0.2}  # shorter than the problem: its vibrations take the peers long
+METHODS = ("soi2", "stabilized", "projected")
+TARGETS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8)
+TOLERANCES = tuple(10 ** (-1 - k / 2) for k in range(21))
+STEPS = tuple(round(25 * 2 ** (k / 2)) for k in range(28))
+REPEATS = 7  # timed runs of each setting; their median counts
+TOO_LONG = 2.0  # seconds of one run, after which a ladder ends
+FINEST = 1e-10  # error after which it ends
+RHO_INF = 0.9
+CONTROLLED, EQUAL = "genalpha", "genalpha, equal steps"
+SOLVERS = (CONTROLLED, EQUAL, *peers.SOLVERS, "Exudyn")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A solver, set up but for one setting: ``run(setting)`` returns q at the end, None where it failed."""
+
+    solver: str
+    detail: str
+    run: Callable[[float], np.ndarray | None]
+    settings: Sequence[float]
+    prepare: Callable[[float], None] = lambda setting: None  # is not timed
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting: relative error of q at the end, and the median time in milliseconds."""
+
+    setting: float
+    error: float
+    ms: float
+
+
+Curves = dict[tuple[str, str], list[Point]]  # by solver and detail
+
+
+# --- what runs -----------------------------------------------------------------------------------------
+
+
+def get(name: str) -> tuple[Problem, np.ndarray]:
+    """A problem and the true q at its end. The disk is a rigid body, which J11's as it is printed is not."""
+    parameters = {"sense": -1.0} if name == "rolling-disk" else {}
+    source = ga.problems.get(name.removesuffix("-angles"), **parameters)
+    problem = in_angles() if name == "heavy-top-angles" else source
+    end = ENDS.get(name, problem.t_span[1])
+    published = source.published.get(end)
+    if published is not None:
+        q = np.array(published["q"])
+    else:
+        assert source.reference is not None
+        q = np.asarray(source.reference(end).q)
+    return replace(problem, t_span=(problem.t_span[0], end)), q[:3] if name.startswith("heavy-top") else q
+
+
+def own(problem: Problem) -> Iterator[Line]:
+    """genalpha: its methods with error control, and with equal steps."""
+
+    def controlled(method: str, tolerance: float) -> np.ndarray | None:
+        options: dict[str, Any] = {
+            "method": method,
+            "rtol": tolerance,
+            "atol": tolerance,
+            "throw": False,
+            "rho_inf": RHO_INF,
+        }
+        p = problem
+        sol = ga.solve(p.system, p.t_span, p.q0, p.v0, args=p.args, max_steps=10_000_000, **options)
+        return np.asarray(sol.q[-1]) if sol.success else None
+
+    def equal(method: str, steps: float) -> np.ndarray | None:
+        h = (problem.t_span[1] - problem.t_span[0]) / steps
+        sol = problem.solve(h=h, t_end=problem.t_span[1], method=method, rho_inf=RHO_INF, throw=False)
+        return np.asarray(sol.q[-1]) if sol.success else None
+
+    for method in METHODS:
+        yield Line(CONTROLLED, method, partial(controlled, method), TOLERANCES)
+        yield Line(EQUAL, method, partial(equal, method), STEPS)
+
+
+def others(name: str, problem: Problem) -> Iterator[Line]:
+    """The peers."""
+
+    def run(peer: peers.Peer, tolerance: float) -> np.ndarray | None:
+        path = peer.run(tolerance)
+        return path.q[-1] if path.success and np.isfinite(path.q[-1]).all() else None
+
+    for peer in peers.peers(problem):
+        yield Line(peer.solver, peer.detail, partial(run, peer), TOLERANCES)
+    for variant in exudyn_models.models(name, fastest=True):
+        yield exudyn(variant, problem.t_span[1])
+
+
+def exudyn(variant: exudyn_models.Variant, t_end: float) -> Line:
+    """Exudyn, assembled before the clock runs."""
+    ready: list[exudyn_models.Run] = []
+
+    def prepare(steps: float) -> None:
+        ready[:] = [variant.prepare(t_end / steps, t_end, RHO_INF)]
+
+    def run(steps: float) -> np.ndarray | None:
+        try:
+            ready[0].solve()
+        except RuntimeError:
+            return None
+        return ready[0].q()
+
+    return Line("Exudyn", variant.settings, run, STEPS, prepare)
+
+
+# --- measurements --------------------------------------------------------------------------------------
+
+
+def climb(lines: Sequence[Line], q_end: np.ndarray) -> Curves:
+    """All settings of all lines, rung by rung; a line ends where a run takes too long."""
+    found: Curves = {(line.solver, line.detail): [] for line in lines}
+    alive = list(lines)
+    for line in lines:  # compiles, imports, allocates
+        line.prepare(line.settings[4])
+        line.run(line.settings[4])
+    for rung in range(max(len(line.settings) for line in lines)):
+        alive = [line for line in alive if rung < len(line.settings)]
+        ran = []
+        for line in list(alive):
+            line.prepare(line.settings[rung])
+            begin = time.perf_counter()
+            q = line.run(line.settings[rung])
+            first, error = time.perf_counter() - begin, np.inf
+            if q is not None:
+                error = float(np.linalg.norm(q[: len(q_end)] - q_end) / np.linalg.norm(q_end))
+                ran.append((line, error, [first]))
+            if first > TOO_LONG or error < FINEST:
+                alive.remove(line)
+        for _ in range(REPEATS - 1):
+            for line, _, times in ran:
+                if len(times) * times[0] < TOO_LONG:
+                    times.append(seconds(partial(line.run, line.settings[rung])))
+        for line, reached, times in ran:
+            point = Point(line.settings[rung], reached, 1e3 * statistics.median(times))
+            found[line.solver, line.detail].append(point)
+    return {key: points for key, points in found.items() if points}
+
+
+def time_to(points: Sequence[Point], target: float) -> float:
+    """Milliseconds to an error, by a power law between two settings; NaN where it is not reached.
+
+    No error counts that is small by chance: all finer settings must reach the target too.
+    """
+    above = [i for i, point in enumerate(points) if not point.error <= target]
+    if not above:
+        return points[0].ms
+    i = above[-1]
+    if i + 1 == len(points):
+        return np.nan
+    share = np.log(points[i].error / target) / np.log(points[i].error / points[i + 1].error)
+    return float(points[i].ms ** (1 - share) * points[i + 1].ms ** share)
+
+
+def fastest(curves: Curves, solver: str, target: float) -> tuple[float, str]:
+    """The shortest time of a solver's variants to an error, and which it is."""
+    times = [(time_to(points, target), key[1]) for key, points in curves.items() if key[0] == solver]
+    reached = [pair for pair in times if not np.isnan(pair[0])]
+    return min(reached) if reached else (np.nan, "")
+
+
+# --- the report ----------------------------------------------------------------------------------------
+
+HEAD = ("problem, error of q", *SOLVERS)
+
+
+def cells(found: dict[str, Curves]) -> Iterator[tuple[str, ...]]:
+    """Milliseconds to errors and, in brackets, times genalpha's with error control."""
+    for name, curves in found.items():
+        for target in TARGETS:
+            unit = fastest(curves, CONTROLLED, target)[0]
+            line = []
+            for solver in SOLVERS:
+                ms, detail = fastest(curves, solver, target)
+                if np.isnan(ms):
+                    line.append("-")
+                    continue
+                ratio = "" if solver == CONTROLLED or np.isnan(unit) else f" (×{ms / unit:.2g})"
+                line.append(f"{ms:.3g}{ratio} {detail}")
+            if any(cell != "-" for cell in line):
+                yield (f"{name} {target:.0e}", *line)
+
+
+def ahead(found: dict[str, Curves]) -> list[str]:
+    """Where a peer needs less time than genalpha with error control."""
+    said = []
+    for name, curves in found.items():
+        for target in TARGETS:
+            unit = fastest(curves, CONTROLLED, target)[0]
+            times = [(fastest(curves, solver, target)[0], solver) for solver in (*peers.SOLVERS, "Exudyn")]
+            reached = [pair for pair in times if not np.isnan(pair[0])]
+            if reached and not min(reached)[0] >= unit:
+                ms, solver = min(reached)
+                by = "which genalpha does not reach" if np.isnan(unit) else f"{unit / ms:.1f} times as fast"
+                said.append(f"{name}, {target:.0e}: {solver}, {by}")
+    return said
+
+
+LOOKS: dict[str, dict[str, Any]] = {
+    CONTROLLED: {"color": "C0", "marker": "o", "lw": 1.6},
+    EQUAL: {"color": "C0", "marker": "o", "ls": ":", "mfc": "white"},
+    "scipy_dae Radau": {"color": "C1", "marker": "s"},
+    "scipy_dae BDF": {"color": "C2", "marker": "^"},
+    "sksundae IDA": {"color": "C3", "marker": "D"},
+    "Exudyn": {"color": "C4", "marker": "v"},
+}
+
+
+def picture(title: str, curves: Curves) -> Figure:
+    """Errors over run time: of each solver the variant that is the fastest at most targets."""
+    figure = Figure(figsize=(8, 5.5), layout="constrained")
+    axis = figure.subplots()
+    for solver in SOLVERS:
+        winners = [fastest(curves, solver, target)[1] for target in TARGETS]
+        reached = [detail for detail in winners if detail]
+        if not reached:
+            continue
+        detail = statistics.mode(reached)
+        points = curves[solver, detail]
+        label = f"{solver}, {detail}"
+        look: dict[str, Any] = {"ms": 4, "lw": 1.1} | LOOKS[solver]
+        axis.loglog([point.ms for point in points], [point.error for point in points], label=label, **look)
+    axis.set(title=title, xlabel="run time in ms", ylabel="relative error of q at the end", ylim=(1e-12, 2.0))
+    axis.grid(which="major", alpha=0.4)
+    axis.legend(fontsize=8)
+    return figure
+
+
+NOTES = """\
+Milliseconds to a relative error of q at the end (2-norm; heavy top: of x), by a power law between two
+settings of a ladder, medians of up to {REPEATS} runs in turns; in brackets, times genalpha's with error
+control. All finer settings must reach the error too. -: not reached, by runs of at most {TOO_LONG:g} s. The
+name after it is the variant that was the fastest.
+
+genalpha: rtol = atol, ρ∞ = {RHO_INF:g} as in Exudyn, natively; its time holds checks, consistent initial
+values, residuals and reactions of all steps, which it returns. Peers: rtol = atol; F(t, y, y') and its
+Jacobian are machine code made from the same equations; initial values are consistent, given, and not timed.
+GGL: stabilised index 2 (Gear, Gupta, Leimkuhler); index 1: constraints of acceleration; ∫: integrals of the
+multipliers as unknowns; s3, s5: stages; free: multipliers out of the error test. Exudyn: equal steps,
+assembled before the clock runs, nothing written. Unit quaternions state the rotation of the heavy top to
+the general solvers, a Lie group node to Exudyn; heavy-top-angles is the same in three angles for all.
+
+At consistent states F is at most {residual:.0e}, and its matrices differ from JAX's by {jacobian:.0e},
+relative to the largest entry. Cores to run on: {cores}; mean number of busy processes in the minute before:
+{load:.1f}. Times mean little where others are at work."""
+
+
+def verify(problem: Problem) -> statements.Check:
+    """How far the peers' equations are from what is integrated here; raises where one is wrong."""
+    state = ga.consistent(problem.system, problem.t_span[0], problem.q0, problem.v0, problem.args)
+    checks = [statements.check(form, [state]) for form in peers.forms(problem)]
+    worst = statements.Check(*(max(column) for column in zip(*checks, strict=True)))
+    if max(worst) > 1e-10:
+        raise RuntimeError(f"the equations for the peers are wrong: {problem.name}, {worst}")
+    return worst
+
+
+def main(names: Sequence[str]) -> None:
+    """Measure, print, write."""
+    values: dict[str, Any] = {"load": os.getloadavg()[0], "cores": cores(), "start": start_up()}
+    found: dict[str, Curves] = {}
+    checks = []
+    OUT.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for name in names:
+            problem, q_end = get(name)
+            checks.append(verify(problem))
+            found[name] = climb([*own(problem), *others(name, problem)], q_end)
+            title = f"{problem.title}, t = {problem.t_span[1]:g}"
+            picture(title, found[name]).savefig(OUT / f"work-precision-{name}.png", dpi=110)
+            print(plain(HEAD, list(cells({name: found[name]}))), flush=True)
+    worst = statements.Check(*(max(column) for column in zip(*checks, strict=True)))
+    notes = paragraphs(NOTES.format(**globals() | values, **worst._asdict()))
+    where = ahead(found)
+    print(
+        *("A peer is ahead: " + each for each in where),
+        *(textwrap.fill(note, 98) for note in notes),
+        sep="\n",
+    )
+    text = "\n\n".join([markdown(HEAD, list(cells(found))), *notes, "\n".join(f"- {each}" for each in where)])
+    (OUT / "work_precision.md").write_text(text + "\n", encoding="utf-8")
+    packages = ("genalpha", "jax", "jaxlib", "numpy", "scipy", "scipy_dae", "scikit-sundae", "exudyn")
+    record: dict[str, Any] = values | {"versions": versions(*packages), "ahead": where}
+    record["curves"] = {
+        name: {" | ".join(key): [asdict(point) for point in points] for key, points in curves.items()}
+        for name, curves in found.items()
+    }
+    data = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+    (OUT / "work_precision.json").write_text(data, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or CASES)
