@@ -116,7 +116,10 @@ def others(name: str, problem: Problem) -> Iterator[Line]:
     """The peers."""
 
     def run(peer: peers.Peer, tolerance: float) -> np.ndarray | None:
-        path = peer.run(tolerance)
+        try:
+            path = peer.run(tolerance)
+        except (ValueError, np.linalg.LinAlgError):  # at loose tolerances some end so
+            return None
         return path.q[-1] if path.success and np.isfinite(path.q[-1]).all() else None
 
     for peer in peers.peers(problem):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 from genalpha import dense
 from genalpha.advance import Setup
 from genalpha.drive import xla
-from genalpha.resume import RunState
+from genalpha.resume import Later, RunState
 from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
 
 
@@ -55,7 +56,7 @@ def solution(
     complete: bool = True,
     nodes: dense.Node | None = None,
     happened: dict[str, list[Any]] | None = None,
-    state: RunState | None = None,
+    state: Callable[[], RunState] | None = None,
 ) -> Solution:
     """``complete`` says that the rows are those of all steps; ``happened`` tells about events, by
     quantity."""
@@ -74,6 +75,4 @@ def solution(
         space=setup.system.space,
         complete=complete,
     )
-    # No field: a state is neither an array nor something to compile for.
-    object.__setattr__(sol, "_state", state)
-    return sol
+    return sol.continued_by(None if state is None else Later(state))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -185,42 +186,19 @@ class Run:
         """Write a checkpoint where it is time; never a reason to stop."""
         assert self.saving is not None
         if self.saving.due(now) and pieces.course.begun.runner.status == diagnose.SUCCESS:
-            state = self._state(pieces, row, done)
+            state = self._state(pieces, row, done)()
             over = [part for part in self.parts if isinstance(part, Part)]
             steps = pieces.course.steps if over and isinstance(pieces.course.steps, Schedule) else None
             self.saving.write(Saved(state, over, pieces.dump(), done, self.handler.happened, steps))
         return False
 
-    def _state(self, pieces: Pieces, row: np.ndarray, done: int) -> RunState:
-        """The run after ``done`` steps of its last part, of which ``row`` is the record."""
-        course, setup = pieces.course, self.setup
-        at, runner = course.state(row, done), course.begun.runner
-        grid = None if self.grid is None else self.grid._replace(steps=self.grid.steps + done)
-        t_alpha = float(at.t) + setup.method.alpha * float(course.times(row[None], done)[1][0])
-        return RunState(
-            t=float(at.t),
-            q=np.asarray(at.q),
-            v=np.asarray(at.v),
-            a=np.asarray(at.a),
-            lam=np.asarray(at.lam),
-            psi=np.asarray(at.psi),
-            method=setup.method,
-            dims=setup.dims,
-            start=self.start._replace(h=self._first_size(course)),
-            row=np.array(row),
-            t_alpha=t_alpha,
-            paced=isinstance(course.steps, Aim),
-            fields=runner.fields(),
-            exact=runner.exact(),
-            grid=grid,
-            args=identity(self.args),
-            limits=_limits(course.steps),
-        )
+    def _state(self, pieces: Pieces, row: np.ndarray, done: int) -> Callable[[], RunState]:
+        """What makes the state after ``done`` steps of the last part, of which ``row`` is the record.
 
-    def _first_size(self, course: Course) -> float | None:
-        if isinstance(course.steps, Aim):
-            return None
-        return float(course.steps.steps.h[0]) if self.start.h is None else self.start.h
+        It holds on to the code and its numbers, not to the rows.
+        """
+        grid = None if self.grid is None else self.grid._replace(steps=self.grid.steps + done)
+        return functools.partial(_run_state, pieces.course, self.start, grid, self.args, np.array(row), done)
 
     def _begun(self, start: Start, steps: Schedule | Aim) -> Begun:
         try:
@@ -258,16 +236,46 @@ class Run:
         nodes = record.joined_nodes([part.nodes() for part in self.parts])
         backend, setup = last.begun.backend, self.setup
         found = events.lists(len(self.listed), self.handler.happened, setup.dims) if self.listed else None
-        state = None
+        state: Callable[[], RunState] | None = None
         if verdict is not None and not verdict.crowded:
             velocity = verdict.state.v if verdict.velocity is None else verdict.velocity
-            state = anew(setup, verdict.state._replace(v=velocity), self.args)  # type: ignore[arg-type]
+            at = verdict.state._replace(v=velocity)  # type: ignore[arg-type]
+            state = functools.partial(anew, setup, at, self.args)
         elif runner.status == diagnose.SUCCESS:
             state = self._state(pieces, pieces.last_row, pieces.done)
         complete = self.keep.complete
         return assemble.solution(
             setup, of_rows, t, t_alpha, status, backend, fallback, work, complete, nodes, found, state
         )
+
+
+def _run_state(
+    course: Course, start: Start, grid: Grid | None, args: Args, row: np.ndarray, done: int
+) -> RunState:
+    at, runner, method = course.state(row, done), course.begun.runner, course.setup.method
+    paced = isinstance(course.steps, Aim)
+    first = None if paced else start.h
+    if isinstance(course.steps, Schedule) and first is None:
+        first = float(course.steps.steps.h[0])
+    return RunState(
+        t=float(at.t),
+        q=np.asarray(at.q),
+        v=np.asarray(at.v),
+        a=np.asarray(at.a),
+        lam=np.asarray(at.lam),
+        psi=np.asarray(at.psi),
+        method=method,
+        dims=course.setup.dims,
+        start=start._replace(h=first),
+        row=row,
+        t_alpha=float(at.t) + method.alpha * float(course.times(row[None], done)[1][0]),
+        paced=paced,
+        fields=runner.fields(),
+        exact=runner.exact(),
+        grid=grid,
+        args=identity(args),
+        limits=_limits(course.steps),
+    )
 
 
 def anew(setup: Setup, at: State, args: Args) -> RunState:

@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -96,6 +97,23 @@ def numbers(tree: Any) -> Any:
 
 
 # --- files ----------------------------------------------------------------------------------------------
+
+
+class Later:
+    """A state that is put together when it is first asked for: most runs are not continued."""
+
+    def __init__(self, make: Callable[[], RunState]) -> None:
+        self._make: Callable[[], RunState] | None = make
+        self._made: RunState | None = None
+
+    def __call__(self) -> RunState:
+        if self._made is None:
+            assert self._make is not None
+            self._made, self._make = self._make(), None
+        return self._made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_made": self(), "_make": None}
 
 
 class Checkpoint:

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from genalpha import dense, diagnose
-from genalpha.resume import RunState
+from genalpha.resume import Later, RunState
 from genalpha.spaces import Space, named
 from genalpha.state import State
 
@@ -142,7 +142,16 @@ class Solution:
     def state(self) -> RunState | None:
         """From where ``ga.solve(..., state=sol.state)`` goes on; None after a failure, a file or a
         transform."""
-        return getattr(self, "_state", None)
+        later = getattr(self, "_later", None)
+        return None if later is None else later()
+
+    def continued_by(self, later: Later | None) -> Solution:
+        """This solution, which knows now from where to go on.
+
+        That is no field: it is neither an array nor something to compile for.
+        """
+        object.__setattr__(self, "_later", later)
+        return self
 
     def __call__(self, t: Any) -> State:
         """The motion at a time or at times t within the run: a :class:`State` with t, q, v, a, lam, psi.

@@ -208,9 +208,8 @@ def solve(
     finally:
         bar.close()
     if not sol.success and last is not None:
-        state = sol.state
-        sol = dataclasses.replace(sol, detail=explain.detail(setup, int(sol.status), *last, args))
-        object.__setattr__(sol, "_state", state)
+        told = dataclasses.replace(sol, detail=explain.detail(setup, int(sol.status), *last, args))
+        sol = told.continued_by(getattr(sol, "_later", None))
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol

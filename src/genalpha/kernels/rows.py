@@ -105,7 +105,7 @@ class RowFunction:
         leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(arguments)]
         count = max(map(len, leaves)) if all(map(len, leaves)) else 0
         flat = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in leaves]
-        wide = [np.broadcast_to(leaf[:count], (count, leaf.shape[1])) for leaf in flat]
+        wide = [x if len(x) == count else np.broadcast_to(x[:count], (count, x.shape[1])) for x in flat]
         return np.concatenate(wide, axis=1)
 
     def unpack(self, table: np.ndarray) -> tuple[Any, np.ndarray]:
