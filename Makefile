@@ -24,7 +24,8 @@ reproduce: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m pip install -q --group bench
-	$(BIN)/python -m benchmarks.small
+	$(BIN)/python -m benchmarks.work_precision
+	$(BIN)/python -m benchmarks.costs
 	$(BIN)/python -m benchmarks.heavy_top
 	$(BIN)/python -m benchmarks.native
 

@@ -39,7 +39,7 @@ TARGETS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-8)
 TOLERANCES = tuple(10 ** (-1 - k / 2) for k in range(21))
 STEPS = tuple(round(25 * 2 ** (k / 2)) for k in range(28))
 REPEATS = 7  # timed runs of each setting; their median counts
-TOO_LONG = 2.0  # seconds of one run, after which a ladder ends
+TOO_LONG = 1.0  # seconds of one run, after which a ladder ends; runs of one setting end after half of it
 FINEST = 1e-10  # error after which it ends
 RHO_INF = 0.9
 CONTROLLED, EQUAL = "genalpha", "genalpha, equal steps"
@@ -170,7 +170,7 @@ def climb(lines: Sequence[Line], q_end: np.ndarray) -> Curves:
                 alive.remove(line)
         for _ in range(REPEATS - 1):
             for line, _, times in ran:
-                if len(times) * times[0] < TOO_LONG:
+                if len(times) * times[0] < TOO_LONG / 2:
                     times.append(seconds(partial(line.run, line.settings[rung])))
         for line, reached, times in ran:
             point = Point(line.settings[rung], reached, 1e3 * statistics.median(times))

@@ -60,7 +60,7 @@ def test_bench_lists(genalpha):
     assert (code, err) == (0, "")
     assert widest(out) <= 80
     names = [line.split()[0] for line in out.splitlines()[1:] if line and line[0] != " "]
-    assert {"small", "heavy_top", "native", "yen", "gpu"} <= set(names)
+    assert {"work_precision", "costs", "heavy_top", "native", "yen", "gpu"} <= set(names)
     assert "peers" not in names  # has nothing to run
 
 
