@@ -197,6 +197,17 @@ def test_a_singularity_ends_in_a_step_that_is_too_small():
         assert "step" in sol.message
 
 
+@pytest.mark.parametrize("min_step", [None, 1e-3])
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_steps_that_shrink_without_a_rejection_have_a_limit_too(backend, min_step):
+    """q'' = exp(q) runs away at t = π/√2; steps follow it down smoothly, till t + h is t."""
+    runaway = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.exp(q))
+    sol = ga.solve(runaway, (0.0, 9.0), [0.0], [0.0], min_step=min_step, throw=False, backend=backend)
+    assert "the step size fell below its limit" in sol.message
+    assert abs(sol.t[-1] - np.pi / np.sqrt(2)) < 0.02
+    assert np.diff(sol.t).min() > (0.0 if min_step is None else 0.999 * min_step)
+
+
 def test_tolerances_of_single_components():
     """A component that does not matter decides about nothing."""
     fast = ga.System(mass=np.eye(2), force=lambda t, q, v: -jnp.array([1.0, 2500.0]) * q)
