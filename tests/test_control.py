@@ -208,6 +208,20 @@ def test_steps_that_shrink_without_a_rejection_have_a_limit_too(backend, min_ste
     assert np.diff(sol.t).min() > (0.0 if min_step is None else 0.999 * min_step)
 
 
+def test_steps_from_time_zero_end_at_rounding_too():
+    """Whether the clock starts at 0 or at 1, a force that is none after the start is given up as soon."""
+    blocked = ga.System(
+        mass=np.eye(1), force=lambda t, q, v, t0: jnp.where(t > t0, jnp.nan, 1.0) * jnp.ones(1)
+    )
+    runs = [
+        ga.solve(blocked, (t0, t0 + 1.0), [0.0], [1.0], args=(t0,), throw=False, method="index3")
+        for t0 in (0.0, 1.0)
+    ]
+    rejected = [sol.stats.rejected for sol in runs]
+    assert abs(rejected[0] - rejected[1]) <= 1, rejected
+    assert all("force[0] is nan" in sol.message for sol in runs)
+
+
 def test_tolerances_of_single_components():
     """A component that does not matter decides about nothing."""
     fast = ga.System(mass=np.eye(2), force=lambda t, q, v: -jnp.array([1.0, 2500.0]) * q)
