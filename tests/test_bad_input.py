@@ -352,3 +352,16 @@ def test_the_first_order_warning_points_at_the_caller():
     with pytest.warns(UserWarning, match="first order") as caught:
         ga.newmark(0.4, 0.7)
     assert caught[0].filename == __file__
+
+
+def test_nearly_dependent_constraints_are_named_where_the_start_has_no_solution():
+    """Not the mass matrix alone: here two constraints differ by 1e-8."""
+    pair = ga.System(
+        np.eye(3),
+        lambda t, q, v: jnp.array([0.0, -9.81, 1.0]),
+        lambda t, q: jnp.array([q @ q - 1.0, q @ q - 1.0 + 1e-8 * q[2]]),
+    )
+    with pytest.raises(
+        ga.SingularSystem, match=r"gradients of holonomic\[0\]; holonomic\[1\] become dependent"
+    ):
+        ga.solve(pair, (0.0, 1.0), [1.0, 0.0, 0.0], [0.0, 0.0, 0.0])

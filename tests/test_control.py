@@ -197,6 +197,31 @@ def test_a_singularity_ends_in_a_step_that_is_too_small():
         assert "step" in sol.message
 
 
+@pytest.mark.parametrize("min_step", [None, 1e-3])
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_steps_that_shrink_without_a_rejection_have_a_limit_too(backend, min_step):
+    """q'' = exp(q) runs away at t = π/√2; steps follow it down smoothly, till t + h is t."""
+    runaway = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.exp(q))
+    sol = ga.solve(runaway, (0.0, 9.0), [0.0], [0.0], min_step=min_step, throw=False, backend=backend)
+    assert "the step size fell below its limit" in sol.message
+    assert abs(sol.t[-1] - np.pi / np.sqrt(2)) < 0.02
+    assert np.diff(sol.t).min() > (0.0 if min_step is None else 0.999 * min_step)
+
+
+def test_steps_from_time_zero_end_at_rounding_too():
+    """Whether the clock starts at 0 or at 1, a force that is none after the start is given up as soon."""
+    blocked = ga.System(
+        mass=np.eye(1), force=lambda t, q, v, t0: jnp.where(t > t0, jnp.nan, 1.0) * jnp.ones(1)
+    )
+    runs = [
+        ga.solve(blocked, (t0, t0 + 1.0), [0.0], [1.0], args=(t0,), throw=False, method="index3")
+        for t0 in (0.0, 1.0)
+    ]
+    rejected = [sol.stats.rejected for sol in runs]
+    assert abs(rejected[0] - rejected[1]) <= 1, rejected
+    assert all("force[0] is nan" in sol.message for sol in runs)
+
+
 def test_tolerances_of_single_components():
     """A component that does not matter decides about nothing."""
     fast = ga.System(mass=np.eye(2), force=lambda t, q, v: -jnp.array([1.0, 2500.0]) * q)

@@ -402,12 +402,14 @@ def _ignored(space: Space) -> str:
 
 def _unsolvable(begin: Beginning) -> None:
     if int(begin.report.status) == diagnose.SINGULAR:
+        rows = begin.rows
+        nearly = dependence(rows, rows, begin.g.size, float(begin.state.t)) if len(rows) else ""
         raise SingularSystem(
             "the matrix (12) of JN08, of mass matrix and constraints, is singular at the start (condition "
             f"number {float(begin.report.condition):.1e}): the mass matrix is singular on motions that the "
             "constraints allow (check for massless coordinates), or a reaction of your own does not act "
             "against a constraint, or not at the multipliers from which Newton starts (see the argument "
-            "multipliers)."
+            "multipliers)." + (f" {nearly}." if nearly else "")
         )
     raise ValueError(
         "no consistent accelerations and multipliers at the start: "

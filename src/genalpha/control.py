@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha.pace import Limits, Tolerances
+from genalpha.pace import ROUNDING, Limits, Tolerances
 from genalpha.state import Schedule, Times
 
 _SPREAD = 1e-9  # a remainder below this fraction of h is spread over all steps
@@ -19,8 +19,9 @@ MOST_STEPS = 1e9
 SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
 # The longest and the shortest step under error control, as parts of the span, unless others are asked for.
 # A system at rest tells nothing about loads to come; the odd fraction does not fall in with those that are
-# periodic.
-LONGEST, SHORTEST = 0.0618, 1e-20
+# periodic. Below rounding of the end of the span, steps from t = 0 lead nowhere either: what they add to q is
+# lost, and Newton's method meets nothing but rounding.
+LONGEST, SHORTEST = 0.0618, ROUNDING
 LEAST_RTOL = 1e-11  # that means something without an absolute tolerance
 
 

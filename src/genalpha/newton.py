@@ -246,7 +246,8 @@ def judged(
     contracting = _contracts(newton, norm, rate, 1.0) | (error == 0)
     small = trusted & (norm <= 1)
     stagnated = trusted & (rate * s.rate > SLOW**2) & ~above_noise  # rounding may alternate
-    at_noise = error <= AT_NOISE * s.noise
+    # What is harmless with most matrices may not be so with one that is nearly singular.
+    at_noise = (error <= AT_NOISE * s.noise) & ~above_noise
     found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
     converged = contracting | small | stagnated | at_noise
 

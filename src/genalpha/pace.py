@@ -139,6 +139,8 @@ def judged(limits: Limits, pace: Pace, error: Array, status: Array) -> tuple[Arr
     t = jnp.where(accepted, reached(limits, pace), pace.t)
     least = jnp.maximum(limits.min_step, ROUNDING * jnp.abs(t))
     too_small = ~accepted & (wish < least)
+    # Steps that shrink without ever being rejected would otherwise end where t stands still.
+    wish = jnp.where(accepted, jnp.maximum(wish, least), wish)
     failure = jnp.where(
         accepted, 0.0, jnp.where(solved, 0.0, jnp.where(status == 0, diagnose.NOT_FINITE, status))
     )
