@@ -402,7 +402,7 @@ def _ignored(space: Space) -> str:
 
 def _unsolvable(begin: Beginning) -> None:
     if int(begin.report.status) == diagnose.SINGULAR:
-        rows = begin.rows
+        rows = np.asarray(begin.rows)
         nearly = dependence(rows, rows, begin.g.size, float(begin.state.t)) if len(rows) else ""
         raise SingularSystem(
             "the matrix (12) of JN08, of mass matrix and constraints, is singular at the start (condition "

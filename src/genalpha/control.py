@@ -21,7 +21,7 @@ SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
 # A system at rest tells nothing about loads to come; the odd fraction does not fall in with those that are
 # periodic. Below rounding of the end of the span, steps from t = 0 lead nowhere either: what they add to q is
 # lost, and Newton's method meets nothing but rounding.
-LONGEST, SHORTEST = 0.0618, ROUNDING
+LONGEST, SHORTEST = 0.0618, float(ROUNDING)
 LEAST_RTOL = 1e-11  # that means something without an absolute tolerance
 
 
