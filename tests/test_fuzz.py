@@ -110,6 +110,14 @@ def compare(structure: Structure, seeds: Sequence[int], method: str, controlled:
         compared += 1
         assert native.status == xla.status
         rows = min(30, len(native.t), len(xla.t))
+        # Rounding may decide when a matrix is renewed, and error estimates are made with that matrix.
+        other_matrix = np.flatnonzero(native.newton.jacobians[: rows - 1] != xla.newton.jacobians[: rows - 1])
+        if controlled and other_matrix.size:
+            rows = int(other_matrix[0]) + 1
+            size = np.abs(native.q).max() + 1e-3 * member.length
+            np.testing.assert_allclose(
+                native.q[-1], xla.q[-1], rtol=0, atol=0.01 * size, err_msg=f"seed {seed}"
+            )
         for name, power in (("t", 0), ("q", 0), ("v", 0), ("lam", 1)):
             one, other = getattr(native, name)[:rows], getattr(xla, name)[:rows]
             size = np.abs(one).max(initial=0.0) + 1e-3 * member.length
