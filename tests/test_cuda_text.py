@@ -96,7 +96,12 @@ def gpu(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), [("heavy-top", "index3"), ("wheel-on-rod", "soi2"), ("heavy-top", "stabilized")]
+    ("name", "method"),
+    [
+        ("heavy-top", "index3"),
+        ("wheel-on-rod", "soi2"),
+        pytest.param("heavy-top", "stabilized", marks=pytest.mark.slow),
+    ],
 )
 def test_the_text_computes_what_the_cpu_does(gpu, name, method):
     p = ga.problems.get(name)

@@ -16,8 +16,12 @@ pendulum = ga.System(
     force=lambda t, q, v: jnp.array([0.0, -G]),
     holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
 )
-BACKENDS = ["native", "xla"]
 STEPS = [{"h": 0.01}, {"rtol": 1e-6, "atol": 1e-8}]
+WAYS = [
+    *(("native", steps) for steps in STEPS),
+    ("xla", STEPS[1]),
+    pytest.param("xla", STEPS[0], marks=pytest.mark.slow),
+]
 
 
 def swing(**options):
@@ -39,8 +43,7 @@ def angle(t_end):
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("options", STEPS)
+@pytest.mark.parametrize(("backend", "options"), WAYS)
 def test_times_of_events_against_scipy(backend, options):
     low = lambda t, q, v: q[0]
     sol = swing(events=low, backend=backend, **options)
@@ -76,8 +79,7 @@ def test_the_zero_is_found_on_the_interpolant(options):
         assert abs(sol(t).q[0]) < 1e-10 * abs(sol(t).v[0])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("options", STEPS)
+@pytest.mark.parametrize(("backend", "options"), WAYS)
 def test_a_terminal_event_ends_the_run_there(backend, options):
     def low(t, q, v):
         return q[0]
@@ -136,8 +138,7 @@ def test_event_points_are_not_lost_with_t_eval():
 # --- resets -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("options", STEPS)
+@pytest.mark.parametrize(("backend", "options"), WAYS)
 def test_a_bouncing_ball(backend, options):
     """Between impacts a parabola, which the methods and the interpolant integrate exactly."""
     floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
@@ -330,3 +331,20 @@ def test_events_that_are_new_functions_every_time_leave_no_more_than_so_much_beh
         )
         np.testing.assert_allclose(sol.t_events[0], [0.11 * (i + 1)])
     assert len(free._programs) == 20
+
+
+@pytest.mark.parametrize("options", STEPS)
+def test_the_callback_counts_the_steps_of_the_whole_run(options):
+    """Those that an event ends are steps too, and it may stop the run there."""
+    wall = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.8 * v)
+    seen = []
+    sol = swing(events=wall, callback=seen.append, callback_every=7, **options)
+    assert len(sol.t_events[0]) == 3
+    assert len(seen) == sol.stats.steps // 7
+    steps = np.delete(sol.t, np.flatnonzero(np.diff(sol.t) == 0))[1:]  # an event has two rows
+    np.testing.assert_array_equal([s.t for s in seen], steps[6::7])
+    stopped = swing(events=wall, callback=lambda s: s.t == sol.t_events[0][1], **options)
+    assert stopped.status == -2
+    assert stopped.t[-1] == sol.t_events[0][1]
+    rest = ga.solve(pendulum, (stopped.t[-1], 3.0), state=stopped.state, events=wall, **options)
+    np.testing.assert_allclose(rest.q[-1], sol.q[-1], atol=1e-4)

@@ -118,7 +118,13 @@ def test_scales_decide_who_bears_the_load():
     assert_smallest(SCALED, sol)
 
 
-@pytest.mark.parametrize("method", ["soi2", "index3", "stabilized", "dae-alpha", "cs", "projected", "hht-i3"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("soi2", "stabilized", "cs"),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("index3", "dae-alpha", "projected", "hht-i3")),
+    ],
+)
 def test_every_method(method):
     once = ga.solve(HUNG_ONCE, SPAN, *CLOSED, h=0.02, method=method)
     sol = solve(DOOR, SPAN, *CLOSED, h=0.02, method=method)

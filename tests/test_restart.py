@@ -263,6 +263,6 @@ def test_a_process_that_is_killed_again_and_again_ends_with_the_same_bits(steps,
 
 
 def test_a_solution_that_was_pickled_goes_on_as_well():
-    half, whole = solve(t_end=0.5, h=0.01), solve(h=0.01)
+    half, whole = solve((0.0, 0.2), h=0.01), solve(h=0.01)
     again = solve(h=0.01, state=pickle.loads(pickle.dumps(half)).state)
     np.testing.assert_array_equal(again.q[-1], whole.q[-1])

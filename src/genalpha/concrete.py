@@ -117,8 +117,10 @@ class Run:
             verdict = self._part(saved.state.start, steps, saved.state, saved)
         else:
             verdict = self._part(start, steps, state)
-        while verdict is not None and verdict.velocity is not None and verdict.state.t < end:
+        while verdict is not None and verdict.velocity is not None and not self.stopped:
             at = verdict.state
+            if at.t >= end:
+                break
             again = Start(float(at.t), at.q, verdict.velocity, (at.lam, at.psi), "check", verdict)
             if isinstance(steps, Aim):
                 steps = steps._replace(wish=np.float64(np.nan))
@@ -177,7 +179,8 @@ class Run:
             patience = min(patience, self.saving.interval)
             watchers.insert(0, host.Watcher(None, lambda row, done: self._save(pieces, row, done)))
         room = limit if isinstance(steps, Schedule) else limit - before
-        self.stopped = host.run(begun.runner, pieces.keeper, row, room, watchers, occur, done, patience)
+        counts = (done, patience, before)
+        self.stopped = host.run(begun.runner, pieces.keeper, row, room, watchers, occur, *counts)
         if self.saving is not None and verdict is None:
             self._save(pieces, pieces.last_row, pieces.done, now=True)
         return verdict
@@ -225,7 +228,7 @@ class Run:
         runner, status = last.begun.runner, last.begun.runner.status
         if verdict is not None and (verdict.velocity is None or verdict.crowded):
             status = diagnose.CROWDED if verdict.crowded else diagnose.EVENT
-        elif status == diagnose.SUCCESS and not runner.finished:
+        elif status == diagnose.SUCCESS and (not runner.finished or (self.stopped and verdict is not None)):
             status = diagnose.STOPPED if self.stopped else diagnose.TOO_MANY
         parts = self.parts if self.keep.every else self.parts[-1:]
         of_rows, t, t_alpha = record.joined([part.joined() for part in parts])

@@ -118,16 +118,18 @@ def run(
     occur: Occur,
     done: int = 0,
     patience: float = PATIENCE,
+    earlier: int = 0,
 ) -> bool:
     """Steps until the run is finished, ``limit`` are taken, or somebody says stop; whether a watcher did.
 
     ``occur(before, after, done, fired)`` is asked about events between two records. It may change the
-    second, and returns whether the run ends there. ``done`` steps were taken before. Those who are told now
-    and then are told after ``patience`` seconds.
+    second, and returns whether the run ends there. ``done`` steps were taken before, and ``earlier`` ones in
+    other parts of the run. Those who are told now and then are told after ``patience`` seconds.
     """
+    counted = lambda w: w.every and (earlier + done) % w.every
     glance, told, before = GLANCE, time.monotonic(), first
     while not runner.finished and done < limit:
-        most = min(BLOCK, limit - done, *(w.every - done % w.every for w in watchers if w.every))
+        most = min(BLOCK, limit - done, *(w.every - counted(w) for w in watchers if w.every))
         if any(w.every is None for w in watchers):
             most = min(most, glance)
         out = keeper.room(most)
@@ -141,12 +143,13 @@ def run(
         before = last.copy()
         keeper.add(taken)
         if over:
-            return False
+            verdicts = [w.look(last, done) for w in watchers if counted(w) == 0]
+            return any(verdicts)
         now = time.monotonic()
         late = now - told >= patience or runner.finished
         glance = glance if late else 2 * glance
         told = now if late else told
-        due = [w for w in watchers if taken and (done % w.every == 0 if w.every else late)]
+        due = [w for w in watchers if taken and (counted(w) == 0 if w.every else late)]
         verdicts = [w.look(last, done) for w in due]  # all of them are told
         if any(verdicts):
             return True

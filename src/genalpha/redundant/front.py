@@ -89,7 +89,8 @@ def _refuse(system: System, options: dict[str, Any]) -> None:
         raise ValueError("redundant='min_norm' takes no multipliers to start from: they follow from q and v")
     usual = {"events": None, "save": "all", "dense_output": False, "state": None, "checkpoint": None}
     for name, value in usual.items():
-        if options.get(name, value) is not value:
+        given = options.get(name, value)
+        if given is not value and not (isinstance(given, str) and given == value):
             raise ValueError(
                 "redundant='min_norm' looks at all constraints after the run, at every step of it, and "
                 f"{name} would have to know during the run. Leave it out, or state independent constraints"
