@@ -166,7 +166,8 @@ def climb(lines: Sequence[Line], q_end: np.ndarray) -> Curves:
             if q is not None:
                 error = float(np.linalg.norm(q[: len(q_end)] - q_end) / np.linalg.norm(q_end))
                 ran.append((line, error, [first]))
-            if first > TOO_LONG or error < FINEST:
+            patience = TOO_LONG if q is not None else 5 * TOO_LONG  # the first failure is explained at length
+            if first > patience or error < FINEST:
                 alive.remove(line)
         for _ in range(REPEATS - 1):
             for line, _, times in ran:

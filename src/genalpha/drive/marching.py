@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from genalpha import diagnose, initial
@@ -14,7 +13,7 @@ from genalpha.drive import adaptive, host, xla
 from genalpha.drive.native import MAKING, Code, Kernels, Run, aligned, fill
 from genalpha.kernels.paced import PacedStep
 from genalpha.kernels.step import PIVOT, Step, floating
-from genalpha.newton import MAX_CONDITION, no_memory
+from genalpha.newton import MAX_CONDITION
 from genalpha.pace import Pace, judged
 from genalpha.resume import Exact, Fields, exact_key
 from genalpha.state import Carry, Times
@@ -23,30 +22,81 @@ from genalpha.system import Args
 # Orders of pivots that one run may try before it goes on with pivots chosen anew for every matrix.
 MOST_ORDERS = 8
 
+Rest = TypeVar("Rest", bound=xla.Listed | adaptive.Paced)
 
-class Listed:
-    """A run with given steps. Where no order of pivots serves for long, XLA goes on; ``fallback`` says so."""
 
-    def __init__(self, setup: Setup, run: Run, steps: Times, args: Args, known: Any = ()) -> None:
-        self.setup, self.run, self.steps, self.args = setup, run, steps, args
-        self.times, self.sizes = (np.ascontiguousarray(x, dtype=float) for x in (steps.t, steps.h))
-        self.marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
-        self.step = run.kernels.step
+class _Native(Generic[Rest]):
+    """A run by machine code. Where no order of pivots serves for long, XLA goes on; ``fallback`` says so.
+
+    ``kind`` is what runs of this sort are called where their numbers are kept.
+    """
+
+    kind: str
+
+    def __init__(self, setup: Setup, run: Run, args: Args, known: Any) -> None:
+        self.setup, self.run, self.args = setup, run, args
+        self.step: Any = run.kernels.step
         self.machine = _Machine(run.kernels)
         fill(self.step, self.machine.slots, run.start, floating(args)[0])
         self.machine.slots[self.step.events] = known
-        self._row_of = np.arange(len(self.sizes))
-        self.done, self.width, self.status = 0, len(self.step.row), diagnose.SUCCESS
+        self.width = len(self.step.row)
         self.fallback: str | None = None
-        self._rest: xla.Listed | None = None
-
-    @property
-    def finished(self) -> bool:
-        return self.status != diagnose.SUCCESS or self.done == len(self.sizes)
+        self._rest: Rest | None = None
 
     @property
     def fired(self) -> np.ndarray:
         return self.machine.fired if self._rest is None else self._rest.fired
+
+    def fields(self) -> Fields:
+        return self._fields() if self._rest is None else self._rest.fields()
+
+    def _fields(self) -> Fields:
+        return self.machine.fields(None)
+
+    def exact(self) -> Exact:
+        if self._rest is not None:
+            return self._rest.exact()
+        return self.machine.exact(exact_key(f"native{self.kind}", self.setup, self.args))
+
+    def restore(self, fields: Fields, exact: Exact, done: int) -> None:
+        """Go on after ``done`` steps: exactly, where that is possible."""
+        if exact.key == exact_key(f"xla{self.kind}", self.setup, self.args):  # it had to
+            self._leave()
+            assert self._rest is not None
+            self._rest.restore(fields, exact, done)
+        else:
+            self.machine.restore(f"native{self.kind}", self.setup, fields, exact, self.args)
+
+    def _leave(self) -> None:
+        """Let XLA go on, which chooses pivots anew for every matrix."""
+        taken = xla.rebuilt(self.setup, self.step.values.carry, self._fields())
+        self.fallback = f"no order of pivots served for long; XLA went on at t = {self._time:.9g}"
+        self._rest = self._by_xla(*taken)
+
+    @property
+    def _time(self) -> float:
+        raise NotImplementedError
+
+    def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> Rest:
+        raise NotImplementedError
+
+
+class Listed(_Native[xla.Listed]):
+    """A run with given steps."""
+
+    kind = ""
+
+    def __init__(self, setup: Setup, run: Run, steps: Times, args: Args, known: Any = ()) -> None:
+        super().__init__(setup, run, args, known)
+        self.steps = steps
+        self.times, self.sizes = (np.ascontiguousarray(x, dtype=float) for x in (steps.t, steps.h))
+        self.marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
+        self._row_of = np.arange(len(self.sizes))
+        self.done, self.status = 0, diagnose.SUCCESS
+
+    @property
+    def finished(self) -> bool:
+        return self.status != diagnose.SUCCESS or self.done == len(self.sizes)
 
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
@@ -60,25 +110,9 @@ class Listed:
                 self._some(out, first, min(len(self.sizes), first + len(out)))
         return self.done - first
 
-    def fields(self) -> Fields:
-        return self._rest.fields() if self._rest is not None else self.machine.fields(None)
-
-    def exact(self) -> Exact:
-        return (
-            self._rest.exact()
-            if self._rest is not None
-            else self.machine.exact(exact_key("native", self.setup, self.args))
-        )
-
     def restore(self, fields: Fields, exact: Exact, done: int) -> None:
-        """Go on after ``done`` steps: exactly, where that is possible."""
         self.done = done
-        if exact.key == exact_key("xla", self.setup, self.args):  # it had to
-            self._leave()
-            assert self._rest is not None
-            self._rest.restore(fields, exact, 0)
-        else:
-            self.machine.restore("native", self.setup, fields, exact, self.args)
+        super().restore(fields, exact, 0)
 
     def _some(self, out: np.ndarray, first: int, stop: int) -> None:
         """Steps up to one that is marked, or that needs other pivots."""
@@ -102,36 +136,32 @@ class Listed:
             self.done -= status != diagnose.SUCCESS
         self.status = status
 
-    def _leave(self) -> None:
-        """Let XLA go on, which chooses pivots anew for every matrix."""
-        self.fallback = f"no order of pivots served for long; XLA went on at t = {self.times[self.done]:.9g}"
-        carry, memory = self.machine.look()
+    @property
+    def _time(self) -> float:
+        return float(self.times[self.done])
+
+    def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> xla.Listed:
         rest = jax.tree.map(lambda column: column[self.done :], self.steps)
         scale = self.run.start.begin.scale
-        known = self.machine.slots[self.step.events]
-        self._rest = xla.Listed(self.setup, carry, memory, scale, rest, self.args, known=known)
+        return xla.Listed(self.setup, carry, memory, scale, rest, self.args, known=known.values)
 
 
-class Paced:
-    """A run under error control. Where no order of pivots serves for long, XLA goes on."""
+class Paced(_Native[adaptive.Paced]):
+    """A run under error control."""
+
+    kind = ", paced"
 
     def __init__(
         self, setup: Setup, run: Run, control: adaptive.Control, args: Args, known: Any = ()
     ) -> None:
-        self.setup, self.run, self.control, self.args = setup, run, control, args
-        step = run.kernels.step
+        super().__init__(setup, run, args, known)
+        self.control, step, slots = control, self.step, self.machine.slots
         assert isinstance(step, PacedStep)
-        self.step, self.machine = step, _Machine(run.kernels)
-        slots = self.machine.slots
-        fill(step, slots, run.start, floating(args)[0])
         for place, value in zip(
             jax.tree.leaves((step.tolerances, step.limits)), jax.tree.leaves(control), strict=True
         ):
             slots[place] = value
-        slots[step.until], slots[step.every], slots[step.events] = np.inf, 1.0, known
-        self.width = len(step.row)
-        self.fallback: str | None = None
-        self._rest: adaptive.Paced | None = None
+        slots[step.until], slots[step.every] = np.inf, 1.0
 
     @property
     def pace(self) -> Pace:
@@ -146,10 +176,6 @@ class Paced:
     @property
     def finished(self) -> bool:
         return not bool(adaptive.unfinished(self.control[1], self.pace))
-
-    @property
-    def fired(self) -> np.ndarray:
-        return self.machine.fired if self._rest is None else self._rest.fired
 
     @property
     def rejected(self) -> int:
@@ -176,27 +202,17 @@ class Paced:
                 self._pivot()
         return done
 
-    def fields(self) -> Fields:
-        return self._rest.fields() if self._rest is not None else self.machine.fields(self.pace)
-
-    def exact(self) -> Exact:
-        return (
-            self._rest.exact()
-            if self._rest is not None
-            else self.machine.exact(exact_key("native, paced", self.setup, self.args))
-        )
+    def _fields(self) -> Fields:
+        return self.machine.fields(self.pace)
 
     def restore(self, fields: Fields, exact: Exact, done: int) -> None:
-        """Go on from there: exactly, where that is possible. Steps are counted from zero unless ``done``."""
-        slots, step = self.machine.slots, self.step
+        """Go on with this control; steps are counted from zero unless ``done``."""
+        step = self.step
         control = jax.tree.leaves((step.tolerances, step.limits))
-        wanted = [slots[place].copy() for place in control]
-        if exact.key == exact_key("xla, paced", self.setup, self.args):  # it had to
-            self._leave()
-            assert self._rest is not None
-            self._rest.restore(fields, exact, done)
+        wanted = [self.machine.slots[place].copy() for place in control]
+        super().restore(fields, exact, done)
+        if self._rest is not None:
             return
-        self.machine.restore("native, paced", self.setup, fields, exact, self.args)
         slots = self.machine.slots
         for place, value in zip(control, wanted, strict=True):
             slots[place] = value
@@ -205,13 +221,13 @@ class Paced:
         if not done:
             slots[step.totals] = 0.0
 
-    def _leave(self) -> None:
-        """Let XLA go on, which chooses pivots anew for every matrix."""
-        self.fallback = f"no order of pivots served for long; XLA went on at t = {self.pace.t:.9g}"
-        known = xla.nothing_crossed(self.machine.slots[self.step.events])
-        point = adaptive.Point(*self.machine.look(), self.pace, known)
-        scale = self.run.start.begin.scale
-        self._rest = adaptive.Paced(self.setup, point, self.control, scale, self.args)
+    @property
+    def _time(self) -> float:
+        return float(self.pace.t)
+
+    def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> adaptive.Paced:
+        point = adaptive.Point(carry, memory, self.pace, known)
+        return adaptive.Paced(self.setup, point, self.control, self.run.start.begin.scale, self.args)
 
     def _pivot(self) -> None:
         """Other pivots; where a matrix is singular, a smaller step; where nothing helps for long, XLA."""
@@ -239,15 +255,6 @@ class _Machine:
     @property
     def fired(self) -> np.ndarray:
         return self.slots[self.kernels.step.fired] != 0
-
-    def look(self) -> tuple[Carry, Memory]:
-        """Carry and memory, without a matrix."""
-        step, slots = self.kernels.step, self.slots
-        look = lambda place: slots[place]
-        carry: Carry = jax.tree.map(look, step.carry)
-        kept = no_memory(len(step.x))._replace(fit_and_noise=jnp.array([0.0, slots[step.memory[1]]]))
-        x, slope, bend = (jnp.asarray(look(place)) for place in step.parabola)
-        return carry, Memory(x, slope, bend, kept)
 
     def fields(self, pace: Pace | None) -> Fields:
         step, slots = self.kernels.step, self.slots
