@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha import assemble, check, control, diagnose, events, initial, record
+from genalpha import assemble, beginning, control, diagnose, events, initial, record
 from genalpha.advance import Setup
 from genalpha.drive import adaptive, host, marching, native, xla
 from genalpha.drive.lanes import MOST_STEPS
@@ -328,7 +328,7 @@ def projected(setup: Setup, t0: float, q: Any, v: Any, args: Args) -> tuple[Any,
 
 def _xla(setup: Setup, at: Start, steps: Schedule | Aim, args: Args, known: Any) -> Begun:
     begin = xla.program(setup, "begin", begin_program)(at.t, at.q, at.v, args, at.guess)
-    check.beginning(begin, at.mode, setup.system.space)
+    beginning.examine(begin, at.mode, setup.system.space)
     values = known(begin.state)
     runner: Any
     if isinstance(steps, Aim):
@@ -341,7 +341,7 @@ def _xla(setup: Setup, at: Start, steps: Schedule | Aim, args: Args, known: Any)
         carry, memory, row, t_alpha = xla.program(setup, "start", xla.start)(begin, h, args)
         status = int(begin.report.status)
         runner = xla.Listed(setup, carry, memory, begin.scale, steps.steps, args, status, values)
-    massless = check.is_singular(begin.M)
+    massless = beginning.is_singular(begin.M)
     derive = lambda rows, t: xla.derive_blocks(setup, rows, t, begin.scale, args, massless)
     return Begun(runner, np.asarray(row), np.asarray(t_alpha), derive, "xla")
 

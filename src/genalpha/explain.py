@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import check, diagnose, initial
+from genalpha import beginning, diagnose, initial
 from genalpha.advance import Setup
 from genalpha.drive import xla
 from genalpha.state import State
@@ -60,7 +60,7 @@ def _not_finite(setup: Setup, at: State, h: float, args: Args) -> str:
                 number = ", ".join(map(str, index))
                 bad.append(f"{name}[{number}] is {np.asarray(value)[tuple(index)]}")
         if bad:
-            return f"{check.some(bad)} {where}, t = {float(t):.9g}"
+            return f"{beginning.some(bad)} {where}, t = {float(t):.9g}"
     return ""
 
 
@@ -78,7 +78,7 @@ def _dependent(setup: Setup, at: State, h: float, args: Args) -> str:
         return scaled(t, q), scaled(t + h, setup.system.space.retract(q, h * v))
 
     before, after = xla.program(setup, "rows", rows)(at.t, at.q, at.v, h, args)
-    return check.dependence(np.asarray(after), np.asarray(before), dims.m, float(at.t) + h)
+    return beginning.dependence(np.asarray(after), np.asarray(before), dims.m, float(at.t) + h)
 
 
 def _history(setup: Setup, at: State, h: float, args: Args) -> str:
@@ -110,7 +110,7 @@ def _history(setup: Setup, at: State, h: float, args: Args) -> str:
     names = row_names(method.row_blocks(dims))
     rows = [names[i] for i in np.argsort(-worst)[:3] if worst[i] > 0.1 * worst.max() > 0]
     history = ", ".join(f"{size:.1e}" for size in sizes)
-    stuck = f"; largest at the end in {check.some(rows)}" if rows else ""
+    stuck = f"; largest at the end in {beginning.some(rows)}" if rows else ""
     return f"Newton's scaled residuals in that step, started anew: {history}{stuck}"
 
 

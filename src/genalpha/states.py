@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from genalpha import check, diagnose, initial, methods
+from genalpha import beginning, check, diagnose, initial, methods
 from genalpha.advance import Setup
 from genalpha.drive import xla
 from genalpha.newton import Newton
@@ -51,7 +51,7 @@ def consistent(
         state = run(jnp.asarray(t0, float), system.space.normalize(jnp.asarray(q0)), v0, args, guess).state
         return jax.tree.map(lambda x: jnp.where(_is_point(system, q0), x, jnp.nan), state)
     found = xla.program(setup, "begin", begin)(float(t0), q0, v0, args, guess)  # type: ignore[arg-type]
-    check.beginning(found, "assume", system.space)
+    beginning.examine(found, "assume", system.space)
     return jax.tree.map(np.asarray, found.state)
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import assemble, check, control, dense, diagnose, initial
+from genalpha import assemble, beginning, control, dense, diagnose, initial
 from genalpha.advance import Setup
 from genalpha.dense import Node
 from genalpha.drive import adaptive, xla
@@ -62,7 +62,7 @@ def _begun(
     finite = jnp.where(initial.is_finite(begin), diagnose.SUCCESS, diagnose.NOT_FINITE)
     status = diagnose.first(status, finite)
     if mode == "check":
-        fitting = check.consistent(begin)
+        fitting = beginning.consistent(begin)
         status = diagnose.first(status, jnp.where(fitting, diagnose.SUCCESS, diagnose.INCONSISTENT))
     status = diagnose.first(status, begin.report.status)
     return begin._replace(report=begin.report._replace(status=status))
@@ -70,7 +70,7 @@ def _begun(
 
 def _massless(setup: Setup) -> bool:
     """Under a transform only a constant mass matrix can be known to be singular."""
-    return setup.system.constant_mass and check.is_singular(setup.system.mass)
+    return setup.system.constant_mass and beginning.is_singular(setup.system.mass)
 
 
 def _listed(

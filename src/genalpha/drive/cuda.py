@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from genalpha import check, diagnose
+from genalpha import beginning, diagnose
 from genalpha.advance import Setup
 from genalpha.drive import native, xla
 from genalpha.drive.lanes import Members, Plan, Results, begun_status, paced_inputs, paced_status
@@ -157,7 +157,7 @@ def _chunk(
     alike = np.array(True)
     if kernels.massless and not kernels.step.setup.system.constant_mass:
         masses = cupy.stack(pick(where.begin.M)).get().T.reshape(count, *where.begin.M.shape)
-        alike = np.array([check.is_singular(M) for M in masses])
+        alike = np.array([beginning.is_singular(M) for M in masses])
     status, consistent = (table[int(i)].get() for i in (where.status, where.consistent))
     first_status = begun_status(plan, status, consistent)
     inputs[-1] = cupy.asarray(first_status == diagnose.SUCCESS)

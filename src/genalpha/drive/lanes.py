@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha import check, diagnose
+from genalpha import beginning, diagnose
 from genalpha.advance import Setup
 from genalpha.drive import host, native, xla
 from genalpha.kernels import machine
@@ -173,7 +173,7 @@ def _alike(kernels: native.Kernels, start: native.Start) -> Any:
     """
     if not kernels.massless or kernels.step.setup.system.constant_mass:
         return True
-    return np.array([check.is_singular(M) for M in start.begin.M])
+    return np.array([beginning.is_singular(M) for M in start.begin.M])
 
 
 def _group(

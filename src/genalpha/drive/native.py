@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import check, diagnose, initial
+from genalpha import beginning, diagnose, initial
 from genalpha.advance import Setup
 from genalpha.drive import adaptive, xla
 from genalpha.initial import Beginning
@@ -70,7 +70,7 @@ def start_run(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args, guess: A
     else:
         carry, memory, row, t_alpha = xla.start(setup, begin, h, args)
     status = jnp.where(initial.is_finite(begin), begin.report.status, diagnose.NOT_FINITE)
-    return Start(begin, carry, memory.x, row, t_alpha, status, check.consistent(begin), pace)
+    return Start(begin, carry, memory.x, row, t_alpha, status, beginning.consistent(begin), pace)
 
 
 class Code:
@@ -223,7 +223,7 @@ def _make(
         found, good = rows.interpret(rows.example)
     if found is None or not good:
         found = _start_by_xla(setup, t, q, v, h, args, guess)
-    check.beginning(found.begin, mode, setup.system.space)
+    beginning.examine(found.begin, mode, setup.system.space)
     kind = PacedStep if isinstance(h, Aim) else Step
     step = kind(setup, Values(found.carry, found.begin.scale, args, found.x))
     made = _build(setup, step, found, rows, (t, h), args)
@@ -247,8 +247,8 @@ def begin(
         found = jax.tree.map(lambda x: x[0], found)
     if found is None or not good:
         found = _start_by_xla(setup, t, q, v, h, args, guess)
-    check.beginning(found.begin, mode, setup.system.space)
-    return Run(made, found, check.is_singular(found.begin.M))
+    beginning.examine(found.begin, mode, setup.system.space)
+    return Run(made, found, beginning.is_singular(found.begin.M))
 
 
 def _start_by_xla(setup: Setup, *values: Any) -> Start:
@@ -264,7 +264,7 @@ def _build(
     args: Args,
 ) -> Kernels:
     state, scale = start.begin.state, start.begin.scale
-    massless = check.is_singular(start.begin.M)
+    massless = beginning.is_singular(start.begin.M)
     doubles, rebuild, _ = floating(args)
     slots = np.zeros(step.builder.slots)
     fill(step, slots, start, doubles)

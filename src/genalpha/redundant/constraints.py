@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import check, initial, methods
+from genalpha import beginning, initial, methods
 from genalpha.advance import Setup
 from genalpha.drive import native, xla
 from genalpha.kernels.graph import Unsupported
@@ -66,7 +66,7 @@ class Constraints:
     @property
     def names(self) -> list[str]:
         """Names of the rows of (G; K)."""
-        return check.row_names(self.dims.m, self.dims.p)
+        return beginning.row_names(self.dims.m, self.dims.p)
 
     def look(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen:
         """What is seen at times (N,), coordinates (N, size) and velocities (N, n)."""

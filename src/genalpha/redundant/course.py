@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha import check, diagnose, methods
+from genalpha import beginning, diagnose, methods
 from genalpha.redundant.rank import Kept
 from genalpha.redundant.watch import Share, Verdict, Watch
 from genalpha.solution import NewtonHistory, Reactions, Solution, Stats
@@ -128,7 +128,7 @@ class Course:
         """A text about the constraints ``kept``, which are counted from zero in it, with their own names."""
         names, m = self.watch.full.names, self.watch.full.dims.m
         holonomic = sum(i < m for i in kept)
-        counted = check.row_names(holonomic, len(kept) - holonomic)
+        counted = beginning.row_names(holonomic, len(kept) - holonomic)
         own = dict(zip(counted, (names[i] for i in kept), strict=True))
         return re.sub(r"(non)?holonomic\[\d+\]", lambda name: own.get(name[0], name[0]), text)
 
@@ -200,7 +200,7 @@ class Course:
 
     def _finished(self, sol: Solution, verdict: Verdict) -> Solution:
         names, shared = self.watch.full.names, np.flatnonzero(self.shared)
-        which = check.some([names[i] for i in shared])
+        which = beginning.some([names[i] for i in shared])
         note = f"The multipliers of {which} are not unique: those of minimum norm are given"
         status = verdict.status if verdict.status != diagnose.SUCCESS else sol.status
         return dataclasses.replace(

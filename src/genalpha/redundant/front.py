@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec, get_args
 
 import numpy as np
 
-from genalpha import check, control, states
+from genalpha import beginning, check, control, states
 from genalpha.errors import InconsistentInitialValues, IntegrationError
 from genalpha.redundant import rank
 from genalpha.redundant.constraints import Constraints, Seen
@@ -109,9 +109,9 @@ class _Start(NamedTuple):
 def _start(full: Constraints, t: float, q: Any, v: Any, initial: str) -> _Start | None:
     """None where all constraints are independent."""
     seen = full.look_once(t, q, v)
-    check.finite(holonomic=seen.g[0], nonholonomic=seen.k[0])
+    beginning.finite(holonomic=seen.g[0], nonholonomic=seen.k[0])
     if not np.isfinite(seen.unit).all():
-        check.finite(mass=full.system.M(t, q, full.args))
+        beginning.finite(mass=full.system.M(t, q, full.args))
     if not np.isfinite(seen.gradients).all():
         raise ValueError("the derivative of a constraint is NaN or infinite at the start")
     if initial == "project":
@@ -143,7 +143,7 @@ def _independent(full: Constraints, seen: Seen, q: np.ndarray, v: np.ndarray) ->
     reach = np.abs(seen.gradients[0]).max(axis=1)
     values = np.concatenate([seen.g[0] / (1 + np.abs(q).max()), seen.k[0] / (1 + np.abs(v).max())])
     off = np.abs(values / np.where(reach > 0, reach, np.inf)).max(initial=0.0)
-    tolerance = max(check.RANK_TOLERANCE, min(_ROUNDING * off, _NOT_ROUNDING))
+    tolerance = max(beginning.RANK_TOLERANCE, min(_ROUNDING * off, _NOT_ROUNDING))
     return rank.choose(Watch(full, seen).rows(seen)[0], full.dims.m, tolerance)
 
 
@@ -174,5 +174,5 @@ def _projected(
 def _on_all(full: Constraints, t: float, q: np.ndarray, v: np.ndarray) -> Seen:
     """What is seen where all constraints hold; raises where they do not."""
     seen = full.look_once(t, q, v)
-    check.consistency(q, seen.g[0], seen.g_dot[0], seen.k[0])
+    beginning.consistency(q, seen.g[0], seen.g_dot[0], seen.k[0])
     return seen

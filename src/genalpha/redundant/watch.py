@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from genalpha import check, diagnose
+from genalpha import beginning, diagnose
 from genalpha.redundant import rank
 from genalpha.redundant.constraints import Constraints, Seen
 from genalpha.redundant.rank import Kept, Relation
@@ -196,9 +196,9 @@ class Watch:
         row = self.rows(self.full.look_once(t, self.full.moved(q, h * v), v))[0]
         relation = rank.relation(row, kept)
         worst = rank.worst(relation.factors, kept, self.full.dims.m)
-        if worst <= rank.WELL and relation.smallest > check.NEARLY:
+        if worst <= rank.WELL and relation.smallest > beginning.NEARLY:
             return None
-        other = rank.choose(row, self.full.dims.m, check.NEARLY, self._counts(kept))
+        other = rank.choose(row, self.full.dims.m, beginning.NEARLY, self._counts(kept))
         if len(other) < len(kept):
             return _fallen(t, len(kept), len(other))
         usable = other != kept and not self._judged(here, q[None], v[None], other).weak[0]
