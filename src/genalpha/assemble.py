@@ -40,7 +40,7 @@ def quantities(rows: xla.Rows, derived: xla.Derived, errors: Any = None) -> dict
         "reactions": Reactions(derived.holonomic_force, derived.nonholonomic_force, derived.reaction),
         "extra": rows.extra,
         "errors": errors,
-        "newton": NewtonHistory(counts[:, 0], counts[:, 1], counts[:, 2].astype(bool)),
+        "newton": NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool)),
     }
 
 

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha import check, control, diagnose, methods, traced
+from genalpha import check, control, diagnose, gather, methods, traced
 from genalpha import initial as start
 from genalpha.advance import Setup
 from genalpha.axes import find_axes, member
-from genalpha.drive import adaptive, lanes, native, xla
+from genalpha.drive import lanes, native, xla
 from genalpha.drive.lanes import Members, Plan, Results
 from genalpha.drive.native import Aim
 from genalpha.errors import InconsistentInitialValues, IntegrationError, RedundantConstraints, SingularSystem
 from genalpha.kernels.graph import Unsupported
 from genalpha.kernels.step import floating
 from genalpha.newton import Newton
-from genalpha.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
+from genalpha.progress import Bar
+from genalpha.solution import Solution
 from genalpha.solve import DEFAULT_ATOL, DEFAULT_RTOL, Initial, check_options, choose_steps, solve
 from genalpha.state import Schedule, Times
 from genalpha.system import Args, System
@@ -182,20 +181,18 @@ def _plan(t0: float, steps: Schedule | Aim, save: Any, strict: bool, most: int |
     return Plan(Times(np.ascontiguousarray(times[:-1]), np.ascontiguousarray(sizes)), times, kept, strict)
 
 
-class _Bar:
-    """How many members are done, on one line of the terminal."""
+class _Bar(Bar):
+    """How many members are done."""
 
     def __init__(self, count: int, shown: bool) -> None:
-        self.count, self.shown, self.done = count, shown, 0
+        super().__init__(shown)
+        self.count, self.done = count, 0
 
     def add(self, members: int) -> None:
         self.done += members
-        if self.shown:
-            filled = round(40 * self.done / self.count)
-            end = "\n" if self.done == self.count else ""
-            bar = "█" * filled + "·" * (40 - filled)
-            sys.stderr.write(f"\r{bar} {self.done} of {self.count} systems{end}")
-            sys.stderr.flush()
+        self.update(self.done / self.count, f"{self.done} of {self.count} systems")
+        if self.done == self.count:
+            self.close()
 
 
 # --- the run --------------------------------------------------------------------------------------------
@@ -337,9 +334,9 @@ class Batch(NamedTuple):
         """A chunk as a solution; members that need other pivots run once more, alone."""
         status = np.where(refused, refused, part.status.astype(int))
         name = "cuda" if backend == "cuda" else "native"
-        sol = _solution(self.setup, self.plan, part, status, name)
+        sol = gather.solution(self.setup, self.plan, part, status, name)
         for i in np.flatnonzero(refused):
-            _blank(sol, int(i), int(refused[i]))
+            gather.blank(sol, int(i), int(refused[i]))
         for i in np.flatnonzero(~part.trusted & (refused == 0)):
             self._alone(sol, int(i), q[i], v[i], member(self.args, self.varying, first + int(i)))
         return sol
@@ -362,19 +359,19 @@ class Batch(NamedTuple):
                 throw=False,
             )
         except InconsistentInitialValues:
-            _blank(sol, i, diagnose.INCONSISTENT)
+            gather.blank(sol, i, diagnose.INCONSISTENT)
             return
         except (RedundantConstraints, SingularSystem):
-            _blank(sol, i, diagnose.SINGULAR)
+            gather.blank(sol, i, diagnose.SINGULAR)
             return
         except ValueError:
-            _blank(sol, i, diagnose.NOT_FINITE)
+            gather.blank(sol, i, diagnose.NOT_FINITE)
             return
         kept = self.plan.kept
         good = kept < len(one.t)
         if self.plan.aim is not None:
             kept, good = np.array([len(one.t) - 1]), np.array([one.success])
-        _write(sol, i, one, kept, good)
+        gather.write(sol, i, one, kept, good)
 
     def by_xla(
         self, q: np.ndarray, v: np.ndarray, refused: np.ndarray, fallback: str | None, bar: _Bar
@@ -391,7 +388,7 @@ class Batch(NamedTuple):
             options = {"method": method, "newton": newton, "args": args, "initial": mode, **self._options}
             if plan.aim is not None:
                 return solve(system, self.span, q, v, save="final", **options)
-            return _kept(solve(system, self.span, q, v, **options), plan.kept)
+            return gather.keep(solve(system, self.span, q, v, **options), plan.kept)
 
         run = self._mapped(
             f"solve {self.span} {mode} {plan.steps.h.tobytes()!r} {plan.kept.tobytes()!r} "
@@ -410,7 +407,7 @@ class Batch(NamedTuple):
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         sol = jax.tree.map(np.array, sol)  # that can be written to
         for i in np.flatnonzero(refused):
-            _blank(sol, int(i), int(refused[i]))
+            gather.blank(sol, int(i), int(refused[i]))
         if not sol.success.any() and not sol.stats.steps.any():
             self._explain(q, v, refused)
         return dataclasses.replace(sol, stats=dataclasses.replace(sol.stats, fallback=fallback))
@@ -423,84 +420,3 @@ def _no_integer(x: Any, varies: bool) -> bool:
     if varies:
         raise Unsupported("an integer argument that varies over the batch")
     return False
-
-
-def _solution(setup: Setup, plan: Plan, part: Results, status: np.ndarray, backend: str) -> Solution:
-    """Results as a solution, batch axis first."""
-    rows = xla.columns(setup, part.table, None)
-    counts = np.nan_to_num(xla.report(setup, part.table)).astype(int)
-    bad = (status != 0) & (part.taken == 0)
-    count = len(status)
-    times = np.broadcast_to(plan.times, (count, len(plan.kept)))
-    sizes, errors = np.append(0.0, plan.steps.h)[plan.kept], None
-    if plan.aim is not None:
-        _, sizes, errors = adaptive.timing(setup, part.table)
-    t_alpha = times + setup.method.alpha * sizes
-    if plan.kept[0] == 0:
-        t_alpha = np.concatenate([part.t_alpha[:, None], t_alpha[:, 1:]], axis=1)
-    d = part.derived
-    totals = np.where(bad[:, None], 0, part.totals).astype(int)
-    return Solution(
-        t=times,
-        q=rows.q,
-        v=rows.v,
-        a=d.a,
-        a_alpha=rows.a_alpha,
-        t_alpha=t_alpha,
-        lam=rows.lam,
-        psi=rows.psi,
-        residuals=Residuals(d.position, d.velocity, d.nonholonomic),
-        reactions=Reactions(d.holonomic_force, d.nonholonomic_force, d.reaction),
-        stats=Stats(
-            part.taken.astype(int),
-            part.rejected.astype(int),
-            totals[:, 0],
-            totals[:, 1],
-            totals[:, 1],
-            totals[:, 2],
-        ),
-        newton=NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool)),
-        status=status,
-        extra=rows.extra,
-        errors=errors,
-        method=setup.method.name,
-        rotations=setup.system.space.rotations,
-        backend=backend,
-    )
-
-
-def _kept(sol: Solution, kept: np.ndarray) -> Solution:
-    """The rows ``kept`` of a single run; the history of Newton gets a row for the start."""
-    np_ = np if isinstance(sol.q, np.ndarray) else jnp
-    history = jax.tree.map(lambda x: np_.concatenate([np_.zeros_like(x[:1]), x])[kept], sol.newton)
-    rows = lambda tree: jax.tree.map(lambda x: x[kept], tree)
-    parts = {name: rows(getattr(sol, name)) for name in _TIMED}
-    return dataclasses.replace(sol, **parts, newton=history)
-
-
-_TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors")
-
-
-def _write(sol: Solution, i: int, one: Solution, kept: np.ndarray, good: np.ndarray) -> None:
-    """Put the kept rows of a single run in the place of member ``i``; rows it did not reach are NaN."""
-    reached = _kept(one, kept[good])
-    for name in (*_TIMED[1:], "newton"):
-        for whole, part in zip(
-            jax.tree.leaves(getattr(sol, name)), jax.tree.leaves(getattr(reached, name)), strict=True
-        ):
-            if whole.dtype.kind == "f":
-                whole[i] = np.nan
-            whole[i, good] = part
-    for whole, part in zip(jax.tree.leaves(sol.stats), jax.tree.leaves(one.stats), strict=True):
-        whole[i] = part
-    sol.status[i] = one.status
-
-
-def _blank(sol: Solution, i: int, status: int) -> None:
-    """Mark member ``i`` as one that could not be started."""
-    for name in _TIMED[1:]:
-        for whole in jax.tree.leaves(getattr(sol, name)):
-            whole[i] = np.nan
-    for whole in jax.tree.leaves(sol.stats):
-        whole[i] = 0
-    sol.status[i] = status
