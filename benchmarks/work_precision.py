@@ -262,7 +262,7 @@ def picture(title: str, curves: Curves) -> Figure:
         label = f"{solver}, {detail}"
         look: dict[str, Any] = {"ms": 4, "lw": 1.1} | LOOKS[solver]
         axis.loglog([point.ms for point in points], [point.error for point in points], label=label, **look)
-    axis.set(title=title, xlabel="run time in ms", ylabel="relative error of q at the end", ylim=(1e-12, 2.0))
+    axis.set(title=title, xlabel="run time in ms", ylabel="relative error of q at the end", ylim=(1e-10, 2.0))
     axis.grid(which="major", alpha=0.4)
     axis.legend(fontsize=8)
     return figure
