@@ -166,13 +166,11 @@ def test_hidden_constraints_of_functions_with_derivatives_of_their_own() -> None
     """Consistent multipliers need second derivatives: of logistic curves, half powers and linear solves."""
     matrix = np.array([[2.0, 0.3], [0.3, 1.0]])
     curves: list[Callable[[Any], Any]] = [
-        lambda q: q[1] - jax.nn.sigmoid(q[0] - 1) + 0.5,
-        lambda q: (1 + q @ q) ** 1.5 + 0.5 * q[0],
-        lambda q: q[0] ** 2 + jax.nn.silu(q[1]),
-        lambda q: q @ jnp.linalg.solve(matrix + jnp.diag(q**2), q),
+        lambda q: q[1] - jax.nn.sigmoid(q[0] - 1) + (1 + q @ q) ** 1.5,
+        lambda q: jax.nn.silu(q[1]) + q @ jnp.linalg.solve(matrix + jnp.diag(q**2), q),
     ]
     q0 = jnp.array([1.0, 0.2])
-    for curve, method in zip(curves, ("soi2", "dae-alpha", "cm", "soi2"), strict=True):
+    for curve, method in zip(curves, ("soi2", "cm"), strict=True):
         normal = jax.grad(curve)(q0)
         v0 = 2 * jnp.array([-normal[1], normal[0]]) / jnp.linalg.norm(normal)
         system = ga.System(

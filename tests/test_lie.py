@@ -194,7 +194,7 @@ def test_eta_is_an_extra_of_size_h_squared():
 
 
 @pytest.mark.parametrize(
-    "method", ["index3", pytest.param("stabilized", marks=slow), pytest.param("soi2", marks=slow)]
+    "method", [pytest.param(name, marks=slow) for name in ("index3", "stabilized", "soi2")]
 )
 def test_gradients_on_a_lie_group(method):
     """With respect to a parameter and to the start, along a direction that stays on the constraints."""
