@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.extend.core import get_opaque_trace_state
 from jax.typing import ArrayLike
 
 from genalpha import diagnose
@@ -19,6 +20,9 @@ from genalpha.kernels.rows import RowFunction
 from genalpha.resume import RunState
 from genalpha.spaces import Space
 from genalpha.system import SIGNATURES, Args, Dims, System
+
+# Where nothing is traced, which is known at once; inside of a transform, a new array tells more.
+_OUTSIDE = get_opaque_trace_state()
 
 
 def span(t_span: Any) -> tuple[float, float]:
@@ -160,7 +164,7 @@ def is_traced(*trees: Any) -> bool:
 
 def under_transform(*trees: Any) -> bool:
     """Whether JAX is tracing any of these values, or everything, as it does inside ``jit``."""
-    return is_traced(*trees) or is_traced(jnp.zeros(()))
+    return is_traced(*trees) or (get_opaque_trace_state() != _OUTSIDE and is_traced(jnp.zeros(())))
 
 
 def is_system(system: Any) -> None:
