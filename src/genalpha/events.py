@@ -161,22 +161,23 @@ def located(function: Callable[[np.ndarray], np.ndarray], first: float, last: fl
     times = first + (last - first) * _SPREAD
     signs = np.sign(found := function(times))
     leaves = np.flatnonzero(signs)
-    side = -signs[-1] or (signs[leaves[0]] if leaves.size else 0.0)
+    side = -signs[-1] or (signs[leaves[0]] if leaves.size else np.nan)
     before = np.flatnonzero(signs == side)
-    if not before.size or side == 0:
+    if not before.size:
         return float(times[1])
     enough = max(_XTOL * (last - first), 4 * np.finfo(float).eps * max(abs(first), abs(last)))
-    while True:
+    while before.size:
         i = before[0] + int(np.argmax(signs[before[0] :] != side))  # the first that is not before the zero
         first, last, low, high = times[i - 1], times[i], found[i - 1], found[i]
         if last - first <= enough:
-            return float(last)
+            break
         # Where a line through both ends is zero, and more and more widely around it
         guess = last - (last - first) * (high / (high - low)) if np.isfinite(high - low) else last
         near = np.concatenate([first + (last - first) * _EVEN, guess + (last - first) * _AROUND])
         times = np.sort(np.clip(near, first, last))
         signs = np.sign(found := function(times))
         before = np.flatnonzero(signs == side)
+    return float(last)
 
 
 def soon(crossings: tuple[Crossing, ...], space: Space, state: State, by: float, args: Any) -> Array:

@@ -107,9 +107,10 @@ class Later:
         self._made: RunState | None = None
 
     def __call__(self) -> RunState:
-        if self._made is None:
-            assert self._make is not None
-            self._made, self._make = self._make(), None
+        make = self._make  # which another thread may put away
+        if make is not None:
+            self._made, self._make = make(), None
+        assert self._made is not None
         return self._made
 
     def __getstate__(self) -> dict[str, Any]:
