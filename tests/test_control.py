@@ -334,3 +334,11 @@ def test_a_force_that_is_no_number_from_the_start_on_ends_the_run():
         assert not sol.success
         assert "force[0] is nan" in sol.message
         assert sol.stats.rejected < 100
+
+
+def test_the_shortest_step_may_be_longer_than_the_longest_by_default():
+    sol = ga.solve(oscillator, (0.0, 1.0), [1.0], [0.0], min_step=0.07, rtol=1e-2)
+    assert sol.success
+    assert np.diff(sol.t)[:-2].min() >= 0.07  # the last two share what is left
+    with pytest.raises(ValueError, match="larger than max_step"):
+        ga.solve(oscillator, (0.0, 1.0), [1.0], [0.0], min_step=0.07, max_step=0.06)

@@ -266,3 +266,29 @@ def test_a_solution_that_was_pickled_goes_on_as_well():
     half, whole = solve((0.0, 0.2), h=0.01), solve(h=0.01)
     again = solve(h=0.01, state=pickle.loads(pickle.dumps(half)).state)
     np.testing.assert_array_equal(again.q[-1], whole.q[-1])
+
+
+def test_a_state_knows_the_arguments_of_its_run_whatever_becomes_of_them():
+    spring = ga.System(mass=np.eye(1), force=lambda t, q, v, k: -k * q)
+    k = np.array([1.0])
+    half = ga.solve(spring, (0.0, 1.0), [1.0], [0.0], h=0.01, args=(k,))
+    k[0] = 25.0
+    late = ga.solve(spring, (1.0, 2.0), state=half.state, h=0.01, args=(k,))
+    anew = ga.solve(spring, (1.0, 2.0), half.q[-1], half.v[-1], h=0.01, args=(k,))
+    np.testing.assert_allclose(late.q[-1], anew.q[-1], rtol=1e-10)
+
+
+def test_a_checkpoint_of_other_events_is_refused(tmp_path):
+    ball = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.array([-9.81]))
+    floor = lambda t, q, v: q[0]
+    run = lambda **event: ga.solve(
+        ball, (0.0, 0.4), [1.0], [0.0], h=0.01, events=ga.Event(floor, **event), checkpoint=tmp_path / "run"
+    )
+    run(direction=-1)
+    for other in (
+        {"direction": 1},
+        {"direction": -1, "terminal": True},
+        {"direction": -1, "reset": lambda t, q, v: -v},
+    ):
+        with pytest.raises(ValueError, match="checkpoint of another run"):
+            run(**other)

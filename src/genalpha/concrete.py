@@ -49,6 +49,7 @@ class Start(NamedTuple):
     mode: str
     after: Verdict | None = None
     h: float | None = None  # of the first step, where the run does not begin with it
+    just: tuple[int, ...] = ()  # events at the start that have happened
 
 
 class Saved(NamedTuple):
@@ -109,7 +110,7 @@ class Run:
         """The solution, its last state, and the size of the step that would have been next."""
         end = steps.control[1].end if isinstance(steps, Aim) else steps.times[-1]
         self.even = isinstance(steps, Schedule) and bool(np.all(steps.steps.h[:-1] == steps.steps.h[0]))
-        self.handler = Handler(self.setup, self.listed, float(end) - start.t, self.args)
+        self.handler = Handler(self.setup, self.listed, start.t, float(end) - start.t, self.args)
         saved = None if self.saving is None else self.saving.file.read()
         if saved is not None:
             self.parts, self.handler.happened = saved.parts, saved.happened
@@ -122,6 +123,7 @@ class Run:
             if at.t >= end:
                 break
             again = Start(float(at.t), at.q, verdict.velocity, (at.lam, at.psi), "check", verdict)
+            again = again._replace(just=verdict.together)
             if isinstance(steps, Aim):
                 steps = steps._replace(wish=np.float64(np.nan))
             else:
@@ -201,7 +203,8 @@ class Run:
         It holds on to the code and its numbers, not to the rows.
         """
         grid = None if self.grid is None else self.grid._replace(steps=self.grid.steps + done)
-        return functools.partial(_run_state, pieces.course, self.start, grid, self.args, np.array(row), done)
+        args = identity(self.args)  # now: they may be changed in place later
+        return functools.partial(_run_state, pieces.course, self.start, grid, args, np.array(row), done)
 
     def _begun(self, start: Start, steps: Schedule | Aim) -> Begun:
         try:
@@ -218,10 +221,10 @@ class Run:
 
     def _known(self, start: Start) -> Callable[[State], np.ndarray]:
         """The values of events at the start, as a function of the consistent state there."""
-        just = () if start.after is None else start.after.together
         if not self.listed:
             return lambda state: np.zeros(0)
-        return lambda state: self.handler.known(jax.tree.map(np.asarray, state), just)
+        known = functools.partial(self.handler.known, just=start.just, elsewhere=start.after is None)
+        return lambda state: known(jax.tree.map(np.asarray, state))
 
     def _finished(self, pieces: Pieces, verdict: Verdict | None) -> Solution:
         last = pieces.course
@@ -243,7 +246,7 @@ class Run:
         if verdict is not None and not verdict.crowded:
             velocity = verdict.state.v if verdict.velocity is None else verdict.velocity
             at = verdict.state._replace(v=velocity)  # type: ignore[arg-type]
-            state = functools.partial(anew, setup, at, self.args)
+            state = functools.partial(anew, setup, at, identity(self.args), verdict.together)
         elif runner.status == diagnose.SUCCESS:
             state = self._state(pieces, pieces.last_row, pieces.done)
         complete = self.keep.complete
@@ -253,7 +256,7 @@ class Run:
 
 
 def _run_state(
-    course: Course, start: Start, grid: Grid | None, args: Args, row: np.ndarray, done: int
+    course: Course, start: Start, grid: Grid | None, args: bytes, row: np.ndarray, done: int
 ) -> RunState:
     at, runner, method = course.state(row, done), course.begun.runner, course.setup.method
     paced = isinstance(course.steps, Aim)
@@ -276,12 +279,12 @@ def _run_state(
         fields=runner.fields(),
         exact=runner.exact(),
         grid=grid,
-        args=identity(args),
+        args=args,
         limits=_limits(course.steps),
     )
 
 
-def anew(setup: Setup, at: State, args: Args) -> RunState:
+def anew(setup: Setup, at: State, args: bytes, just: tuple[int, ...]) -> RunState:
     """A state from which a run starts anew: after an event."""
     parts: dict[str, Any] = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
     return RunState(
@@ -296,7 +299,8 @@ def anew(setup: Setup, at: State, args: Args) -> RunState:
         fields=None,
         exact=None,
         grid=None,
-        args=identity(args),
+        args=args,
+        just=just,
     )
 
 

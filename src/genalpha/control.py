@@ -68,6 +68,8 @@ def controlled(
         raise ValueError("rtol and atol are both zero for some component: no step could be accepted")
     longest = limit("max_step", max_step, t1 - t0) if max_step is not None else LONGEST * (t1 - t0)
     shortest = max(limit("min_step", min_step, 0.0), SHORTEST * (t1 - t0))
+    if max_step is None:
+        longest = max(longest, min(shortest, t1 - t0))
     if shortest > longest:
         raise ValueError(f"min_step = {shortest:g} is larger than max_step = {longest:g}")
     tolerances = Tolerances(relative[0], absolute[0], relative[1], absolute[1])
@@ -119,13 +121,25 @@ def resumed(schedule: Schedule, t: float, even: bool) -> Schedule:
         if len(rest) > 1 and rest[0] - t < 0.5 * (rest[1] - rest[0]):
             rest = rest[1:]
         ends = np.append(t, rest)
-    return Schedule(ends, Times(ends[:-1], np.diff(ends)))
+    return Schedule(ends, Times(ends[:-1], np.diff(ends), _marked(schedule, ends)))
+
+
+def _marked(schedule: Schedule, ends: np.ndarray) -> np.ndarray | None:
+    """The steps of another grid that end nearest to where velocities were to be projected."""
+    marks = schedule.steps.project
+    if marks is None:
+        return None
+    wanted = np.asarray(schedule.times)[1:][np.asarray(marks)]
+    nearest = [int(np.argmin(np.abs(ends[1:] - t))) for t in wanted[wanted > ends[0]]]
+    return np.isin(np.arange(len(ends) - 1), nearest)
 
 
 def cut(schedule: Schedule, done: int, t: float) -> Schedule:
     """The first ``done`` steps of a schedule, of which the last one ends at t."""
     times = np.append(np.asarray(schedule.times)[:done], t)
-    return Schedule(times, Times(times[:-1], np.diff(times)))
+    marks = schedule.steps.project
+    marks = None if marks is None else np.asarray(marks)[:done]
+    return Schedule(times, Times(times[:-1], np.diff(times), marks))
 
 
 def suited(method: Any, sizes: Any) -> Any:

@@ -70,6 +70,23 @@ class Event:
             )
 
 
+class _NoAcceleration:
+    """In the place of accelerations, where there are none; to use it is an error."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError(_NO_A)
+
+    __getitem__ = __iter__ = __len__ = __neg__ = __abs__ = __add__ = __radd__ = __sub__ = __rsub__ = _refuse
+    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = __pow__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __getattr__ = _refuse
+
+
+_NO_A = (
+    "an event cannot depend on the accelerations of its state, which are not known between the steps: "
+    "express it in t, q, v, lam and psi"
+)
+
+
 class Crossing(NamedTuple):
     """What compiled loops know of an event: its function of (t, q, v, λ, ψ, args), and a direction."""
 
@@ -130,8 +147,8 @@ def call(function: Function, state: State, args: tuple[Any, ...]) -> Any:
 
 
 def values(crossings: tuple[Crossing, ...], t: Any, q: Any, v: Any, lam: Any, psi: Any, args: Any) -> Array:
-    """The functions of all events (E,) at a state; their a is unknown, and zero."""
-    state = State(t, q, v, jnp.zeros_like(v), lam, psi)
+    """The functions of all events (E,) at a state without accelerations, which steps do not know."""
+    state = State(t, q, v, _NoAcceleration(), lam, psi)  # type: ignore[arg-type]
     found = [jnp.asarray(call(c.function, state, args), float) for c in crossings]
     for value, crossing in zip(found, crossings, strict=True):
         if value.size != 1:
@@ -155,8 +172,8 @@ def located(function: Callable[[np.ndarray], np.ndarray], first: float, last: fl
     """The first zero of a function of many times (POINTS,) at once that changes its sign between two times.
 
     Right after another event the function starts at zero, give or take rounding; then the zero after that one
-    is looked for, and where there is none in between, it is the start. Where the function is zero for a
-    while, that is where it begins to be.
+    is looked for, and where there is none in between, it is a moment after the start. Where the function is
+    zero for a while, that is where it begins to be.
     """
     times = first + (last - first) * _SPREAD
     signs = np.sign(found := function(times))
@@ -217,4 +234,9 @@ def check_events(crossings: tuple[Crossing, ...], dims: Dims, args: Any) -> None
         return
     number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
     at = [number(), number(dims.size), number(dims.n), number(dims.m), number(dims.p)]
-    jax.eval_shape(lambda t, q, v, lam, psi: values(crossings, t, q, v, lam, psi, args), *at)
+    try:
+        jax.eval_shape(lambda t, q, v, lam, psi: values(crossings, t, q, v, lam, psi, args), *at)
+    except TypeError as error:
+        if _NoAcceleration.__name__ in str(error):  # JAX met it
+            raise TypeError(_NO_A) from error
+        raise

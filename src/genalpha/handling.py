@@ -23,9 +23,12 @@ from genalpha.system import Args
 
 # Constraints hold at an event as well as this, relative to 1 + |q|, or Newton's method is asked to help.
 _ENOUGH = 1e-12
-# A moment, as a part of the time span.
+# A moment, as a part of the last step, or of the time span where there is none yet.
 _MOMENT = 1e-7
-# So many events in a row within this part of the time span are taken for a motion that never gets on.
+# Events are at the same time where so little lies between them, relative to the step and to t.
+_SAME = 1e-12
+# So many resets by one event within this part of the span, or of ten times what has passed of it, are taken
+# for a motion that never gets on.
 CROWD, CROWDED = 30, 1e-6
 
 
@@ -42,26 +45,33 @@ class Verdict(NamedTuple):
 class Handler:
     """Finds events in steps, and says how to go on."""
 
-    def __init__(self, setup: Setup, listed: tuple[Event, ...], span: float, args: Args) -> None:
-        self.setup, self.listed, self.args, self.span = setup, listed, args, span
+    def __init__(
+        self, setup: Setup, listed: tuple[Event, ...], began: float, span: float, args: Args
+    ) -> None:
+        self.setup, self.listed, self.args, self.began, self.span = setup, listed, args, began, span
         self.happened: list[Happened] = []
+        self._moment = _MOMENT * span
         if listed:
             self._doubles, self._rebuild, self._fixed = floating(args)
 
-    def known(self, state: State, just: tuple[int, ...]) -> np.ndarray:
+    def known(self, state: State, just: tuple[int, ...], elsewhere: bool = False) -> np.ndarray:
         """The values (E,) that a run starts with: of those that are zero, or have ``just`` happened, where
         they go.
 
-        Then an event that returns to zero within one step is seen.
+        Then an event that returns to zero within one step is seen. What happened in another run
+        (``elsewhere``) may be other events now: their values must be small too.
         """
         values = np.array(self.values(state))
         at_zero = values == 0
-        at_zero[list(just)] = True
+        at_zero[[i for i in just if i < len(values)]] = True
         if at_zero.any():
-            space, moment = self.setup.system.space, np.float64(_MOMENT * self.span)
+            space = self.setup.system.space
             function = lambda at, by, x: events.soon(self.setup.crossings, space, at, by, self._rebuild(x))
             at = state._replace(t=np.asarray(state.t, dtype=float))  # type: ignore[arg-type]
-            values = np.where(at_zero, self._one("soon", function, (at, moment, self._doubles)), values)
+            soon = self._one("soon", function, (at, np.float64(self._moment), self._doubles))
+            if elsewhere:
+                at_zero &= np.abs(values) <= np.abs(soon)
+            values = np.where(at_zero, soon, values)
         return values
 
     def values(self, state: State) -> np.ndarray:
@@ -80,18 +90,17 @@ class Handler:
             lambda x: x[0], dense.ends(self.setup.system.space, *ends, np.array([t]))
         )
         value = lambda i: lambda t: self._along(*ends, t)[:, i]
-        times = [(events.located(value(i), *span), i) for i in np.flatnonzero(fired).tolist()]
-        times.sort()
-        for k, (t, i) in enumerate(times):
+        times = sorted((events.located(value(i), *span), i) for i in np.flatnonzero(fired).tolist())
+        self._moment = _MOMENT * (span[1] - span[0])
+        while times:
+            t = times[0][0]
+            together = tuple(i for later, i in times if later - t <= _SAME * (span[1] - span[0] + abs(t)))
+            times = times[len(together) :]
             state = self.settled(between(t))
-            self.happened.append(Happened(i, state))
-            verdict = self._judged(i, state)
+            self.happened += [Happened(i, state) for i in together]
+            verdict = self._judged(together, state)
             if verdict is not None:
-                moment = 1e-12 * (self.span + abs(t))
-                others = [j for later, j in times[k + 1 :] if later - t <= moment]
-                self.happened += [Happened(j, state) for j in others]
-                together = (*(j for earlier, j in times[: k + 1] if t - earlier <= moment), *others)
-                return verdict._replace(together=together)
+                return verdict
         return None
 
     def _along(self, before: Node, after: Node, t: np.ndarray) -> np.ndarray:
@@ -105,22 +114,35 @@ class Handler:
         doubles = [np.asarray(x)[None] for x in self._doubles]
         return self._rows("events along", function, (before, after, t, doubles))
 
-    def _judged(self, i: int, state: State) -> Verdict | None:
-        event = self.listed[i]
-        if event.terminal and sum(h.event == i for h in self.happened) >= int(event.terminal):
-            return Verdict(i, state, None)
-        if event.reset is None:
-            return None
-        recent = self.happened[-CROWD:]
-        if len(recent) == CROWD and recent[-1].state.t - recent[0].state.t < CROWDED * self.span:
-            return Verdict(i, state, None, crowded=True)
-        velocity = np.asarray(events.call(event.reset, state, self.args), dtype=float)
-        if velocity.shape != (self.setup.dims.n,) or not np.isfinite(velocity).all():
-            raise ValueError(
-                f"the reset of event {i} must return velocities of shape ({self.setup.dims.n},), finite; "
-                f"at t = {state.t:.9g} it returned {velocity!r}"
-            )
-        return Verdict(i, state, velocity)
+    def _judged(self, together: tuple[int, ...], state: State) -> Verdict | None:
+        """What follows from events at one moment: the end of the run, or velocities after all resets."""
+        velocity, first = np.asarray(state.v), None
+        for i in together:
+            terminal = self.listed[i].terminal
+            if terminal and sum(h.event == i for h in self.happened) >= int(terminal):
+                return Verdict(i, state, None, together=together)
+        for i in together:
+            reset = self.listed[i].reset
+            if reset is None:
+                continue
+            first = i if first is None else first
+            if self._crowded(i, float(state.t)):
+                return Verdict(i, state, None, crowded=True, together=together)
+            now: Any = state._replace(v=velocity)  # type: ignore[arg-type]
+            own = jax.tree.map(np.array, now)  # a copy: it may be changed in place
+            velocity = np.array(events.call(reset, own, self.args), dtype=float)
+            if velocity.shape != (self.setup.dims.n,) or not np.isfinite(velocity).all():
+                raise ValueError(
+                    f"the reset of event {i} must return velocities of shape ({self.setup.dims.n},), finite; "
+                    f"at t = {state.t:.9g} it returned {velocity!r}"
+                )
+        return None if first is None else Verdict(first, state, velocity, together=together)
+
+    def _crowded(self, i: int, t: float) -> bool:
+        """Whether an event happens again and again while time does not get on."""
+        times = [float(h.state.t) for h in self.happened if h.event == i][-CROWD:]
+        reached = min(self.span, 10 * (t - self.began))
+        return len(times) == CROWD and times[-1] - times[0] < CROWDED * reached
 
     def settled(self, state: State) -> State:
         """A state with q and v on the constraints, and a, λ and ψ that belong to them."""

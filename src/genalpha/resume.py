@@ -81,6 +81,7 @@ class RunState:
     grid: Grid | None
     args: bytes = b""
     limits: tuple[float, float] | None = None  # the longest and the shortest step under error control
+    just: tuple[int, ...] = ()  # events that have just happened
 
     def fits(self, method: Any, paced: bool) -> bool:
         """Whether a run with this method, under error control or not, can go on without starting anew."""

@@ -145,12 +145,13 @@ class Solution:
         later = getattr(self, "_later", None)
         return None if later is None else later()
 
-    def continued_by(self, later: Later | None) -> Solution:
-        """This solution, which knows now from where to go on.
+    def continued_by(self, later: Later | None, ended: float | None = None) -> Solution:
+        """This solution, which knows now from where to go on, and when it ended, if that is not its last row.
 
-        That is no field: it is neither an array nor something to compile for.
+        These are no fields: they are neither arrays nor something to compile for.
         """
         object.__setattr__(self, "_later", later)
+        object.__setattr__(self, "_ended", ended)
         return self
 
     def __call__(self, t: Any) -> State:
@@ -193,8 +194,8 @@ class Solution:
                 f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
             )
         steps = int(self.stats.steps)
-        time = None  # a member of a batch that keeps some rows
-        if self.space is not None and len(self.t):
+        time = getattr(self, "_ended", None)  # unknown of a member of a batch that keeps some rows
+        if time is None and self.space is not None and len(self.t):
             good = np.arange(len(self.t))
             if self.q is not None:  # under a transform rows after a failure are NaN
                 good = np.flatnonzero(np.isfinite(np.asarray(self.q)).all(axis=1))
@@ -213,7 +214,7 @@ class Solution:
             return f"<Solution by {self.method}, traced, q {np.shape(self.q)}>"
         if np.ndim(self.status):
             return f"<Solutions by {self.method}: {self.message}>"
-        span = f"t = {self.t[0]:g} to {self.t[-1]:g}"
+        span = f"t = {self.t[0]:g} to {self.t[-1]:g}" if len(self.t) else "no times"
         return f"<Solution by {self.method}: {self.stats.steps} steps, {span}, {self.message}>"
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -78,8 +78,8 @@ def solve(
         that a step may add: atol + rtol · size, in the root mean square over all components. Numbers, arrays
         (n,) for q and v alike, or arrays (2, n), for q and for v. The error at the end of the span falls like
         the tolerance to the power 2/3 (docs/theory.md).
-    first_step, max_step, min_step : sizes of steps under error control; chosen by default, the span, and
-        rounding.
+    first_step, max_step, min_step : sizes of steps under error control; chosen by default, 0.0618 of the
+        span, and rounding.
     max_steps : steps that may be taken under error control, by default a million; under a transform, where
         memory for all of them is set aside, 1024.
     method : "soi2" (JN08 (13)), "hht-soi2" (JN08 (17)), "index3" and "hht-i3" (ACB15 (3)), "stabilized"
@@ -189,8 +189,9 @@ def solve(
             backend,
             repr((method, newton, keep[2:], max_steps)),
         )
+        of_events = repr([(e.direction, e.terminal, e.reset is None) for e in listed])
         file = Checkpoint(
-            checkpoint, identity(*asked, keep.every, keep.t_eval, len(listed), fingerprint(setup, args))
+            checkpoint, identity(*asked, keep.every, keep.t_eval, of_events, fingerprint(setup, args))
         )
         saving = concrete.Saving(file, check.interval(checkpoint_every))
     run = concrete.Run(setup, args, backend, max_steps, keep, watch, listed, grid, saving)
@@ -199,7 +200,8 @@ def solve(
         start = concrete.Start(t0, q, v, guess, initial)
         if state is not None:
             same = state.args == identity(args)
-            start = start._replace(mode="assume" if same else initial, guess=(state.lam, state.psi))
+            mode: Any = "assume" if same else initial
+            start = start._replace(mode=mode, guess=(state.lam, state.psi), just=state.just)
             if same and state.fits(method, isinstance(steps, Aim)):
                 start = state.start._replace(mode="assume", after=None)
             else:
@@ -209,7 +211,7 @@ def solve(
         bar.close()
     if not sol.success and last is not None:
         told = dataclasses.replace(sol, detail=explain.detail(setup, int(sol.status), *last, args))
-        sol = told.continued_by(getattr(sol, "_later", None))
+        sol = told.continued_by(getattr(sol, "_later", None), float(last[0].t))
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
@@ -260,7 +262,9 @@ def _grid(span: tuple[float, float], h: ArrayLike, state: RunState | None) -> tu
         done = state.grid.steps
         if done < len(sizes) and abs(times[done] - state.t) <= 1e-9 * size:
             return times[done:], sizes[done:], state.grid
-    return *control.steps(*span, h), Grid(span[0], size, 0)
+    if state is not None and 0 < span[1] - span[0] < size:  # little is left after an event
+        size = span[1] - span[0]
+    return *control.steps(*span, size), Grid(span[0], float(h), 0)  # type: ignore[arg-type]
 
 
 def check_options(initial: str, newton: Any, method: Any, rho_inf: Any) -> None:
