@@ -184,7 +184,8 @@ def test_a_pendulum_at_a_wall_has_second_order_and_no_transient(method):
 def test_a_reset_that_breaks_the_constraints_is_refused():
     bad = ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: jnp.array([0.0, 1.0]))
     with pytest.raises(
-        ga.InconsistentInitialValues, match=r"reset of event 0 returned at t = .*project_velocity"
+        ga.InconsistentInitialValues,
+        match=r"reset of event 0 returned at t = \S+ break the constraints: d/dt holonomic\[0\] = \S+\. ga",
     ):
         swing(events=bad)
     for wrong in (lambda t, q, v: jnp.zeros(3), lambda t, q, v: jnp.array([jnp.nan, 0.0])):

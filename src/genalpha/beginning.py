@@ -77,11 +77,13 @@ def consistency(q: Any, g: Any, g_dot: Any, k: Any) -> None:
         if not abs(value) <= tolerance
     ]
     if broken:
-        raise InconsistentInitialValues(
+        error = InconsistentInitialValues(
             f"q0, v0 break {len(broken)} of {2 * m + p} constraints at the start "
             f"(tolerance {TOLERANCE:g} (1 + |q|)): {some(broken)}. "
             "Correct q0 and v0, or pass initial='project' to move them onto the constraints."
         )
+        error.broken = some(broken)
+        raise error
 
 
 def _rank(begin: Beginning, space: Space) -> None:

@@ -23,7 +23,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
 
 
 class InconsistentInitialValues(ValueError):
-    """q0 or v0 break the constraints; the message lists the rows and by how much."""
+    """q0 or v0 break the constraints; the message lists the rows and by how much, ``broken`` only them."""
+
+    broken = ""
 
 
 class RedundantConstraints(ValueError):

@@ -191,5 +191,5 @@ def explained(error: InconsistentInitialValues, verdict: Verdict) -> Inconsisten
     """What is wrong with velocities that a reset returned."""
     return InconsistentInitialValues(
         f"the velocities that the reset of event {verdict.event} returned at t = {verdict.state.t:.9g} break "
-        f"the constraints: {error}. ga.project_velocity moves velocities onto them"
+        f"the constraints: {error.broken}. ga.project_velocity moves velocities onto them"
     )
