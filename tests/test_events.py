@@ -461,3 +461,24 @@ def test_messages_name_the_time_although_no_row_does():
     end = ga.Event(lambda t, q, v: q[0], direction=-1, terminal=True)
     none = ga.solve(ball, (0.0, 3.0), [1.0], [0.0], h=0.01, events=end, t_eval=[1.0, 2.0])
     assert "no times" in repr(none)
+
+
+@pytest.mark.parametrize("options", STEPS)
+@pytest.mark.parametrize("stop", [0.3, 1.0, 2.0])
+def test_stopped_between_events_and_continued_is_the_uninterrupted_run(options, stop):
+    wall = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.8 * v)
+    whole = swing(events=wall, **options)
+    part = swing(events=wall, callback=lambda s: s.t > stop, **options)
+    for _ in range(2):  # stopped and continued again
+        rest = ga.solve(pendulum, (part.t[-1], 3.0), state=part.state, events=wall, **options)
+        np.testing.assert_array_equal(rest.q[-1], whole.q[-1])
+        np.testing.assert_array_equal(rest.t[1:], whole.t[-len(rest.t) + 1 :])
+        late = part.t[-1] + 0.2
+        part = ga.solve(
+            pendulum,
+            (part.t[-1], 3.0),
+            state=part.state,
+            events=wall,
+            callback=lambda s, t=late: s.t > t,
+            **options,
+        )

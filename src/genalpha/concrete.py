@@ -128,7 +128,7 @@ class Run:
                 steps = steps._replace(wish=np.float64(np.nan))
             else:
                 steps = control.resumed(steps, float(at.t), self.even)
-            self.grid = None
+                self.grid = _shortened(self.grid, steps)
             verdict = self._part(again, steps)
         last = self.parts[-1]
         assert isinstance(last, Pieces)
@@ -253,6 +253,14 @@ class Run:
         return assemble.solution(
             setup, of_rows, t, t_alpha, status, backend, fallback, work, complete, nodes, found, state
         )
+
+
+def _shortened(grid: Grid | None, steps: Schedule) -> Grid | None:
+    """The grid of a run after an event, where it had one."""
+    if grid is None:
+        return None
+    times = np.asarray(steps.times)
+    return Grid(float(times[0]), grid.h, 0, (times, np.asarray(steps.steps.h)))
 
 
 def _run_state(

@@ -115,13 +115,15 @@ def resumed(schedule: Schedule, t: float, even: bool) -> Schedule:
     rest = times[times > t]
     if even:
         count = max(1, math.ceil((times[-1] - t) / float(schedule.steps.h[0]) * (1 - _SPREAD)))
-        ends = t + (times[-1] - t) * (np.arange(count + 1) / count)
+        sizes = np.full(count, (times[-1] - t) / count)
+        ends = t + sizes[0] * np.arange(count + 1)
         ends[-1] = times[-1]
     else:
         if len(rest) > 1 and rest[0] - t < 0.5 * (rest[1] - rest[0]):
             rest = rest[1:]
         ends = np.append(t, rest)
-    return Schedule(ends, Times(ends[:-1], np.diff(ends), _marked(schedule, ends)))
+        sizes = np.diff(ends)
+    return Schedule(ends, Times(ends[:-1], sizes, _marked(schedule, ends)))
 
 
 def _marked(schedule: Schedule, ends: np.ndarray) -> np.ndarray | None:

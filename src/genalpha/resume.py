@@ -48,11 +48,15 @@ class Exact(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Where a run with one step size stands: after ``steps`` steps from t0 on."""
+    """Where a run with one step size stands: after ``steps`` steps from t0 on.
+
+    After an event the steps to the end are a little shorter: their times and sizes are ``rest``.
+    """
 
     t0: float
     h: float
     steps: int
+    rest: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True, eq=False)

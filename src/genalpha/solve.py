@@ -258,10 +258,11 @@ def _grid(span: tuple[float, float], h: ArrayLike, state: RunState | None) -> tu
         return *control.steps(*span, h), None
     size = float(h)  # type: ignore[arg-type]
     if state is not None and state.grid is not None and state.grid.h == size:
-        times, sizes = map(np.asarray, control.steps(state.grid.t0, span[1], size))
-        done = state.grid.steps
+        grid, done = state.grid, state.grid.steps
+        rest = grid.rest if grid.rest is not None and grid.rest[0][-1] == span[1] else None
+        times, sizes = map(np.asarray, control.steps(grid.t0, span[1], size) if rest is None else rest)
         if done < len(sizes) and abs(times[done] - state.t) <= 1e-9 * size:
-            return times[done:], sizes[done:], state.grid
+            return times[done:], sizes[done:], grid
     if state is not None and 0 < span[1] - span[0] < size:  # little is left after an event
         size = span[1] - span[0]
     return *control.steps(*span, size), Grid(span[0], float(h), 0)  # type: ignore[arg-type]
