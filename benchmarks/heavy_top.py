@@ -26,7 +26,18 @@ from matplotlib.figure import Figure
 
 import genalpha as ga
 from benchmarks import exudyn_top
-from benchmarks.measure import OUT, cores, in_turns, markdown, plain, seconds, start_up, versions
+from benchmarks.measure import (
+    OUT,
+    cores,
+    in_turns,
+    markdown,
+    paragraphs,
+    plain,
+    seconds,
+    start_up,
+    time_to,
+    versions,
+)
 
 Key = tuple[str, str, str]  # code, coordinates, method
 Problem = ga.problems.Problem
@@ -185,20 +196,9 @@ def curves(contenders: Sequence[Solver], errors: Errors) -> Curves:
     return found
 
 
-def time_to(points: Sequence[Row], name: str, target: float) -> float:
-    """Milliseconds to an error, by a power law between two step sizes.
-
-    NaN where no step size is short enough, the time of the longest one where all are.
-    """
-    errors = np.array([getattr(point, name) for point in points])
-    above = np.flatnonzero(~(errors <= target))
-    if not above.size:
-        return points[0].ms
-    i = int(above[-1])
-    if i + 1 == len(points):
-        return np.nan
-    share = np.log(errors[i] / target) / np.log(errors[i] / errors[i + 1])
-    return float(points[i].ms ** (1 - share) * points[i + 1].ms ** share)
+def reached(points: Sequence[Row], name: str, target: float) -> float:
+    """Milliseconds to an error of one kind."""
+    return time_to([getattr(point, name) for point in points], [point.ms for point in points], target)
 
 
 def import_seconds(package: str) -> float:
@@ -242,7 +242,7 @@ def time_cells(found: Curves) -> Iterator[tuple[str, ...]]:
         return "-" if np.isnan(ms) else f"{ms:.1f} ({ms / lie:.2f}, {ms / angles:.2f})".replace("nan", "-")
 
     for key in found:
-        line = (cell(*(time_to(found[each], *target) for each in (key, LIE, ANGLES))) for target in TARGETS)
+        line = (cell(*(reached(found[each], *target) for each in (key, LIE, ANGLES))) for target in TARGETS)
         yield (" ".join(key), *line)
 
 
@@ -320,7 +320,7 @@ def main() -> None:
         (HEAD, list(cells(rows, firsts))),
         (HEAD_TIMES, list(time_cells(found))),
     )
-    notes = [" ".join(note.split()) for note in NOTES.format(**globals() | values).split("\n\n")]
+    notes = paragraphs(NOTES.format(**globals() | values))
     print(*(plain(*each) for each in tables), *(textwrap.fill(note, 98) for note in notes), sep="\n\n")
     text = "\n\n".join([*(markdown(*each) for each in tables), *notes]) + "\n"
     lines = {" ".join(key): [asdict(point) for point in points] for key, points in found.items()}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 OUT = Path("out/bench")
 
@@ -52,13 +53,29 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
-def plain(head: Sequence[str], lines: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A table for the terminal, with the first ``left`` columns set to the left."""
+def time_to(errors: Sequence[float], times: Sequence[float], target: float) -> float:
+    """The time to an error, by a power law between two settings of a ladder from coarse to fine.
+
+    NaN where no setting is fine enough, the time of the coarsest where all are. No error counts that is small
+    by chance: all finer settings must reach the target too.
+    """
+    above = [i for i, error in enumerate(errors) if not error <= target]
+    if not above:
+        return times[0]
+    i = above[-1]
+    if i + 1 == len(errors):
+        return np.nan
+    share = np.log(errors[i] / target) / np.log(errors[i] / errors[i + 1])
+    return float(times[i] ** (1 - share) * times[i + 1] ** share)
+
+
+def plain(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table for the terminal."""
     widths = [max(len(line[i]) for line in (head, *lines)) for i in range(len(head))]
 
     def text(line: Sequence[str]) -> str:
         sized = enumerate(zip(line, widths, strict=True))
-        return "  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in sized).rstrip()
+        return "  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in sized).rstrip()
 
     return "\n".join([text(head), *(text(line) for line in lines)])
 

@@ -28,7 +28,7 @@ import numpy as np
 import genalpha as ga
 from benchmarks import exudyn_top, growth, jacobians
 from benchmarks.growth import PARTS, H, begun
-from benchmarks.measure import OUT, cores, in_turns, markdown, plain, seconds, start_up, versions
+from benchmarks.measure import OUT, cores, in_turns, markdown, paragraphs, plain, seconds, start_up, versions
 from genalpha.drive import lanes
 from genalpha.kernels import machine
 
@@ -305,7 +305,7 @@ def report(results: dict[str, Any], values: dict[str, Any], begin: float) -> Non
     ]
     values = values | {"crossing": growth.crossing(results["growth"]), "steps": round(T_END / H)}
     values["minutes"] = (time.perf_counter() - begin) / 60
-    notes = [" ".join(note.split()) for note in NOTES.format(**globals() | values).split("\n\n")]
+    notes = paragraphs(NOTES.format(**globals() | values))
     print(*(plain(*each) for each in tables), *(textwrap.fill(note, 98) for note in notes), sep="\n\n")
     OUT.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join([*(markdown(*each) for each in tables), *notes]) + "\n"

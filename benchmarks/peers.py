@@ -23,10 +23,9 @@ SOLVERS = ("scipy_dae Radau", "scipy_dae BDF", "sksundae IDA")
 
 
 class Path(NamedTuple):
-    """What a run leaves: q (N+1, size) and v (N+1, n) at its steps, and whether it reached the end."""
+    """What a run leaves: q (N+1, size) at its steps, and whether it reached the end."""
 
     q: Array
-    v: Array
     success: bool
 
 
@@ -39,19 +38,21 @@ class Peer:
     run: Callable[[float], Path]
 
 
-def forms(problem: Problem) -> tuple[Form, Form, Form]:
+Forms = tuple[Form, Form, Form]
+
+
+def forms(problem: Problem) -> Forms:
     """The statements of a problem that are tried: integrals of multipliers, as they are, of index 1."""
     return Form(problem, integrated=True), Form(problem), Form(problem, differentiated=True)
 
 
-def peers(problem: Problem) -> list[Peer]:
+def peers(integrated: Form, direct: Form, differentiated: Form) -> list[Peer]:
     """All solvers in all variants that work, from consistent initial values.
 
     scipy_dae gets the statement of its own examples, with integrals of the multipliers; on the others its
     BDF fails or takes forever. IDA gets all of them, but index 2 without integrals only with the
     multipliers taken out of the error test, which they make fail.
     """
-    integrated, direct, differentiated = forms(problem)
     found = []
     for stages in (3, 5):
         run = partial(_scipy_dae, integrated, {"method": "Radau", "stages": stages})
@@ -74,7 +75,7 @@ def _scipy_dae(form: Form, options: dict[str, Any], tolerance: float) -> Path:
     found = solve_dae(
         form.values, span, form.y0, form.yp0, jac=form.matrices, rtol=tolerance, atol=tolerance, **options
     )
-    return _path(form, found.y.T, bool(found.success))
+    return Path(found.y[: form.dims.size].T, bool(found.success))
 
 
 def _ida(form: Form, tested: bool, tolerance: float) -> Path:
@@ -85,9 +86,4 @@ def _ida(form: Form, tested: bool, tolerance: float) -> Path:
     options: dict[str, Any] = {"rtol": tolerance, "atol": atol, "algebraic_idx": algebraic}
     solver = IDA(form.values_into, jacfn=form.mixed_into, max_num_steps=30_000, **options)
     found = solver.solve(form.problem.t_span, form.y0, form.yp0)
-    return _path(form, found.y, bool(found.success))
-
-
-def _path(form: Form, y: Array, success: bool) -> Path:
-    size, n = form.dims.size, form.dims.n
-    return Path(y[:, :size], y[:, size : size + n], success)
+    return Path(found.y[:, : form.dims.size], bool(found.success))

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 import genalpha as ga
 from benchmarks import exudyn_models, peers, statements
 from benchmarks.exudyn_top import in_angles
-from benchmarks.measure import OUT, cores, markdown, paragraphs, plain, seconds, start_up, versions
+from benchmarks.measure import OUT, cores, markdown, paragraphs, plain, seconds, start_up, time_to, versions
 
 Problem = ga.problems.Problem
 
@@ -77,14 +77,9 @@ def get(name: str) -> tuple[Problem, np.ndarray]:
     parameters = {"sense": -1.0} if name == "rolling-disk" else {}
     source = ga.problems.get(name.removesuffix("-angles"), **parameters)
     problem = in_angles() if name == "heavy-top-angles" else source
-    end = ENDS.get(name, problem.t_span[1])
-    published = source.published.get(end)
-    if published is not None:
-        q = np.array(published["q"])
-    else:
-        assert source.reference is not None
-        q = np.asarray(source.reference(end).q)
-    return replace(problem, t_span=(problem.t_span[0], end)), q[:3] if name.startswith("heavy-top") else q
+    span = (problem.t_span[0], ENDS.get(name, problem.t_span[1]))
+    q = exudyn_models.truth(replace(source, t_span=span))
+    return replace(problem, t_span=span), q[:3] if name.startswith("heavy-top") else q
 
 
 def own(problem: Problem) -> Iterator[Line]:
@@ -112,7 +107,7 @@ def own(problem: Problem) -> Iterator[Line]:
         yield Line(EQUAL, method, partial(equal, method), STEPS)
 
 
-def others(name: str, problem: Problem) -> Iterator[Line]:
+def others(name: str, forms: peers.Forms) -> Iterator[Line]:
     """The peers."""
 
     def run(peer: peers.Peer, tolerance: float) -> np.ndarray | None:
@@ -122,10 +117,10 @@ def others(name: str, problem: Problem) -> Iterator[Line]:
             return None
         return path.q[-1] if path.success and np.isfinite(path.q[-1]).all() else None
 
-    for peer in peers.peers(problem):
+    for peer in peers.peers(*forms):
         yield Line(peer.solver, peer.detail, partial(run, peer), TOLERANCES)
     for variant in exudyn_models.models(name, fastest=True):
-        yield exudyn(variant, problem.t_span[1])
+        yield exudyn(variant, forms[0].problem.t_span[1])
 
 
 def exudyn(variant: exudyn_models.Variant, t_end: float) -> Line:
@@ -179,24 +174,10 @@ def climb(lines: Sequence[Line], q_end: np.ndarray) -> Curves:
     return {key: points for key, points in found.items() if points}
 
 
-def time_to(points: Sequence[Point], target: float) -> float:
-    """Milliseconds to an error, by a power law between two settings; NaN where it is not reached.
-
-    No error counts that is small by chance: all finer settings must reach the target too.
-    """
-    above = [i for i, point in enumerate(points) if not point.error <= target]
-    if not above:
-        return points[0].ms
-    i = above[-1]
-    if i + 1 == len(points):
-        return np.nan
-    share = np.log(points[i].error / target) / np.log(points[i].error / points[i + 1].error)
-    return float(points[i].ms ** (1 - share) * points[i + 1].ms ** share)
-
-
 def fastest(curves: Curves, solver: str, target: float) -> tuple[float, str]:
     """The shortest time of a solver's variants to an error, and which it is."""
-    times = [(time_to(points, target), key[1]) for key, points in curves.items() if key[0] == solver]
+    own = {detail: points for (name, detail), points in curves.items() if name == solver}
+    times = [(time_to([p.error for p in o], [p.ms for p in o], target), detail) for detail, o in own.items()]
     reached = [pair for pair in times if not np.isnan(pair[0])]
     return min(reached) if reached else (np.nan, "")
 
@@ -287,13 +268,11 @@ relative to the largest entry. Cores to run on: {cores}; mean number of busy pro
 {load:.1f}. Times mean little where others are at work."""
 
 
-def verify(problem: Problem) -> statements.Check:
+def verify(forms: peers.Forms) -> statements.Check:
     """How far the peers' equations are from what is integrated here; raises where one is wrong."""
-    state = ga.consistent(problem.system, problem.t_span[0], problem.q0, problem.v0, problem.args)
-    checks = [statements.check(form, [state]) for form in peers.forms(problem)]
-    worst = statements.Check(*(max(column) for column in zip(*checks, strict=True)))
+    worst = statements.worst(statements.check(form) for form in forms)
     if max(worst) > 1e-10:
-        raise RuntimeError(f"the equations for the peers are wrong: {problem.name}, {worst}")
+        raise RuntimeError(f"the equations for the peers are wrong: {forms[0].problem.name}, {worst}")
     return worst
 
 
@@ -307,13 +286,13 @@ def main(names: Sequence[str]) -> None:
         warnings.simplefilter("ignore")
         for name in names:
             problem, q_end = get(name)
-            checks.append(verify(problem))
-            found[name] = climb([*own(problem), *others(name, problem)], q_end)
+            forms = peers.forms(problem)
+            checks.append(verify(forms))
+            found[name] = climb([*own(problem), *others(name, forms)], q_end)
             title = f"{problem.title}, t = {problem.t_span[1]:g}"
             picture(title, found[name]).savefig(OUT / f"work-precision-{name}.png", dpi=110)
             print(plain(HEAD, list(cells({name: found[name]}))), flush=True)
-    worst = statements.Check(*(max(column) for column in zip(*checks, strict=True)))
-    notes = paragraphs(NOTES.format(**globals() | values, **worst._asdict()))
+    notes = paragraphs(NOTES.format(**globals() | values, **statements.worst(checks)._asdict()))
     where = ahead(found)
     print(
         *("A peer is ahead: " + each for each in where),
