@@ -122,8 +122,8 @@ class Run:
             at = verdict.state
             if at.t >= end:
                 break
-            again = Start(float(at.t), at.q, verdict.velocity, (at.lam, at.psi), "check", verdict)
-            again = again._replace(just=verdict.together)
+            guess, just = (at.lam, at.psi), verdict.together
+            again = Start(float(at.t), at.q, verdict.velocity, guess, "check", verdict, just=just)
             if isinstance(steps, Aim):
                 steps = steps._replace(wish=np.float64(np.nan))
             else:
