@@ -96,7 +96,8 @@ def main() -> None:
         run(problem, method, 32, 0.0, "cuda")
         first = time.perf_counter() - begin
         made = [k for k in problem.system._programs.values() if isinstance(k, native.Kernels)][-1]
-        code = cuda.code(made)
+        assert made.derive is not None
+        code = cuda.code(made, made.derive)
         kernel = code.module.get_function("steps")
         blocks = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, code.block, 0)
         warps = blocks * code.block // 32

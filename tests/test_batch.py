@@ -123,7 +123,7 @@ def test_members_that_fail_are_marked_and_disturb_nobody():
     assert many.status.tolist() == expected.tolist()
     assert many.message == "8 of 11 runs reached the end of the time span"
     assert many.stats.steps[[0, 3]].tolist() == [20, 10]
-    assert many[3].message.startswith("stopped after step 10: a force")
+    assert many[3].message.startswith("stopped after t = 0.1 (step 10): a force")
     assert np.isfinite(many.q[3, :3]).all()
     assert np.isnan(many.q[3, 3:]).all()
     assert np.isnan(many.a[3, 3:]).all()

@@ -75,6 +75,7 @@ def stand_in(folder):
         "repeat",
         "ascontiguousarray",
         "isnan",
+        "broadcast_to",
     ]:
         function = getattr(np, name)
         setattr(module, name, lambda *a, function=function, **k: np.asarray(function(*a, **k)).view(Array))
@@ -125,6 +126,21 @@ def test_the_text_computes_what_the_cpu_does(gpu, name, method):
     np.testing.assert_allclose(
         one.reactions.total, two.reactions.total, atol=1e-8 * np.abs(two.reactions.total).max()
     )
+
+
+@pytest.mark.parametrize("steps", [{"h": 0.003}, {"rtol": 1e-4}], ids=str)
+@pytest.mark.parametrize("first", [0.0, 0.013])
+def test_the_text_samples_as_the_cpu_does(gpu, steps, first):
+    p = problem("heavy-top")
+    v0, times = p.v0 * np.linspace(1.0, 1.05, 5)[:, None], np.array([first, 0.0171, 0.0172, 0.0173, 0.05])
+    run = functools.partial(ga.solve_batch, p.system, (0.0, 0.06), p.q0, v0, args=p.args, t_eval=times)
+    one, two = (run(backend=b, initial="assume", **steps) for b in ("cuda", "native"))
+    assert (one.backend, two.backend) == ("cuda", "native")
+    assert one.t_end.tolist() == two.t_end.tolist()
+    np.testing.assert_array_equal(one.stats.steps, two.stats.steps)
+    for name in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam"):
+        a, b = getattr(one, name), getattr(two, name)
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-8 * np.abs(b).max(), err_msg=name)
 
 
 def fading():

@@ -11,13 +11,13 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha import check, control, diagnose, gather, methods, traced
+from genalpha import check, control, dense, diagnose, gather, keep, methods, traced
 from genalpha import initial as start
 from genalpha.advance import Setup
 from genalpha.axes import find_axes, member
 from genalpha.drive import lanes, native, xla
-from genalpha.drive.lanes import Members, Plan, Results
 from genalpha.drive.native import Aim
+from genalpha.drive.plan import Members, Plan, Results, begun_status
 from genalpha.errors import InconsistentInitialValues, IntegrationError, RedundantConstraints, SingularSystem
 from genalpha.kernels.graph import Unsupported
 from genalpha.kernels.step import floating
@@ -48,6 +48,7 @@ def solve_batch(
     max_steps: int | None = None,
     args: tuple[Any, ...] = (),
     args_axes: Any = "auto",
+    t_eval: ArrayLike | None = None,
     save: Literal["final", "all"] | int = "final",
     method: str | methods.Method = "soi2",
     rho_inf: float = 0.8,
@@ -68,7 +69,9 @@ def solve_batch(
         an array that varies along its first axis and None for one that all members share; 0 or None for a
         whole argument will do.
     h, rtol, atol, first_step, max_step, min_step, max_steps : as in :func:`solve`. Under error control
-        (``h=None``) every member takes steps of its own, and ``save`` is "final".
+        (``h=None``) every member takes steps of its own: the rows are the last one, or those at ``t_eval``.
+    t_eval : increasing times (K,) at which the motion of all members is wanted, interpolated between their
+        steps as :func:`solve` does.
     save : "final" keeps the last row, "all" every row, a number k the start, every k-th row and the last.
     initial : "check" marks members that break the constraints, "project" moves all onto them, "assume" trusts
         them.
@@ -122,7 +125,7 @@ def solve_batch(
     method.check(system, dims)
     setup = Setup(system, method, newton, dims)
     q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
-    plan = _plan(t0, steps, save, initial == "check", max_steps)
+    plan = _plan((t0, t1), steps, save, t_eval, initial == "check", max_steps)
     if plan.aim is not None:
         check.adjusting(method)
     batch = Batch(setup, (t0, t1), h, plan, args, varying, initial)
@@ -158,19 +161,27 @@ def _array(name: str, value: ArrayLike) -> Any:
     return np.asarray(array, dtype=float)
 
 
-def _plan(t0: float, steps: Schedule | Aim, save: Any, strict: bool, most: int | None) -> Plan:
+def _plan(
+    span: tuple[float, float], steps: Schedule | Aim, save: Any, t_eval: Any, strict: bool, most: int | None
+) -> Plan:
+    wanted = None if t_eval is None else keep.times(t_eval, span)
+    if wanted is not None and save != "final":
+        raise ValueError("t_eval says which times are kept, and so does save: leave out one of them")
     if isinstance(steps, Aim):
         if save != "final":
             raise ValueError(
-                f"under error control every member takes steps of its own, so that save must be 'final', got "
-                f"{save!r}. Pass h, or call ga.solve with t_eval for each member"
+                "under error control every member takes steps of its own, so that save must be 'final', got "
+                f"{save!r}. Pass times as t_eval, or h"
             )
-        ends = np.array([t0, float(steps.control[1].end)])
+        ends = np.array(span)
         nothing = Times(ends[:1], np.array([np.nan]))
-        return Plan(nothing, ends, np.array([1]), strict, steps, most or 0)
+        return Plan(nothing, ends, np.array([1]), strict, steps, most or 0, wanted)
     times, sizes = np.asarray(steps.times), np.asarray(steps.steps.h)
     count = len(sizes)
-    if isinstance(save, str) and save in ("final", "all"):
+    if wanted is not None:
+        after = dense.steps_of(times, wanted)
+        kept = np.union1d(after, np.maximum(after - 1, 0))
+    elif isinstance(save, str) and save in ("final", "all"):
         kept = np.array([count]) if save == "final" else np.arange(count + 1)
     elif isinstance(save, int | np.integer) and not isinstance(save, bool) and save > 0:
         kept = np.unique(np.append(np.arange(0, count + 1, int(save)), count))
@@ -178,7 +189,8 @@ def _plan(t0: float, steps: Schedule | Aim, save: Any, strict: bool, most: int |
         raise ValueError(
             f'save must be "final", "all" or a whole number k > 0 for every k-th step, got {save!r}'
         )
-    return Plan(Times(np.ascontiguousarray(times[:-1]), np.ascontiguousarray(sizes)), times, kept, strict)
+    given = Times(np.ascontiguousarray(times[:-1]), np.ascontiguousarray(sizes))
+    return Plan(given, times, kept, strict, t_eval=wanted)
 
 
 class _Bar(Bar):
@@ -260,7 +272,7 @@ class Batch(NamedTuple):
         ]
         members = Members(q, v, [np.asarray(x, dtype=float) for x in leaves])
         kernels = self._kernels(q, v, refused, members)
-        if kernels.derive is None:
+        if (kernels.derive if plan.t_eval is None else kernels.sample) is None:
             raise Unsupported("accelerations that need an iteration of their own")
         if backend == "cuda":
             from genalpha.drive import cuda
@@ -286,7 +298,7 @@ class Batch(NamedTuple):
         for i in [*candidates[:_EXAMPLES], None]:
             if i is None:
                 start = self._begun(members)
-                status = lanes.begun_status(self.plan, start.status, start.consistent)
+                status = begun_status(self.plan, start.status, start.consistent)
                 good = np.flatnonzero((status == diagnose.SUCCESS) & (refused == diagnose.SUCCESS))
                 if not len(good):
                     self._explain(q, v, refused)
@@ -294,9 +306,8 @@ class Batch(NamedTuple):
                 i = good[0]
             at = (float(steps.t[0]), q[i], v[i], self.plan.first)
             with contextlib.suppress(ValueError):
-                return native.kernels(
-                    self.setup, *at, member(self.args, self.varying, int(i)), None, self.mode
-                )
+                args, sampled = member(self.args, self.varying, int(i)), self.plan.t_eval is not None
+                return native.kernels(self.setup, *at, args, None, self.mode, sampled)
         raise Unsupported("no member of the batch can be started by native code")
 
     def _explain(self, q: np.ndarray, v: np.ndarray, refused: np.ndarray) -> None:
@@ -356,6 +367,7 @@ class Batch(NamedTuple):
                 newton=newton,
                 args=args,
                 initial=mode,
+                t_eval=self.plan.t_eval,
                 throw=False,
             )
         except InconsistentInitialValues:
@@ -367,9 +379,9 @@ class Batch(NamedTuple):
         except ValueError:
             gather.blank(sol, i, diagnose.NOT_FINITE)
             return
-        kept = self.plan.kept
+        kept = self.plan.kept if self.plan.t_eval is None else np.arange(len(self.plan.t_eval))
         good = kept < len(one.t)
-        if self.plan.aim is not None:
+        if self.plan.aim is not None and self.plan.t_eval is None:
             kept, good = np.array([len(one.t) - 1]), np.array([one.success])
         gather.write(sol, i, one, kept, good)
 
@@ -386,13 +398,15 @@ class Batch(NamedTuple):
 
         def one(setup: Setup, q: Any, v: Any, args: Args) -> Solution:
             options = {"method": method, "newton": newton, "args": args, "initial": mode, **self._options}
+            if plan.t_eval is not None:
+                return solve(system, self.span, q, v, t_eval=plan.t_eval, **options)
             if plan.aim is not None:
                 return solve(system, self.span, q, v, save="final", **options)
             return gather.keep(solve(system, self.span, q, v, **options), plan.kept)
 
         run = self._mapped(
             f"solve {self.span} {mode} {plan.steps.h.tobytes()!r} {plan.kept.tobytes()!r} "
-            f"{plan.aim} {plan.most}",
+            f"{plan.aim} {plan.most} {None if plan.t_eval is None else plan.t_eval.tobytes()!r}",
             one,
             (0, 0, self._in_axes),
         )

@@ -14,8 +14,8 @@ import numpy as np
 from genalpha import assemble, beginning, control, diagnose, events, initial, record
 from genalpha.advance import Setup
 from genalpha.drive import adaptive, host, marching, native, xla
-from genalpha.drive.lanes import MOST_STEPS
 from genalpha.drive.native import Aim
+from genalpha.drive.plan import MOST_STEPS
 from genalpha.errors import InconsistentInitialValues
 from genalpha.events import Event, Happened
 from genalpha.handling import Handler, Verdict, explained
@@ -249,9 +249,9 @@ class Run:
             state = functools.partial(anew, setup, at, identity(self.args), verdict.together)
         elif runner.status == diagnose.SUCCESS:
             state = self._state(pieces, pieces.last_row, pieces.done)
-        complete = self.keep.complete
+        complete, end = self.keep.complete, last.time(pieces.last_row, pieces.done)
         return assemble.solution(
-            setup, of_rows, t, t_alpha, status, backend, fallback, work, complete, nodes, found, state
+            setup, of_rows, t, t_alpha, status, end, backend, fallback, work, complete, nodes, found, state
         )
 
 

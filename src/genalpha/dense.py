@@ -30,18 +30,24 @@ class Node(NamedTuple):
 def at(space: Space, nodes: Node, t: Any) -> State:
     """The motion at times t (K,) from the ends of all steps, (N+1, ...) each; times may repeat in them."""
     if isinstance(nodes.q, np.ndarray) and isinstance(t, np.ndarray):
-        after = 1 + np.minimum(np.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
+        after = np.maximum(steps_of(nodes.t, t), 1)
         pick = lambda index: Node(*(x[index] for x in nodes))
         return ends(space, pick(after - 1), pick(after), t)
     nodes = Node(*map(jnp.asarray, nodes))
-    index = step_of(nodes, t)
-    step = lambda i, t: between(space, Node(*(x[i - 1] for x in nodes)), Node(*(x[i] for x in nodes)), t)
-    return jax.vmap(step)(index, t)
+    return within(space, nodes, jnp.maximum(steps_of(nodes.t, t), 1), t)
 
 
-def step_of(nodes: Node, t: Any) -> Any:
-    """The steps, counted from 1, in which traced times t (K,) lie."""
-    return 1 + jnp.minimum(jnp.searchsorted(nodes.t[1:], t, side="left"), len(nodes.t) - 2)
+def within(space: Space, nodes: Node, steps: Any, t: Any) -> State:
+    """The motion at traced times t (K,) that lie in these steps (K,), or are the start."""
+    pick = lambda i: Node(*(x[i] for x in nodes))
+    step = lambda i, t: between(space, pick(jnp.maximum(i - 1, 0)), pick(i), t)
+    return jax.vmap(step)(steps, t)
+
+
+def steps_of(ends: Any, t: Any) -> Any:
+    """The steps in which times t (K,) lie, counted from 1, by their ends (N+1,); 0 is the start itself."""
+    np_ = np if isinstance(ends, np.ndarray) and isinstance(t, np.ndarray) else jnp
+    return np_.minimum(np_.searchsorted(ends, t, side="left"), len(ends) - 1)
 
 
 def ends(space: Space, before: Node, after: Node, t: np.ndarray) -> State:

@@ -127,18 +127,13 @@ def _text(status: int, rotations: tuple[str, ...]) -> str:
     return MESSAGES[code].format(name)
 
 
-def message(
-    status: int, t: float | None = None, step: int | None = None, rotations: tuple[str, ...] = ()
-) -> str:
+def message(status: int, t: float, step: int, rotations: tuple[str, ...] = ()) -> str:
     """The sentence behind a status code, with the time and step of a failure.
 
     ``rotations`` are the names of the rotations in the space.
 
-    >>> message(SUCCESS)
+    >>> message(SUCCESS, 1.0, 100)
     'reached the end of the time span'
     """
     text = _text(status, rotations)
-    if status <= SUCCESS or step is None:
-        return text
-    where = f"step {step}" if t is None else f"t = {t:.9g} (step {step})"
-    return f"stopped after {where}: {text}"
+    return text if status <= SUCCESS else f"stopped after t = {t:.9g} (step {step}): {text}"

@@ -10,8 +10,8 @@ import numpy as np
 
 from genalpha import assemble
 from genalpha.advance import Setup
-from genalpha.drive import adaptive, xla
-from genalpha.drive.lanes import Plan, Results
+from genalpha.drive import xla
+from genalpha.drive.plan import Plan, Results
 from genalpha.solution import Solution
 
 _TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors")
@@ -20,25 +20,26 @@ _TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "
 def solution(setup: Setup, plan: Plan, part: Results, status: np.ndarray, backend: str) -> Solution:
     """Results as a solution, batch axis first."""
     rows = xla.columns(setup, part.table, None)._replace(report=xla.report(setup, part.table))
-    times = np.broadcast_to(plan.times, (len(status), len(plan.kept)))
-    sizes, errors = np.append(0.0, plan.steps.h)[plan.kept], None
-    if plan.aim is not None:
-        _, sizes, errors = adaptive.timing(setup, part.table)
-    t_alpha = times + setup.method.alpha * sizes
-    if plan.kept[0] == 0:
-        t_alpha = np.concatenate([part.t_alpha[:, None], t_alpha[:, 1:]], axis=1)
+    times = np.broadcast_to(plan.times, (len(status), len(plan.times)))
+    ends, sizes, errors = plan.timing(setup, part.table)
+    t_alpha = np.array(np.broadcast_to(ends + setup.method.alpha * sizes, times.shape))
+    if plan.from_start:
+        t_alpha[:, 0] = part.t_alpha
     bad = (status != 0) & (part.taken == 0)
     totals = np.where(bad[:, None], 0, part.totals).astype(int)
     work = assemble.Work(part.taken.astype(int), part.rejected.astype(int), *totals.T)
     of_rows = assemble.quantities(rows, part.derived, errors)
-    sol = assemble.solution(setup, of_rows, times, t_alpha, status, backend, None, work, complete=False)
+    end = part.t_end
+    sol = assemble.solution(setup, of_rows, times, t_alpha, status, end, backend, None, work, complete=False)
     return dataclasses.replace(sol, space=None)  # rows between which nobody can interpolate
 
 
 def keep(sol: Solution, kept: np.ndarray) -> Solution:
-    """The rows ``kept`` of a single run; the history of Newton gets a row for the start."""
-    np_ = np if isinstance(sol.q, np.ndarray) else jnp
-    history = jax.tree.map(lambda x: np_.concatenate([np_.zeros_like(x[:1]), x])[kept], sol.newton)
+    """The rows ``kept`` of a single run; the history of Newton gets a row for the start, if it has none."""
+    np_, history = np if isinstance(sol.q, np.ndarray) else jnp, sol.newton
+    if len(history.iterations) < len(sol.t):
+        history = jax.tree.map(lambda x: np_.concatenate([np_.zeros_like(x[:1]), x]), history)
+    history = jax.tree.map(lambda x: x[kept], history)
     rows = lambda tree: jax.tree.map(lambda x: x[kept], tree)
     parts = {name: rows(getattr(sol, name)) for name in _TIMED}
     return dataclasses.replace(sol, **parts, newton=history)
@@ -56,7 +57,7 @@ def write(sol: Solution, i: int, one: Solution, kept: np.ndarray, good: np.ndarr
             whole[i, good] = part
     for whole, part in zip(jax.tree.leaves(sol.stats), jax.tree.leaves(one.stats), strict=True):
         whole[i] = part
-    sol.status[i] = one.status
+    sol.status[i], sol.t_end[i] = one.status, one.t_end
 
 
 def blank(sol: Solution, i: int, status: int) -> None:

@@ -62,7 +62,7 @@ def parse(save: Any, t_eval: Any, dense: bool, span: tuple[float, float]) -> Kee
         raise TypeError(f"dense_output must be True or False, got {dense!r}")
     if t_eval is not None and every != 1:
         raise ValueError("t_eval says which times are kept, and so does save: leave out one of them")
-    return Keep(every, None if t_eval is None else _times(t_eval, span), names, dense)
+    return Keep(every, None if t_eval is None else times(t_eval, span), names, dense)
 
 
 def _names(wanted: Sequence[Any]) -> tuple[str, ...]:
@@ -72,18 +72,19 @@ def _names(wanted: Sequence[Any]) -> tuple[str, ...]:
     return tuple(sorted(set(wanted) - {"t"}))
 
 
-def _times(t_eval: Any, span: tuple[float, float]) -> np.ndarray:
+def times(t_eval: Any, span: tuple[float, float]) -> np.ndarray:
+    """The times that were asked for, within the span of a run."""
     try:
-        times = np.array(t_eval, dtype=float)
+        wanted = np.array(t_eval, dtype=float)
     except (TypeError, ValueError) as error:
         raise TypeError(f"t_eval must be an array of times: {error}") from error
-    if times.ndim != 1 or times.size == 0:
-        raise ValueError(f"t_eval must be a one-dimensional array of times, got shape {times.shape}")
-    if not (np.isfinite(times).all() and (np.diff(times) > 0).all()):
+    if wanted.ndim != 1 or wanted.size == 0:
+        raise ValueError(f"t_eval must be a one-dimensional array of times, got shape {wanted.shape}")
+    if not (np.isfinite(wanted).all() and (np.diff(wanted) > 0).all()):
         raise ValueError("t_eval must increase, without NaN or infinite times")
-    if times[0] < span[0] or times[-1] > span[1]:
+    if wanted[0] < span[0] or wanted[-1] > span[1]:
         raise ValueError(
-            f"t_eval reaches from {times[0]:g} to {times[-1]:g}, beyond the time span "
+            f"t_eval reaches from {wanted[0]:g} to {wanted[-1]:g}, beyond the time span "
             f"({span[0]:g}, {span[1]:g})"
         )
-    return times
+    return wanted

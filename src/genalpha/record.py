@@ -162,30 +162,37 @@ class Pieces:
         numbers = np.arange(done, done + len(block))
         wanted = np.zeros(len(block), bool) if self.keep.every == 0 else numbers % self.keep.every == 0
         wanted[0] &= done == 0
-        self._pieces.append(self._chosen(block[wanted], t[wanted], h[wanted]))
-        self._last = None if wanted[-1] else self._chosen(block[-1:].copy(), t[-1:], h[-1:])
+        t_alpha = self._alphas(t, h)
+        self._pieces.append(self._chosen(block[wanted], t[wanted], t_alpha[wanted]))
+        self._last = None if wanted[-1] else self._chosen(block[-1:].copy(), t[-1:], t_alpha[-1:])
 
     def _sampled(self, block: np.ndarray, t: np.ndarray, h: np.ndarray, done: int) -> Selected:
-        """Records at the times that were asked for: the motion is interpolated, the rest is the step's."""
+        """Records at the times that were asked for: the motion is interpolated, the rest is the step's.
+
+        At the start it is the start's.
+        """
         wanted = self.keep.t_eval
         assert wanted is not None
         first = np.searchsorted(wanted, t[0], side="left" if done == 0 and not self._later else "right")
         times = wanted[first : np.searchsorted(wanted, t[-1], side="right")]
-        after = 1 + np.searchsorted(t[1:], times, side="left") if len(t) > 1 else np.zeros(len(times), int)
+        after = dense.steps_of(t, times)
         table, nodes = block[after].copy(), self.course.nodes(block, done)
-        if len(times) and len(t) > 1:
+        if len(times):
             pick = lambda index: Node(*(x[index] for x in nodes))
-            found = dense.ends(self.course.setup.system.space, pick(after - 1), pick(after), times)
-            self._put(table, found)
-        return self._chosen(table, times, h[after])
+            before = pick(np.maximum(after - 1, 0))
+            self._put(table, dense.ends(self.course.setup.system.space, before, pick(after), times))
+        return self._chosen(table, times, self._alphas(t, h)[after])
+
+    def _alphas(self, t: np.ndarray, h: np.ndarray) -> np.ndarray:
+        """The times of a_α of steps that end at t and have the size h."""
+        return t + self.course.setup.method.alpha * h
 
     def _put(self, table: np.ndarray, at: State) -> None:
         """Write states over the motion in records."""
         rows = xla.columns(self.course.setup, table, None)
         rows.q[:], rows.v[:], rows.lam[:], rows.psi[:] = at.q, at.v, at.lam, at.psi
 
-    def _chosen(self, table: np.ndarray, t: np.ndarray, h: np.ndarray) -> Selected:
-        t_alpha = t + self.course.setup.method.alpha * h
+    def _chosen(self, table: np.ndarray, t: np.ndarray, t_alpha: np.ndarray) -> Selected:
         if self.keep.names is None:
             return Selected(table, t, t_alpha)
         found = self.course.quantities(table, t) if len(t) else None
@@ -221,7 +228,7 @@ class Pieces:
         if self._whole is not None:
             table = self._whole.table
             t, h = self.course.times(table, 0)
-            selected = self._chosen(table, t, h)
+            selected = self._chosen(table, t, self._alphas(t, h))
         else:
             pieces = [*self._pieces, *([self._last] if self._last is not None else [])]
             selected = _joined(pieces)

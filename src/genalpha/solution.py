@@ -16,7 +16,7 @@ from genalpha.resume import Later, RunState
 from genalpha.spaces import Space, named
 from genalpha.state import State
 
-_FORMAT = 4
+_FORMAT = 5
 _META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
 
 
@@ -93,6 +93,8 @@ class Solution:
     reactions : .holonomic, .nonholonomic, .total (N+1, n).
     stats : totals of the run; newton : the same step by step.
     status, success, message : 0, True and a sentence where the end was reached.
+    t_end : the time up to which the run came, whichever rows were kept; that of the last good step where it
+        failed.
     extra : variables that only some methods have, by name, each (N+1, ...).
     errors : .q, .v (N+1, n) and .norm (N+1,), estimated local errors, under error control; else None.
     method, rotations : names of the method and of the rotations in the space.
@@ -122,6 +124,7 @@ class Solution:
     stats: Stats
     newton: NewtonHistory
     status: Any
+    t_end: Any
     extra: dict[str, Any]
     errors: Errors | None
     method: str
@@ -145,13 +148,12 @@ class Solution:
         later = getattr(self, "_later", None)
         return None if later is None else later()
 
-    def continued_by(self, later: Later | None, ended: float | None = None) -> Solution:
-        """This solution, which knows now from where to go on, and when it ended, if that is not its last row.
+    def continued_by(self, later: Later | None) -> Solution:
+        """This solution, which knows now from where to go on.
 
-        These are no fields: they are neither arrays nor something to compile for.
+        That is no field: it is neither an array nor something to compile for.
         """
         object.__setattr__(self, "_later", later)
-        object.__setattr__(self, "_ended", ended)
         return self
 
     def __call__(self, t: Any) -> State:
@@ -193,14 +195,8 @@ class Solution:
             return (
                 f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
             )
-        steps = int(self.stats.steps)
-        time = getattr(self, "_ended", None)  # unknown of a member of a batch that keeps some rows
-        if time is None and self.space is not None and len(self.t):
-            good = np.arange(len(self.t))
-            if self.q is not None:  # under a transform rows after a failure are NaN
-                good = np.flatnonzero(np.isfinite(np.asarray(self.q)).all(axis=1))
-            time = float(self.t[good[-1]]) if len(good) else None
-        text = diagnose.message(int(self.status), time, steps, self.rotations)
+        steps, end = int(self.stats.steps), float(self.t_end)
+        text = diagnose.message(int(self.status), end, steps, self.rotations)
         return f"{text}. {self.detail}" if self.detail else text
 
     def __getitem__(self, index: Any) -> Solution:
@@ -290,7 +286,7 @@ def load(path: str | os.PathLike[str]) -> Solution:
         if "header" not in file:
             raise foreign
         header = json.loads(str(file["header"]))
-        if header.get("genalpha") not in (2, 3, _FORMAT):
+        if header.get("genalpha") not in (2, 3, 4, _FORMAT):
             raise ValueError(f"{os.fspath(path)} has format {header.get('genalpha')}, expected {_FORMAT}")
         parts = {name: file[name] for name in file.files if name != "header"}
 
@@ -307,6 +303,7 @@ def load(path: str | os.PathLike[str]) -> Solution:
         name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi")
     }
     status = number(parts.pop("status"))
+    end = parts["t"][..., -1] if parts["t"].size else np.array(np.nan)  # in older files
     errors, nodes = group(Errors, "errors"), group(dense.Node, "nodes")
     told: dict[str, Any] = {}
     for name in ("t", "q", "v", "lam", "psi"):
@@ -321,6 +318,7 @@ def load(path: str | os.PathLike[str]) -> Solution:
         stats=stats,
         newton=newton,
         status=status,
+        t_end=number(parts.pop("t_end", end)),
         extra=extra,
         errors=errors,
         method=header["method"],

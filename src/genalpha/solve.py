@@ -211,7 +211,7 @@ def solve(
         bar.close()
     if not sol.success and last is not None:
         told = dataclasses.replace(sol, detail=explain.detail(setup, int(sol.status), *last, args))
-        sol = told.continued_by(getattr(sol, "_later", None), float(last[0].t))
+        sol = told.continued_by(getattr(sol, "_later", None))
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol

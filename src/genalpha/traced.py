@@ -86,7 +86,7 @@ def _listed(
         rows, status = xla.scan(setup, begin, steps, args)
         counts = jnp.where(jnp.isnan(rows.report), 0, rows.report).astype(int)
         work = assemble.Work(jnp.sum(jnp.isfinite(rows.report[:, 0])), 0, *counts.sum(axis=0))
-        ends = _Ends(rows, times, jnp.append(0.0, steps.h), None)
+        ends = _ends(setup, rows, times, jnp.append(0.0, steps.h), None)
         return _solution(setup, keep, ends, begin.scale, args, status, fallback, work)
 
     return run
@@ -100,19 +100,23 @@ def _paced(
         whole = adaptive.whole(setup, begin, aim.control, aim.wish, args, most)
         rows = xla.columns(setup, whole.table, whole.t_alpha)
         work = assemble.Work(whole.taken, whole.rejected.astype(int), *whole.totals.astype(int))
-        ends = _Ends(rows, *adaptive.timing(setup, whole.table))
+        ends = _ends(setup, rows, *adaptive.timing(setup, whole.table))
         return _solution(setup, keep, ends, begin.scale, args, whole.status, fallback, work)
 
     return run
 
 
 class _Ends(NamedTuple):
-    """The start and the ends of all steps: rows, times, sizes of the steps, and estimated errors."""
+    """The start and the ends of all steps: rows, times, those of a_α, and estimated errors."""
 
     rows: xla.Rows
     t: Any
-    h: Any
+    t_alpha: Any
     errors: Any
+
+
+def _ends(setup: Setup, rows: xla.Rows, t: Any, h: Any, errors: Any) -> _Ends:
+    return _Ends(rows, t, (t + setup.method.alpha * h).at[0].set(rows.t_alpha), errors)
 
 
 def _solution(
@@ -134,30 +138,29 @@ def _solution(
         last = len(t) - 1
         wanted = np.unique(np.append(np.arange(0, last + 1, keep.every) if keep.every else last, last))
         ends = _picked(ends, wanted)
-    rows, t, h, errors = ends
+    rows, t, t_alpha, errors = ends
     derived = xla.derive(setup, rows, t, scale, args, _massless(setup))
-    t_alpha = t + setup.method.alpha * h
-    if rows.t_alpha is not None:
-        t_alpha = t_alpha.at[0].set(rows.t_alpha)
     found = assemble.quantities(rows, derived, errors)
     if keep.names is not None:
         found = dict.fromkeys(found) | {name: found[name] for name in keep.names}
     apart = nodes if keep.dense and not keep.complete else None
-    return assemble.solution(setup, found, t, t_alpha, status, "xla", fallback, work, keep.complete, apart)
+    good = jnp.all(jnp.isfinite(nodes.q), axis=1)
+    end = jnp.max(jnp.where(good, nodes.t, nodes.t[0]))
+    return assemble.solution(
+        setup, found, t, t_alpha, status, end, "xla", fallback, work, keep.complete, apart
+    )
 
 
 def _picked(ends: _Ends, index: Any) -> _Ends:
     """Some of the rows; the history of Newton gets a row for each of them."""
-    rows, t, h, errors = ends
-    report = jnp.concatenate([jnp.zeros_like(rows.report[:1]), rows.report])[index]
-    pick = lambda tree: jax.tree.map(lambda x: x[index], tree)
-    start = rows.t_alpha if np.ndim(index) and isinstance(index, np.ndarray) and index[0] == 0 else None
-    chosen = pick(rows._replace(report=None, t_alpha=None))
-    return _Ends(chosen._replace(report=report, t_alpha=start), t[index], h[index], pick(errors))
+    report = jnp.concatenate([jnp.zeros_like(ends.rows.report[:1]), ends.rows.report])
+    whole = ends._replace(rows=ends.rows._replace(report=report, t_alpha=None))
+    return jax.tree.map(lambda x: x[index], whole)
 
 
 def _sampled(space: Space, ends: _Ends, nodes: Node, times: Any) -> _Ends:
-    """The motion at given times; the rest is that of the step in which they lie."""
-    found, chosen = dense.at(space, nodes, times), _picked(ends, dense.step_of(nodes, times))
+    """The motion at given times; the rest is that of the step in which they lie, or of the start."""
+    steps = dense.steps_of(nodes.t, times)
+    found, chosen = dense.within(space, nodes, steps, times), _picked(ends, steps)
     rows = chosen.rows._replace(q=found.q, v=found.v, lam=found.lam, psi=found.psi)
     return chosen._replace(rows=rows, t=times)

@@ -12,9 +12,9 @@ import numpy as np
 from genalpha import beginning, diagnose
 from genalpha.advance import Setup
 from genalpha.drive import native, xla
-from genalpha.drive.lanes import Members, Plan, Results, begun_status, paced_inputs, paced_status
+from genalpha.drive.plan import Members, Plan, Results, begun_status, paced_inputs, paced_status
 from genalpha.kernels import cuda
-from genalpha.kernels.paced import PacedStep
+from genalpha.kernels.paced import PacedStep, SampledStep
 from genalpha.kernels.rows import RowFunction
 from genalpha.kernels.step import PIVOT
 
@@ -42,11 +42,11 @@ def library() -> Any:
 class Code:
     """The kernels of a setup on the GPU."""
 
-    def __init__(self, kernels: native.Kernels, block: int = BLOCK) -> None:
+    def __init__(self, kernels: native.Kernels, evaluate: RowFunction, block: int = BLOCK) -> None:
         cupy = library()
         step = kernels.step
         self.program, loop = kernels.program(kernels.order)
-        places = (step.carry, step.scale, step.args, step.parabola[0])
+        places = (step.carry, step.scale, step.args, step.parabola[0], step.output[:2])
         self.inputs = [int(s) for place in jax.tree.leaves(places) for s in place.reshape(-1)]
         # Memory and counters start at zero, the parabola without slope; a system starts alive.
         zero = [*step.parabola[1], *step.parabola[2], *step.memory, *step.totals, step.status, step.taken]
@@ -56,10 +56,11 @@ class Code:
             zero += [step.kept, step.place, step.keep, step.flags["lost"]]
             control = jax.tree.leaves((step.tolerances, step.limits, step.until, step.room, step.every))
             self.paced = [*step.pace, *(int(s) for place in control for s in np.ravel(place))]
+            self.paced += [step.due, step.sample] if isinstance(step, SampledStep) else []
             self.outputs += [step.pace.t, step.pace.rejected, step.pace.status]
         self.inputs += [*self.paced, *map(int, zero), step.flags["alive"]]
         parts: list[Any] = [(self.program, {"steps": (loop, self.inputs, self.outputs)})]
-        parts += [(r.program, {r.name: r.map}) for r in (kernels.start, kernels.derive) if r is not None]
+        parts += [(r.program, {r.name: r.map}) for r in (kernels.start, evaluate) if r is not None]
         self.block = block
         self.module = cupy.RawModule(code=cuda.emit(parts, block), options=("--std=c++17",))
         self.width = len(loop.row)
@@ -72,7 +73,7 @@ class Code:
     def steps(self, inputs: Any, summary: Any, plan: Plan, rows: Any, count: int) -> None:
         """All steps of ``count`` systems."""
         cupy = library()
-        arrays = [cupy.asarray(x) for x in (plan.steps.t, plan.steps.h, plan.row_of)]
+        arrays = [cupy.asarray(x) for x in (plan.listed, plan.steps.h, plan.row_of)]
         first, last = np.int64(0), np.int64(len(plan.steps.h) if plan.aim is None else _ENDLESS)
         self.launch("steps", count, inputs, summary, *arrays, rows, first, last)
 
@@ -84,10 +85,10 @@ class Code:
         return results
 
 
-def code(kernels: native.Kernels) -> Code:
-    key = (kernels.order, "cuda")
+def code(kernels: native.Kernels, evaluate: RowFunction) -> Code:
+    key = (kernels.order, f"cuda {evaluate.name}")
     if key not in kernels.codes:
-        kernels.codes[key] = Code(kernels)  # type: ignore[index,assignment]
+        kernels.codes[key] = Code(kernels, evaluate)  # type: ignore[index,assignment]
     return kernels.codes[key]  # type: ignore[index,return-value]
 
 
@@ -96,8 +97,10 @@ def run(
 ) -> Iterator[Results]:
     """All members, as many at a time as fit the memory."""
     cupy = library()
-    compiled = code(kernels)
-    numbers = _numbers(kernels, compiled, plan)
+    evaluate = kernels.derive if plan.t_eval is None else kernels.sample
+    assert evaluate is not None
+    compiled = code(kernels, evaluate)
+    numbers = _numbers(kernels, compiled, evaluate, plan)
     free, _ = cupy.cuda.runtime.memGetInfo()
     free += cupy.get_default_memory_pool().free_bytes()
     chunk = int(SHARE * free / (8 * numbers))
@@ -106,23 +109,27 @@ def run(
             f"one system needs {8 * numbers} bytes on the GPU, and {free} are free: keep fewer rows (save=)"
         )
     for first in range(0, len(members), chunk):
-        yield _chunk(kernels, compiled, members[first : first + chunk], plan, begun)
+        yield _chunk(kernels, compiled, evaluate, members[first : first + chunk], plan, begun)
 
 
-def _numbers(kernels: native.Kernels, compiled: Code, plan: Plan) -> int:
+def _numbers(kernels: native.Kernels, compiled: Code, evaluate: RowFunction, plan: Plan) -> int:
     """Doubles that a system needs at most at a time."""
-    assert kernels.derive is not None
-    kept = len(plan.kept)
     start = 0 if kernels.start is None else kernels.start.width + len(kernels.start.map.inputs)
-    derived = kernels.derive.width + len(kernels.derive.map.inputs)
-    return start + 2 * len(compiled.inputs) + kept * (compiled.width + 2 * derived)
+    derived = evaluate.width + len(evaluate.map.inputs)
+    records = plan.rows + (2 * len(plan.times) if plan.t_eval is not None else 0)
+    return start + 2 * len(compiled.inputs) + records * compiled.width + 2 * len(plan.times) * derived
 
 
 def _chunk(
-    kernels: native.Kernels, compiled: Code, members: Members, plan: Plan, begun: Callable[[Members], Any]
+    kernels: native.Kernels,
+    compiled: Code,
+    evaluate: RowFunction,
+    members: Members,
+    plan: Plan,
+    begun: Callable[[Members], Any],
 ) -> Results:
     cupy = library()
-    count, kept, steps = len(members), len(plan.kept), plan.steps
+    count, steps, setup = len(members), plan.steps, kernels.step.setup
     beside = lambda tree: [np.asarray(x, float).reshape(count, -1).T for x in jax.tree.leaves(tree)]
     if kernels.start is None:
         begin = begun(members)
@@ -148,6 +155,7 @@ def _chunk(
     doubles = [cupy.asarray(x) for x in beside(members.doubles)]
     scale = pick(where.begin.scale)
     values = [*pick(where.carry), *scale, *(row for x in doubles for row in x), *pick(where.x)]
+    values += pick(where.begin.state[-2:])  # λ, ψ
     step = kernels.step
     if isinstance(step, PacedStep):
         shared = np.concatenate([np.ravel(value) for _, value in paced_inputs(step, plan)])
@@ -161,25 +169,29 @@ def _chunk(
     status, consistent = (table[int(i)].get() for i in (where.status, where.consistent))
     first_status = begun_status(plan, status, consistent)
     inputs[-1] = cupy.asarray(first_status == diagnose.SUCCESS)
-    rows = cupy.full((kept, compiled.width, count), np.nan)
-    if plan.kept[0] == 0:
-        rows[0] = cupy.stack(pick(where.row))
+    rows = cupy.full((plan.rows, compiled.width, count), np.nan)
+    if plan.has_start:
+        rows[0] = cupy.stack(pick(plan.start(setup, where.row[None])))
     summary = cupy.empty((len(compiled.outputs), count))
     compiled.steps(inputs, summary, plan, rows, count)
-    derived, good = _derive(kernels, compiled, plan, rows, scale, doubles)
     status, taken, totals = summary[0].get(), summary[1].get(), summary[2:5].get().T
-    rejected = np.zeros(count)
+    rejected, t_end = np.zeros(count), np.zeros(count)
+    if plan.aim is None:
+        t_end = plan.ends[taken.astype(int)]
     if isinstance(step, PacedStep):
-        t, rejected, ended = summary[5:].get()
-        at = {step.pace.t: t, step.pace.status: ended, step.status: status}
+        t_end, rejected, ended = summary[5:].get()
+        at = {step.pace.t: t_end, step.pace.status: ended, step.status: status}
         status = paced_status(step, plan, at)
-        rows[:, :, cupy.asarray(status != diagnose.SUCCESS)] = np.nan
+        if plan.t_eval is None:
+            rows[:, :, cupy.asarray(status != diagnose.SUCCESS)] = np.nan
+    rows, derived, good = _derive(setup, compiled, evaluate, plan, rows, scale, doubles)
     fine = (good | cupy.isnan(rows[:, 0])).all(axis=0) & trusted
     return Results(
         table=rows.transpose(2, 0, 1).get(),
         derived=derived,
         t_alpha=table[int(where.t_alpha)].get(),
         status=np.where(first_status != diagnose.SUCCESS, first_status, status),
+        t_end=t_end,
         trusted=fine.get() & alike & (status != PIVOT),
         taken=taken,
         totals=totals,
@@ -188,18 +200,35 @@ def _chunk(
 
 
 def _derive(
-    kernels: native.Kernels, compiled: Code, plan: Plan, rows: Any, scale: list[Any], doubles: list[Any]
-) -> tuple[xla.Derived, Any]:
-    """What follows from the kept rows, with the batch axis first, and where it is good (K, B)."""
+    setup: Setup,
+    compiled: Code,
+    evaluate: RowFunction,
+    plan: Plan,
+    rows: Any,
+    scale: list[Any],
+    doubles: list[Any],
+) -> tuple[Any, xla.Derived, Any]:
+    """The rows of the solution (K, width, B), what follows from them with the batch axis first, and where it
+    is good (K, B)."""
     cupy = library()
-    kept, _, count = rows.shape
-    assert kernels.derive is not None
-    parts = xla.columns(kernels.step.setup, rows.transpose(0, 2, 1), None)
+    kept, count = len(plan.times), rows.shape[2]
+    column = lambda x: cupy.broadcast_to(cupy.asarray(x), (kept, count)).reshape(1, kept * count)
     flat = lambda x: x.transpose(2, 0, 1).reshape(x.shape[2], kept * count)
-    times = cupy.repeat(cupy.asarray(plan.times), count)[None]
-    columns = [times, *map(flat, (parts.q, parts.v, parts.lam, parts.psi))]
+    spread = lambda node: [column(node.t), *map(flat, node[1:])]
+    records, times = rows.transpose(0, 2, 1), [column(plan.times[:, None])]
+    if plan.t_eval is None:
+        at = xla.columns(setup, records, None)
+        columns = [*times, *map(flat, (at.q, at.v, at.lam, at.psi))]
+    else:
+        before, after, records = plan.around(setup, records, axis=0)
+        columns = [*spread(before), *spread(after), *times]
     columns += [cupy.tile(x, kept)[None] for x in scale] + [cupy.tile(x, (1, kept)) for x in doubles]
-    results = compiled.map(kernels.derive, cupy.concatenate(columns))
-    table = results.reshape(-1, kept, count).transpose(2, 1, 0)
-    found, _ = kernels.derive.unpack(table.get())
-    return found, table[..., -1].T != 0
+    table = compiled.map(evaluate, cupy.concatenate(columns)).reshape(-1, kept, count).transpose(1, 2, 0)
+    good = table[..., -1] != 0
+    if plan.t_eval is not None:
+        records, (at, _) = records.copy(), evaluate.unpack(table)[0]
+        into = xla.columns(setup, records, None)
+        for target, value in zip(into[:2] + into[3:5], (at.q, at.v, at.lam, at.psi), strict=True):
+            target[...] = value
+    found, _ = evaluate.unpack(table.transpose(1, 0, 2).get())
+    return records.transpose(0, 2, 1), found if plan.t_eval is None else found[1], good

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import beginning, diagnose, initial
+from genalpha import beginning, dense, diagnose, initial
 from genalpha.advance import Setup
 from genalpha.drive import adaptive, xla
 from genalpha.initial import Beginning
 from genalpha.kernels import llvm, machine
 from genalpha.kernels.graph import Unsupported
-from genalpha.kernels.paced import PacedStep
+from genalpha.kernels.paced import PacedStep, SampledStep
 from genalpha.kernels.program import Loop, Program, cut
 from genalpha.kernels.rows import RowFunction
 from genalpha.kernels.step import LIMIT, Orders, Step, Values, floating
@@ -112,7 +113,8 @@ class Kernels:
     """What was traced for a setup, and the code compiled from it when it is first needed.
 
     ``start`` and ``derive`` are None where they hold something without a scalar form; XLA runs them then.
-    ``order`` is the order of pivots that runs start with.
+    ``order`` is the order of pivots that runs start with. ``derive`` was made of ``derivation`` and an
+    ``example`` of its arguments.
     """
 
     step: Step
@@ -120,9 +122,24 @@ class Kernels:
     derive: RowFunction | None
     massless: bool
     order: Orders
+    derivation: Callable[..., Any]
+    example: Any
     codes: dict[tuple[Orders, int], Code] = field(default_factory=dict)
     maps: dict[tuple[str, int], RowCode] = field(default_factory=dict)
     programs: dict[Orders, tuple[Program, Loop]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def sample(self) -> RowFunction | None:
+        """The motion at a time between the ends of a step, and what `derive` tells about it."""
+        space = self.step.setup.system.space
+
+        def sample(before: dense.Node, after: dense.Node, t: Any, scale: Scale, x: Any) -> Any:
+            at = dense.between(space, before, after, t)
+            return at, self.derivation(at.t, at.q, at.v, at.lam, at.psi, scale, x)
+
+        *state, scale, x = self.example
+        before = dense.Node(*state)
+        return _rows("sample", sample, (before, before._replace(t=before.t + 1), before.t, scale, x), True)
 
     def program(self, order: Orders) -> tuple[Program, Loop]:
         """The kernels of a step in one order of pivots, written once."""
@@ -176,11 +193,11 @@ def shapes(tree: Any) -> Any:
     return jax.tree.structure(tree), tuple(np.shape(x) for x in jax.tree.leaves(tree))
 
 
-def _key(setup: Setup, h: Any, args: Args) -> Any:
+def _key(setup: Setup, kind: type[Step], args: Args) -> Any:
     doubles, _, fixed = floating(args)
     return (
         "native",
-        isinstance(h, Aim),
+        kind.__name__,
         *setup[1:],
         fixed,
         tuple(np.shape(x) for x in doubles),
@@ -189,30 +206,49 @@ def _key(setup: Setup, h: Any, args: Args) -> Any:
 
 
 def kernels(
-    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: Any, args: Args, guess: Any, mode: str
+    setup: Setup,
+    t: float,
+    q: np.ndarray,
+    v: np.ndarray,
+    h: Any,
+    args: Args,
+    guess: Any,
+    mode: str,
+    sampled: bool = False,
 ) -> Kernels:
     """The kernels of a setup, made from these values if there are none yet.
 
-    Raises what is wrong with the values, and :class:`Unsupported` where XLA must take over.
+    With ``sampled``, steps under error control keep what is needed at given times. Raises what is wrong with
+    the values, and :class:`Unsupported` where XLA must take over.
     """
+
+    kind = Step if not isinstance(h, Aim) else SampledStep if sampled else PacedStep
 
     def make() -> Kernels | str:
         try:
-            return _make(setup, t, q, v, h, args, guess, mode)
+            return _make(setup, kind, t, q, v, h, args, guess, mode)
         except _AtFirst:  # other values may do
             raise
         except Unsupported as reason:
             return str(reason)
 
     with MAKING:
-        found = setup.system._programs.made(_key(setup, h, args), make)
+        found = setup.system._programs.made(_key(setup, kind, args), make)
     if isinstance(found, str):
         raise Unsupported(found)
     return found
 
 
 def _make(
-    setup: Setup, t: float, q: np.ndarray, v: np.ndarray, h: Any, args: Args, guess: Any, mode: str
+    setup: Setup,
+    kind: type[Step],
+    t: float,
+    q: np.ndarray,
+    v: np.ndarray,
+    h: Any,
+    args: Args,
+    guess: Any,
+    mode: str,
 ) -> Kernels:
     doubles, rebuild, _ = floating(args)
     rows, found, good = None, None, np.array(False)
@@ -224,7 +260,6 @@ def _make(
     if found is None or not good:
         found = _start_by_xla(setup, t, q, v, h, args, guess)
     beginning.examine(found.begin, mode, setup.system.space)
-    kind = PacedStep if isinstance(h, Aim) else Step
     step = kind(setup, Values(found.carry, found.begin.scale, args, found.x))
     made = _build(setup, step, found, rows, (t, h), args)
     made.program(made.order)
@@ -273,15 +308,13 @@ def _build(
     order = step.choose(slots, start=True)
     if order is None:
         raise _AtFirst("the Newton matrix is singular or not finite at the first step")
-    derive = _rows(
-        "derive",
-        lambda t, q, v, lam, psi, scale, x: xla.derive_row(
-            setup, t, q, v, lam, psi, scale, rebuild(x), massless
-        ),
-        (state.t, state.q, state.v, state.lam, state.psi, scale, doubles),
-        often=True,
-    )
-    return Kernels(step, rows, derive, massless, order)
+
+    def derivation(t: Any, q: Any, v: Any, lam: Any, psi: Any, scale: Scale, x: Any) -> xla.Derived:
+        return xla.derive_row(setup, t, q, v, lam, psi, scale, rebuild(x), massless)
+
+    example = (state.t, state.q, state.v, state.lam, state.psi, scale, doubles)
+    derive = _rows("derive", derivation, example, often=True)
+    return Kernels(step, rows, derive, massless, order, derivation, example)
 
 
 def fill(step: Step, slots: np.ndarray, start: Start, doubles: list[np.ndarray]) -> None:

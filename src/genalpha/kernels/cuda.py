@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from genalpha.kernels.branches import Body, Branch, structured
-from genalpha.kernels.program import Call, If, Keep, Kernel, Loop, Map, Plan, Program, While
+from genalpha.kernels.program import Call, If, Keep, Kernel, Loop, Map, Next, Plan, Program, While
 
 _PLAIN_C = """\
 #include <math.h>
@@ -137,6 +137,9 @@ class Emitter:
                 continue
             if isinstance(part, Keep):
                 self.keep(f"(long long)w[{part.place}]", part.row)
+                continue
+            if isinstance(part, Next):
+                self.say(f"w[{part.slot}] = times[(long long)(w[{part.place}] += 1)];")
                 continue
             word = "while" if isinstance(part, While) else "if"
             assert isinstance(part, While | If)

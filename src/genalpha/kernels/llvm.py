@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from genalpha.kernels.branches import Body, Branch, structured
 from genalpha.kernels.graph import FUNCTIONS
-from genalpha.kernels.program import Call, Keep, Kernel, Loop, Map, Plan, Program, While
+from genalpha.kernels.program import Call, Keep, Kernel, Loop, Map, Next, Plan, Program, While
 
 _ARITHMETIC = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
 _COMPARISONS = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
@@ -228,6 +228,9 @@ class Emitter:
             if isinstance(part, Keep):
                 self.keep(part, mask)
                 continue
+            if isinstance(part, Next):
+                self.next(part, mask)
+                continue
             head, inside, after = self.label(), self.label(), self.label()
             self.say(f"br label %{head}")
             self.mark(head)
@@ -274,6 +277,27 @@ class Emitter:
             self.say(f"%c{n} = icmp slt i64 %k{n}, {width}")
             self.say(f"br i1 %c{n}, label %{copy}, label %{after}")
             self.mark(after)
+
+    def next(self, next_: Next, mask: str) -> None:
+        """The next entry of a list, in lanes one lane after the other."""
+        for lane in range(self.lanes):
+            n, here, after = self.label(), self.label(), self.label()
+            if self.lanes > 1:
+                self.say(f"%m{n} = extractelement {self.boolean} {mask}, i64 {lane}")
+                self.say(f"br i1 %m{n}, label %{here}, label %{after}")
+                self.mark(here)
+            self.say(f"%p{n} = getelementptr double, ptr %w, i64 {next_.place * self.lanes + lane}")
+            self.say(f"%v{n} = load double, ptr %p{n}")
+            self.say(f"%u{n} = fadd double %v{n}, 1.0")
+            self.say(f"store double %u{n}, ptr %p{n}")
+            self.say(f"%i{n} = fptosi double %u{n} to i64")
+            self.say(f"%e{n} = getelementptr double, ptr %times, i64 %i{n}")
+            self.say(f"%x{n} = load double, ptr %e{n}")
+            self.say(f"%s{n} = getelementptr double, ptr %w, i64 {next_.slot * self.lanes + lane}")
+            self.say(f"store double %x{n}, ptr %s{n}")
+            if self.lanes > 1:
+                self.say(f"br label %{after}")
+                self.mark(after)
 
     def loop(self, name: str, loop: Loop) -> None:
         """i64 name(w, times, steps, row_of, rows, first, last): steps first to last; where it stopped."""

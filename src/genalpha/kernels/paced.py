@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import diagnose, events, newton, pace
+from genalpha import dense, diagnose, events, newton, pace
 from genalpha.estimate import Linearized, linearized
 from genalpha.kernels import lu
-from genalpha.kernels.program import Call, If, Keep, Loop
+from genalpha.kernels.program import Call, If, Keep, Loop, Next, While
 from genalpha.kernels.scalar import Symbols
 from genalpha.kernels.step import ITERATION, PIVOT, RUN, STEP, Step, Writer, ids
 from genalpha.state import Carry, Scale
@@ -176,3 +176,48 @@ class PacedStep(Step):
         """The step at its solution."""
         system, method, _, dims, _ = self.setup
         return linearized(system, method, dims, scale, carry, step, x, a1, args)
+
+
+class SampledWriter(PacedWriter):
+    """Writes kernels that keep, for each of some times, the step in which it lies and where that began."""
+
+    step: SampledStep
+
+    def finish(self) -> None:
+        super().finish()
+        step = self.step
+        t, due = self.inputs((step.t.reshape(()), np.array(step.due)), ITERATION)
+        pending = step.inline(lambda t, due: (due <= t).astype(float), t, due)
+        self.store("look", np.array(step.pending), ids(pending))
+
+    def store(self, name: str, places: Any, found: Any) -> None:
+        step = self.step
+        if name == "finish":
+            t, lam, psi = self.inputs((step.t, *step.output[:2]), STEP)
+            before = ids((t, step.parts[0].q, step.parts[0].v, lam, psi))
+            places, found = (places, tuple(step.before)), (found, before)
+        super().store(name, places, found)
+
+    def loop(self) -> Loop:
+        step, paced = self.step, super().loop()
+        keep = (Keep(step.row, step.sample), Next(step.due, step.sample), Call("look"))
+        return paced._replace(body=(*paced.body[:-1], Call("look"), While(step.pending, keep)))
+
+
+@dataclass
+class SampledStep(PacedStep):
+    """A step under error control that has a list of times to keep.
+
+    Rows have, in addition, t, q, v, λ and ψ at the beginning of the step.
+    """
+
+    writer = SampledWriter
+
+    def _extend_row(self) -> None:
+        super()._extend_row()
+        dims, slot = self.setup.dims, self.builder.slot
+        self.before = dense.Node(slot(1), *map(slot, (dims.size, dims.n, dims.m, dims.p)))
+
+    def _lay_out_times(self) -> None:
+        super()._lay_out_times()
+        self.due, self.sample, self.pending = (int(self.builder.slot(1)[0]) for _ in range(3))

@@ -31,7 +31,7 @@ class While(NamedTuple):
     body: Plan
 
 
-Plan = Sequence["Call | If | While | Keep"]
+Plan = Sequence["Call | If | While | Keep | Next"]
 
 
 class Kernel(NamedTuple):
@@ -68,6 +68,14 @@ class Keep(NamedTuple):
     """Copy the slots ``row`` to the row of the records whose number is in slot ``place``."""
 
     row: range
+    place: int
+
+
+class Next(NamedTuple):
+    """Count up the number in slot ``place``, and fill ``slot`` with the entry of that number in the list of
+    times."""
+
+    slot: int
     place: int
 
 

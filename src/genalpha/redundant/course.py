@@ -180,7 +180,8 @@ class Course:
         parts = jax.tree.map(lambda x: x[:good], parts)
         steps = len(sol.newton.iterations)
         by_rows = steps == len(sol.t) - 1
-        sol = dataclasses.replace(sol, **parts)
+        end = sol.t_end if good == len(sol.t) else float(sol.t[good - 1])
+        sol = dataclasses.replace(sol, **parts, t_end=end)
         if steps < good or not by_rows:
             return sol
         history = jax.tree.map(lambda x: x[: good - 1], sol.newton)
