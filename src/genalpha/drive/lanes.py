@@ -17,9 +17,11 @@ from genalpha.drive.plan import Members, Plan, Results, begun_status, paced_inpu
 from genalpha.kernels import machine
 from genalpha.kernels.paced import PacedStep
 from genalpha.kernels.step import PIVOT
+from genalpha.state import Scale
 
-# Systems that are begun, run and evaluated together: enough for all cores, little memory.
-CHUNK = 4096
+# Systems that are begun and run together, and rows that are evaluated at a time: enough for all cores, little
+# memory.
+CHUNK, ROWS = 4096, 4096
 
 
 def cores() -> int:
@@ -87,7 +89,10 @@ def _chunk(
         table[status != diagnose.SUCCESS] = np.nan
     if plan.has_start:
         table[:, 0] = plan.start(kernels.step.setup, start.row)
-    table, derived, good = derive(kernels, table, members, plan, start)
+    some = max(1, ROWS // len(plan.times))
+    slices = [slice(first, first + some) for first in range(0, count, some)]
+    parts = pool.map(lambda at: derive(kernels, table[at], members[at], plan, start.begin.scale, at), slices)
+    table, derived, good = jax.tree.map(lambda *x: np.concatenate(x), *parts)
     trusted &= _alike(kernels, start) & (status != PIVOT) & (good | np.isnan(table[..., 0])).all(axis=1)
     status = np.where(first_status != diagnose.SUCCESS, first_status, status)
     return Results(table, derived, start.t_alpha, status, t_end, trusted, taken, totals, rejected)
@@ -154,14 +159,18 @@ def derive(
     table: np.ndarray,
     members: Members,
     plan: Plan,
-    start: native.Start,
+    scale: Scale,
+    at: slice,
 ) -> tuple[np.ndarray, xla.Derived, np.ndarray]:
-    """The rows of the solution (B, K, width), what follows from them, and where it is good (B, K)."""
+    """The rows of the solution (B, K, width), what follows from them, and where it is good (B, K).
+
+    ``scale`` is that of all members, of which these are those ``at`` some place.
+    """
     setup, count, kept = kernels.step.setup, len(table), len(plan.times)
     flat = lambda x: np.broadcast_to(x, (count, kept, *x.shape[2:])).reshape(count * kept, *x.shape[2:])
     repeated = lambda x: np.repeat(np.asarray(x), kept, axis=0)
     shape = lambda x: x.reshape(count, kept, *x.shape[1:])
-    fixed = jax.tree.map(repeated, (start.begin.scale, members.doubles))
+    fixed = jax.tree.map(repeated, (jax.tree.map(lambda x: x[at], scale), members.doubles))
     times = np.tile(plan.times, count)
     if plan.t_eval is None:
         assert kernels.derive is not None
@@ -172,8 +181,8 @@ def derive(
     assert kernels.sample is not None
     before, after, table = plan.around(setup, table, axis=1)
     arguments = (*jax.tree.map(flat, (before, after)), times, *fixed)
-    (at, found), good = jax.tree.map(shape, kernels.map(kernels.sample, machine.lanes())(arguments))
+    (there, found), good = jax.tree.map(shape, kernels.map(kernels.sample, machine.lanes())(arguments))
     table = np.array(table)
     rows = xla.columns(setup, table, None)
-    rows.q[:], rows.v[:], rows.lam[:], rows.psi[:] = at.q, at.v, at.lam, at.psi
+    rows.q[:], rows.v[:], rows.lam[:], rows.psi[:] = there.q, there.v, there.lam, there.psi
     return table, found, good
