@@ -6,7 +6,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import genalpha as ga
-from genalpha import programs
+from genalpha import diagnose, programs
 from genalpha.events import POINTS, located
 
 G = 9.81
@@ -181,16 +181,41 @@ def test_a_pendulum_at_a_wall_has_second_order_and_no_transient(method):
     assert orders.min() > 1.6, orders
 
 
-def test_a_reset_that_breaks_the_constraints_is_refused():
-    bad = ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: jnp.array([0.0, 1.0]))
+@pytest.mark.parametrize("options", [{"h": 0.01}, {"rtol": 1e-5}, {"rtol": 1e-5, "backend": "xla"}], ids=str)
+@pytest.mark.parametrize(
+    ("velocity", "told"),
+    [
+        ([0.0, 1.0], r"reset of event 0 returned break the constraints: d/dt holonomic\[0\] = \S+\. ga"),
+        ([np.nan, 0.0], r"reset of event 0 returned are NaN or infinite: \[nan"),
+    ],
+)
+def test_what_was_computed_before_a_bad_reset_is_kept(velocity, told, options):
+    bad = ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: jnp.array(velocity))
     with pytest.raises(
-        ga.InconsistentInitialValues,
-        match=r"reset of event 0 returned at t = \S+ break the constraints: d/dt holonomic\[0\] = \S+\. ga",
+        ga.IntegrationError, match=f"cannot go on after an event. The velocities that the {told}"
     ):
-        swing(events=bad)
-    for wrong in (lambda t, q, v: jnp.zeros(3), lambda t, q, v: jnp.array([jnp.nan, 0.0])):
-        with pytest.raises(ValueError, match=r"velocities of shape \(2,\), finite"):
-            swing(events=ga.Event(lambda t, q, v: q[0], reset=wrong))
+        swing(events=bad, **options)
+    sol = swing(events=bad, throw=False, **options)
+    good = swing(events=ga.Event(lambda t, q, v: q[0], terminal=True), **options)
+    assert sol.status == diagnose.NOT_RESUMED
+    assert sol.t_end == sol.t_events[0][0] == good.t_events[0][0]
+    np.testing.assert_array_equal(sol.q, good.q)
+    assert sol.state is None
+
+
+def test_a_run_that_cannot_go_on_after_a_reset_says_why():
+    """A force that has no value at the speed after the event."""
+    system = ga.System(jnp.eye(1), lambda t, q, v: jnp.where(v > 5, jnp.nan, jnp.array([1.0])))
+    kick = ga.Event(lambda t, q, v: q[0] - 0.5, reset=lambda t, q, v: v + 10)
+    with pytest.raises(
+        ga.IntegrationError, match=r"that the reset of event 0 returned, force\(t, q, v.* is NaN"
+    ):
+        ga.solve(system, (0.0, 2.0), [0.0], [0.0], events=kick)
+
+
+def test_a_reset_of_the_wrong_shape_is_refused():
+    with pytest.raises(ValueError, match=r"velocities of shape \(2,\); at t = "):
+        swing(events=ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: jnp.zeros(3)))
 
 
 def test_a_motion_that_never_gets_on_is_ended():

@@ -58,6 +58,7 @@ def solution(
     nodes: dense.Node | None = None,
     happened: dict[str, list[Any]] | None = None,
     state: Callable[[], RunState] | None = None,
+    detail: str = "",
 ) -> Solution:
     """``complete`` says that the rows are those of all steps; ``happened`` tells about events, by
     quantity."""
@@ -72,6 +73,7 @@ def solution(
         method=setup.method.name,
         rotations=setup.system.space.rotations,
         backend=backend,
+        detail=detail,
         **told,
         nodes=nodes,
         space=setup.system.space,

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha import assemble, beginning, control, diagnose, events, initial, record
+from genalpha import assemble, beginning, control, diagnose, events, explain, initial, record
 from genalpha.advance import Setup
 from genalpha.drive import adaptive, host, marching, native, xla
 from genalpha.drive.native import Aim
 from genalpha.drive.plan import MOST_STEPS
-from genalpha.errors import InconsistentInitialValues
 from genalpha.events import Event, Happened
 from genalpha.handling import Handler, Verdict, explained
 from genalpha.keep import Keep
@@ -103,11 +102,9 @@ class Run:
     fallback: str | None = None
     parts: list[Pieces | Part] = field(default_factory=list)
     stopped: bool = False
+    refused: str = ""  # why it could not start again after an event
 
-    def solution(
-        self, start: Start, steps: Schedule | Aim, state: RunState | None = None
-    ) -> tuple[Solution, tuple[State, float]]:
-        """The solution, its last state, and the size of the step that would have been next."""
+    def solution(self, start: Start, steps: Schedule | Aim, state: RunState | None = None) -> Solution:
         end = steps.control[1].end if isinstance(steps, Aim) else steps.times[-1]
         self.even = isinstance(steps, Schedule) and bool(np.all(steps.steps.h[:-1] == steps.steps.h[0]))
         self.handler = Handler(self.setup, self.listed, start.t, float(end) - start.t, self.args)
@@ -115,9 +112,10 @@ class Run:
         if saved is not None:
             self.parts, self.handler.happened = saved.parts, saved.happened
             steps = steps if saved.steps is None else saved.steps
-            verdict = self._part(saved.state.start, steps, saved.state, saved)
+            start = saved.state.start
+            verdict = self._part(start, steps, self._begun(start, steps), saved.state, saved)
         else:
-            verdict = self._part(start, steps, state)
+            verdict = self._part(start, steps, self._begun(start, steps), state)
         while verdict is not None and verdict.velocity is not None and not self.stopped:
             at = verdict.state
             if at.t >= end:
@@ -129,22 +127,26 @@ class Run:
             else:
                 steps = control.resumed(steps, float(at.t), self.even)
                 self.grid = _shortened(self.grid, steps)
-            verdict = self._part(again, steps)
+            try:
+                begun = self._begun(again, steps)
+            except ValueError as error:
+                self.refused = explained(error, verdict)
+                break
+            verdict = self._part(again, steps, begun)
         last = self.parts[-1]
         assert isinstance(last, Pieces)
-        at = last.course.state(last.last_row, last.done)
-        return self._finished(last, verdict), (at, last.course.next_size)
+        return self._finished(last, verdict)
 
     def _part(
         self,
         start: Start,
         steps: Schedule | Aim,
+        begun: Begun,
         state: RunState | None = None,
         saved: Saved | None = None,
     ) -> Verdict | None:
         """The run up to an event that changes it, or to its end; from a state, where one is given."""
         before = sum(p.done for p in self.parts)
-        begun = self._begun(start, steps)
         done = 0 if saved is None else saved.done
         row = begun.first
         if state is not None:
@@ -207,17 +209,12 @@ class Run:
         return functools.partial(_run_state, pieces.course, self.start, grid, args, np.array(row), done)
 
     def _begun(self, start: Start, steps: Schedule | Aim) -> Begun:
-        try:
-            if self.backend != "xla":
-                try:
-                    return _native(self.setup, start, steps, self.args, self._known(start))
-                except Unsupported as reason:
-                    self.fallback = str(reason)
-            return _xla(self.setup, start, steps, self.args, self._known(start))
-        except InconsistentInitialValues as error:
-            if start.after is None:
-                raise
-            raise explained(error, start.after) from None
+        if self.backend != "xla":
+            try:
+                return _native(self.setup, start, steps, self.args, self._known(start))
+            except Unsupported as reason:
+                self.fallback = str(reason)
+        return _xla(self.setup, start, steps, self.args, self._known(start))
 
     def _known(self, start: Start) -> Callable[[State], np.ndarray]:
         """The values of events at the start, as a function of the consistent state there."""
@@ -229,7 +226,9 @@ class Run:
     def _finished(self, pieces: Pieces, verdict: Verdict | None) -> Solution:
         last = pieces.course
         runner, status = last.begun.runner, last.begun.runner.status
-        if verdict is not None and (verdict.velocity is None or verdict.crowded):
+        if self.refused:
+            status = diagnose.NOT_RESUMED
+        elif verdict is not None and (verdict.velocity is None or verdict.crowded):
             status = diagnose.CROWDED if verdict.crowded else diagnose.EVENT
         elif status == diagnose.SUCCESS and (not runner.finished or (self.stopped and verdict is not None)):
             status = diagnose.STOPPED if self.stopped else diagnose.TOO_MANY
@@ -243,15 +242,30 @@ class Run:
         backend, setup = last.begun.backend, self.setup
         found = events.lists(len(self.listed), self.handler.happened, setup.dims) if self.listed else None
         state: Callable[[], RunState] | None = None
-        if verdict is not None and not verdict.crowded:
+        if verdict is not None and not (verdict.crowded or self.refused):
             velocity = verdict.state.v if verdict.velocity is None else verdict.velocity
             at = verdict.state._replace(v=velocity)  # type: ignore[arg-type]
             state = functools.partial(anew, setup, at, identity(self.args), verdict.together)
-        elif runner.status == diagnose.SUCCESS:
+        elif runner.status == diagnose.SUCCESS and not self.refused:
             state = self._state(pieces, pieces.last_row, pieces.done)
-        complete, end = self.keep.complete, last.time(pieces.last_row, pieces.done)
+        complete, at, detail = self.keep.complete, last.state(pieces.last_row, pieces.done), self.refused
+        if status > diagnose.SUCCESS and not detail:
+            detail = explain.detail(setup, status, at, last.next_size, self.args)
         return assemble.solution(
-            setup, of_rows, t, t_alpha, status, end, backend, fallback, work, complete, nodes, found, state
+            setup,
+            of_rows,
+            t,
+            t_alpha,
+            status,
+            float(at.t),
+            backend,
+            fallback,
+            work,
+            complete=complete,
+            nodes=nodes,
+            happened=found,
+            state=state,
+            detail=detail,
         )
 
 

@@ -23,6 +23,7 @@ TOO_SMALL = 9
 TOO_MANY = 10
 CROWDED = 11
 REDUNDANT = 12
+NOT_RESUMED = 13
 
 # The higher bits of a status say which rotation of the space it is about, or what else is behind it.
 _WHICH = 16
@@ -60,6 +61,7 @@ MESSAGES = {
         "events follow each other without end (thirty resets in no time). End the run before, by a terminal "
         "event where the speed is small, and go on with a system in which the contact stays closed"
     ),
+    NOT_RESUMED: "the run cannot go on after an event",
     REDUNDANT: "the choice of independent constraints among redundant ones does not lead any further",
     INCONSISTENT: (
         "q0 or v0 break the constraints. Correct them, or pass initial='project' to move them there"

@@ -131,9 +131,9 @@ class Handler:
             now: Any = state._replace(v=velocity)  # type: ignore[arg-type]
             own = jax.tree.map(np.array, now)  # a copy: it may be changed in place
             velocity = np.array(events.call(reset, own, self.args), dtype=float)
-            if velocity.shape != (self.setup.dims.n,) or not np.isfinite(velocity).all():
+            if velocity.shape != (self.setup.dims.n,):
                 raise ValueError(
-                    f"the reset of event {i} must return velocities of shape ({self.setup.dims.n},), finite; "
+                    f"the reset of event {i} must return velocities of shape ({self.setup.dims.n},); "
                     f"at t = {state.t:.9g} it returned {velocity!r}"
                 )
         return None if first is None else Verdict(first, state, velocity, together=together)
@@ -187,9 +187,15 @@ class Handler:
         )
 
 
-def explained(error: InconsistentInitialValues, verdict: Verdict) -> InconsistentInitialValues:
-    """What is wrong with velocities that a reset returned."""
-    return InconsistentInitialValues(
-        f"the velocities that the reset of event {verdict.event} returned at t = {verdict.state.t:.9g} break "
-        f"the constraints: {error.broken}. ga.project_velocity moves velocities onto them"
-    )
+def explained(error: ValueError, verdict: Verdict) -> str:
+    """Why a run cannot start again after an event."""
+    velocity = np.asarray(verdict.velocity)
+    reset = f"the reset of event {verdict.event} returned"
+    if not np.isfinite(velocity).all():
+        return f"The velocities that {reset} are NaN or infinite: {velocity}"
+    if isinstance(error, InconsistentInitialValues):
+        return (
+            f"The velocities that {reset} break the constraints: {error.broken}. ga.project_velocity moves "
+            "velocities onto them"
+        )
+    return f"With the velocities that {reset}, {error}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha import check, concrete, control, explain, methods, redundant, traced
+from genalpha import check, concrete, control, methods, redundant, traced
 from genalpha.advance import Setup
 from genalpha.drive.native import Aim
 from genalpha.errors import IntegrationError
@@ -206,12 +205,9 @@ def solve(
                 start = state.start._replace(mode="assume", after=None)
             else:
                 state = None
-        sol, last = run.solution(start, steps, state)
+        sol = run.solution(start, steps, state)
     finally:
         bar.close()
-    if not sol.success and last is not None:
-        told = dataclasses.replace(sol, detail=explain.detail(setup, int(sol.status), *last, args))
-        sol = told.continued_by(getattr(sol, "_later", None))
     if throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
