@@ -29,6 +29,8 @@ def solve(system=CIRCLE, **changes):
         ({"t_span": (1.0, 0.0)}, ValueError, "end must lie after the start"),
         ({"t_span": (1.0, 1.0)}, ValueError, "end must lie after the start"),
         ({"t_span": (0.0, np.inf)}, ValueError, "finite"),
+        ({"t_span": (0.0, 1e-200)}, ValueError, "Scale time"),
+        ({"t_span": (0.0, 1e200)}, ValueError, "Scale time"),
         ({"t_span": 1.0}, TypeError, "pair"),
         ({"t_span": (0.0, 1.0, 2.0)}, TypeError, "pair"),
         ({"rtol": 1e-3}, ValueError, "rtol belong to error control: leave out h"),

@@ -342,3 +342,16 @@ def test_the_shortest_step_may_be_longer_than_the_longest_by_default():
     assert np.diff(sol.t)[:-2].min() >= 0.07  # the last two share what is left
     with pytest.raises(ValueError, match="larger than max_step"):
         ga.solve(oscillator, (0.0, 1.0), [1.0], [0.0], min_step=0.07, max_step=0.06)
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("t0", [1.0, -1e6])
+def test_spans_of_a_few_roundings_end(t0, backend):
+    """One step does, where shorter ones would not move t."""
+    fall = ga.System(jnp.eye(1), lambda t, q, v: jnp.array([-1.0]))
+    for count in (1, 20, 1000):
+        t1 = t0 + count * np.spacing(abs(t0))
+        sol = ga.solve(fall, (t0, t1), [1.0], [0.0], backend=backend, throw=False, max_steps=10_000)
+        assert sol.stats.steps < 1000
+        assert sol.success
+        assert sol.t[-1] == t1

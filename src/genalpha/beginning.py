@@ -129,12 +129,14 @@ def _unsolvable(begin: Beginning) -> None:
     if int(begin.report.status) == diagnose.SINGULAR:
         rows = np.asarray(begin.rows)
         nearly = dependence(rows, rows, begin.g.size, float(begin.state.t)) if len(rows) else ""
+        condition = float(begin.report.condition)
+        number = f" (condition number {condition:.1e})" if np.isfinite(condition) else ""
         raise SingularSystem(
-            "the matrix (12) of JN08, of mass matrix and constraints, is singular at the start (condition "
-            f"number {float(begin.report.condition):.1e}): the mass matrix is singular on motions that the "
-            "constraints allow (check for massless coordinates), or a reaction of your own does not act "
-            "against a constraint, or not at the multipliers from which Newton starts (see the argument "
-            "multipliers)." + (f" {nearly}." if nearly else "")
+            f"the matrix (12) of JN08, of mass matrix and constraints, is singular at the start{number}: "
+            "the mass matrix is singular on motions that the constraints allow (check for massless "
+            "coordinates), or a reaction of your own does not act against a constraint, or not at the "
+            "multipliers from which Newton starts (see the argument multipliers)."
+            + (f" {nearly}." if nearly else "")
         )
     raise ValueError(
         "no consistent accelerations and multipliers at the start: "

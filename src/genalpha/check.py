@@ -25,6 +25,9 @@ from genalpha.system import SIGNATURES, Args, Dims, System
 _OUTSIDE = get_opaque_trace_state()
 
 
+SHORTEST_SPAN = 1e-120
+
+
 def span(t_span: Any) -> tuple[float, float]:
     """(t0, t1) as two increasing floats."""
     if any(isinstance(t, jax.core.Tracer) for t in jax.tree.leaves(t_span)):
@@ -39,6 +42,10 @@ def span(t_span: Any) -> tuple[float, float]:
         raise ValueError(f"t_span = ({t0}, {t1}) must be finite")
     if t1 <= t0:
         raise ValueError(f"t_span = ({t0:g}, {t1:g}): the end must lie after the start")
+    if not SHORTEST_SPAN <= t1 - t0 <= 1 / SHORTEST_SPAN:
+        raise ValueError(
+            f"t_span = ({t0:g}, {t1:g}): squares of steps leave the range of numbers. Scale time"
+        )
     return t0, t1
 
 

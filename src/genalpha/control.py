@@ -68,8 +68,8 @@ def controlled(
         raise ValueError("rtol and atol are both zero for some component: no step could be accepted")
     longest = limit("max_step", max_step, t1 - t0) if max_step is not None else LONGEST * (t1 - t0)
     shortest = max(limit("min_step", min_step, 0.0), SHORTEST * (t1 - t0))
-    if max_step is None:
-        longest = max(longest, min(shortest, t1 - t0))
+    if max_step is None:  # and such that t gets on
+        longest = max(longest, min(max(shortest, SHORTEST * max(abs(t0), abs(t1))), t1 - t0))
     if shortest > longest:
         raise ValueError(f"min_step = {shortest:g} is larger than max_step = {longest:g}")
     tolerances = Tolerances(relative[0], absolute[0], relative[1], absolute[1])
