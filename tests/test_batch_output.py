@@ -62,6 +62,18 @@ def test_members_at_given_times_are_what_single_runs_give_bit_by_bit(name, times
 
 
 @pytest.mark.parametrize("steps", STEPS, ids=str)
+@pytest.mark.parametrize("method", ["index3", "stabilized", "cs", "projected"])
+def test_samples_of_every_method_are_what_single_runs_give(method, steps):
+    """Those of index3 start beside the given velocities; in the first step too, the given ones count."""
+    p, q0, v0 = varied("heavy-top", 3)
+    times = np.array([0.0, 1e-5, 1e-4, 0.01, 0.02])
+    options = {"args": p.args, "t_eval": times, "initial": "assume", "method": method, **steps}
+    many = ga.solve_batch(p.system, (0.0, 0.02), q0, v0, **options)
+    for i in range(3):
+        assert_alike(many[i], ga.solve(p.system, (0.0, 0.02), q0, v0[i], **options))
+
+
+@pytest.mark.parametrize("steps", STEPS, ids=str)
 def test_xla_gives_the_same_rows(steps):
     p, q0, v0 = varied("wheel-on-rod", 3)
     options = {"args": p.args, "t_eval": TIMES["with both ends"], "initial": "assume", **steps}

@@ -39,7 +39,8 @@ def consistent(begin: Beginning) -> Any:
 
 def examine(begin: Beginning, initial: str, space: Space) -> None:
     """Raise where the start is not finite, not consistent, redundant or singular."""
-    begin = jax.tree.map(np.asarray, begin)
+    if not isinstance(begin.M, np.ndarray):
+        begin = jax.tree.map(np.asarray, begin)
     finite(mass=begin.M, force=begin.applied, holonomic=begin.g, nonholonomic=begin.k)
     if not np.isfinite(begin.rows).all():
         raise ValueError("the derivative of a constraint is NaN or infinite at the start")

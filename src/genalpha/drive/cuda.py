@@ -184,7 +184,8 @@ def _chunk(
         status = paced_status(step, plan, at)
         if plan.t_eval is None:
             rows[:, :, cupy.asarray(status != diagnose.SUCCESS)] = np.nan
-    rows, derived, good = _derive(setup, compiled, evaluate, plan, rows, scale, doubles)
+    v0 = cupy.stack(pick(where.begin.state.v)).T[None]
+    rows, derived, good = _derive(setup, compiled, evaluate, plan, rows, v0, scale, doubles)
     fine = (good | cupy.isnan(rows[:, 0])).all(axis=0) & trusted
     return Results(
         table=rows.transpose(2, 0, 1).get(),
@@ -205,6 +206,7 @@ def _derive(
     evaluate: RowFunction,
     plan: Plan,
     rows: Any,
+    v0: Any,
     scale: list[Any],
     doubles: list[Any],
 ) -> tuple[Any, xla.Derived, Any]:
@@ -220,7 +222,7 @@ def _derive(
         at = xla.columns(setup, records, None)
         columns = [*times, *map(flat, (at.q, at.v, at.lam, at.psi))]
     else:
-        before, after, records = plan.around(setup, records, axis=0)
+        before, after, records = plan.around(setup, records, v0, axis=0)
         columns = [*spread(before), *spread(after), *times]
     columns += [cupy.tile(x, kept)[None] for x in scale] + [cupy.tile(x, (1, kept)) for x in doubles]
     table = compiled.map(evaluate, cupy.concatenate(columns)).reshape(-1, kept, count).transpose(1, 2, 0)

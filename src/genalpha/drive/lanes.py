@@ -17,7 +17,6 @@ from genalpha.drive.plan import Members, Plan, Results, begun_status, paced_inpu
 from genalpha.kernels import machine
 from genalpha.kernels.paced import PacedStep
 from genalpha.kernels.step import PIVOT
-from genalpha.state import Scale
 
 # Systems that are begun and run together, and rows that are evaluated at a time: enough for all cores, little
 # memory.
@@ -91,7 +90,7 @@ def _chunk(
         table[:, 0] = plan.start(kernels.step.setup, start.row)
     some = max(1, ROWS // len(plan.times))
     slices = [slice(first, first + some) for first in range(0, count, some)]
-    parts = pool.map(lambda at: derive(kernels, table[at], members[at], plan, start.begin.scale, at), slices)
+    parts = pool.map(lambda at: derive(kernels, table[at], members[at], plan, start, at), slices)
     table, derived, good = jax.tree.map(lambda *x: np.concatenate(x), *parts)
     trusted &= _alike(kernels, start) & (status != PIVOT) & (good | np.isnan(table[..., 0])).all(axis=1)
     status = np.where(first_status != diagnose.SUCCESS, first_status, status)
@@ -159,18 +158,18 @@ def derive(
     table: np.ndarray,
     members: Members,
     plan: Plan,
-    scale: Scale,
+    start: native.Start,
     at: slice,
 ) -> tuple[np.ndarray, xla.Derived, np.ndarray]:
     """The rows of the solution (B, K, width), what follows from them, and where it is good (B, K).
 
-    ``scale`` is that of all members, of which these are those ``at`` some place.
+    ``start`` is that of all members, of which these are those ``at`` some place.
     """
     setup, count, kept = kernels.step.setup, len(table), len(plan.times)
     flat = lambda x: np.broadcast_to(x, (count, kept, *x.shape[2:])).reshape(count * kept, *x.shape[2:])
     repeated = lambda x: np.repeat(np.asarray(x), kept, axis=0)
     shape = lambda x: x.reshape(count, kept, *x.shape[1:])
-    fixed = jax.tree.map(repeated, (jax.tree.map(lambda x: x[at], scale), members.doubles))
+    fixed = jax.tree.map(repeated, (jax.tree.map(lambda x: x[at], start.begin.scale), members.doubles))
     times = np.tile(plan.times, count)
     if plan.t_eval is None:
         assert kernels.derive is not None
@@ -179,7 +178,7 @@ def derive(
         found, good = kernels.map(kernels.derive, machine.lanes())(arguments)
         return table, jax.tree.map(shape, found), shape(good)
     assert kernels.sample is not None
-    before, after, table = plan.around(setup, table, axis=1)
+    before, after, table = plan.around(setup, table, start.begin.state.v[at, None], axis=1)
     arguments = (*jax.tree.map(flat, (before, after)), times, *fixed)
     (there, found), good = jax.tree.map(shape, kernels.map(kernels.sample, machine.lanes())(arguments))
     table = np.array(table)

@@ -107,6 +107,13 @@ class RowCode:
         self._map(work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups)
         return self.rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, self.rows.width)[:count])
 
+    def one(self, arguments: Any) -> tuple[Any, np.ndarray]:
+        """The function of one set of arguments, without lanes."""
+        assert self.lanes == 1
+        row, results, work = self.rows.row(arguments), np.empty(self.rows.width), aligned(self.program.slots)
+        self._map(work.ctypes.data, row.ctypes.data, results.ctypes.data, 1)
+        return self.rows.unpack(results)
+
 
 @dataclass
 class Kernels:
@@ -278,12 +285,12 @@ def begin(
     made = kernels(setup, t, q, v, h, args, guess, mode)
     if made.start is not None:
         columns = (np.float64(t), q, v, _numbers(h), floating(args)[0])
-        found, good = made.map(made.start)(jax.tree.map(lambda x: np.asarray(x)[None], columns))
-        found = jax.tree.map(lambda x: x[0], found)
+        found, good = made.map(made.start).one(columns)
     if found is None or not good:
         found = _start_by_xla(setup, t, q, v, h, args, guess)
     beginning.examine(found.begin, mode, setup.system.space)
-    return Run(made, found, beginning.is_singular(found.begin.M))
+    massless = made.massless if setup.system.constant_mass else beginning.is_singular(found.begin.M)
+    return Run(made, found, massless)
 
 
 def _start_by_xla(setup: Setup, *values: Any) -> Start:

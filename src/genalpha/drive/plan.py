@@ -109,17 +109,19 @@ class Plan(NamedTuple):
         index = self.kept if self.t_eval is None else steps_of(self.ends, self.t_eval)
         return self.ends[index], np.append(0.0, self.steps.h)[index], None
 
-    def around(self, setup: Setup, table: Any, axis: int) -> tuple[Node, Node, Any]:
+    def around(self, setup: Setup, table: Any, v0: Any, axis: int) -> tuple[Node, Node, Any]:
         """Both ends of the steps in which the times lie, and the records of the later ones.
 
-        ``table`` (..., width) has its records along ``axis``.
+        ``table`` (..., width) has its records along ``axis``, ``v0`` (..., n) one: methods may start beside
+        the velocities that were given.
         """
         if self.aim is not None:
             plain, dims = adaptive.width(setup), setup.dims
             records, began = table[..., :plain], table[..., plain:]
             cuts = np.cumsum([0, 1, dims.size, dims.n, dims.m, dims.p])
-            t, *rest = (began[..., a:b] for a, b in itertools.pairwise(cuts))
-            return Node(t[..., 0], *rest), _node(setup, records, records[..., xla.width(setup)]), records
+            t, q, v, lam, psi = (began[..., a:b] for a, b in itertools.pairwise(cuts))
+            before = Node(t[..., 0], q, np.where(t == self.ends[0], v0, v), lam, psi)
+            return before, _node(setup, records, records[..., xla.width(setup)]), records
         shape, after = [1, 1], steps_of(self.ends, self.times)
         shape[axis] = -1
         ends = []

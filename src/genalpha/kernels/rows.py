@@ -98,7 +98,7 @@ class RowFunction:
 
     def row(self, arguments: Any) -> np.ndarray:
         """One set of arguments as a row (inputs,)."""
-        return self.pack(jax.tree.map(lambda x: np.asarray(x)[None], arguments))[0]
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(arguments)], dtype=float)
 
     def pack(self, arguments: Any) -> np.ndarray:
         """Columns (count, inputs) from arrays with rows first."""
