@@ -248,20 +248,20 @@ class Run:
             state = functools.partial(anew, setup, at, identity(self.args), verdict.together)
         elif runner.status == diagnose.SUCCESS and not self.refused:
             state = self._state(pieces, pieces.last_row, pieces.done)
-        complete, at, detail = self.keep.complete, last.state(pieces.last_row, pieces.done), self.refused
+        ended, detail = (pieces.last_row, pieces.done), self.refused
         if status > diagnose.SUCCESS and not detail:
-            detail = explain.detail(setup, status, at, last.next_size, self.args)
+            detail = explain.detail(setup, status, last.state(*ended), last.next_size, self.args)
         return assemble.solution(
             setup,
             of_rows,
             t,
             t_alpha,
             status,
-            float(at.t),
+            last.time(*ended),
             backend,
             fallback,
             work,
-            complete=complete,
+            complete=self.keep.complete,
             nodes=nodes,
             happened=found,
             state=state,

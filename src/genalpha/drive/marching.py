@@ -169,17 +169,23 @@ class Paced(_Native[adaptive.Paced]):
             Pace(*self.machine.slots[list(self.step.pace)]) if self._rest is None else self._rest.point.pace
         )
 
+    def _now(self, name: str) -> float:
+        """One number of the pace."""
+        if self._rest is not None:
+            return float(getattr(self._rest.point.pace, name))
+        return float(self.machine.slots[getattr(self.step.pace, name)])
+
     @property
     def status(self) -> int:
-        return int(self.pace.status)
+        return int(self._now("status"))
 
     @property
     def finished(self) -> bool:
-        return not bool(adaptive.unfinished(self.control[1], self.pace))
+        return self.status != diagnose.SUCCESS or self._now("t") >= self.control[1].end
 
     @property
     def rejected(self) -> int:
-        return int(self.pace.rejected)
+        return int(self._now("rejected"))
 
     @property
     def totals(self) -> np.ndarray:
@@ -223,7 +229,7 @@ class Paced(_Native[adaptive.Paced]):
 
     @property
     def _time(self) -> float:
-        return float(self.pace.t)
+        return self._now("t")
 
     def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> adaptive.Paced:
         point = adaptive.Point(carry, memory, self.pace, known)
