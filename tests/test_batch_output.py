@@ -17,6 +17,11 @@ TIMES = {
 }
 # By fixed steps, by fixed steps of which the last is shorter, and under error control.
 STEPS = [{"h": 0.01}, {"h": 0.007}, {"rtol": 1e-4}]
+BY_XLA = [
+    pytest.param(STEPS[0], marks=pytest.mark.slow),
+    pytest.param(STEPS[1], marks=pytest.mark.slow),
+    STEPS[2],
+]
 SPAN = (0.0, 0.4)
 
 
@@ -61,8 +66,11 @@ def test_members_at_given_times_are_what_single_runs_give_bit_by_bit(name, times
         assert (many[i].stats, many[i].t_end) == (one.stats, one.t_end)
 
 
-@pytest.mark.parametrize("steps", STEPS, ids=str)
-@pytest.mark.parametrize("method", ["index3", "stabilized", "cs", "projected"])
+@pytest.mark.parametrize("steps", STEPS[1:], ids=str)
+@pytest.mark.parametrize(
+    "method",
+    ["index3", *(pytest.param(m, marks=pytest.mark.slow) for m in ("stabilized", "cs", "projected"))],
+)
 def test_samples_of_every_method_are_what_single_runs_give(method, steps):
     """Those of index3 start beside the given velocities; in the first step too, the given ones count."""
     p, q0, v0 = varied("heavy-top", 3)
@@ -73,7 +81,7 @@ def test_samples_of_every_method_are_what_single_runs_give(method, steps):
         assert_alike(many[i], ga.solve(p.system, (0.0, 0.02), q0, v0[i], **options))
 
 
-@pytest.mark.parametrize("steps", STEPS, ids=str)
+@pytest.mark.parametrize("steps", BY_XLA, ids=str)
 def test_xla_gives_the_same_rows(steps):
     p, q0, v0 = varied("wheel-on-rod", 3)
     options = {"args": p.args, "t_eval": TIMES["with both ends"], "initial": "assume", **steps}
@@ -112,9 +120,15 @@ def ending():
 ENDING = ending()
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
-@pytest.mark.parametrize("steps", STEPS, ids=str)
-def test_what_was_reached_is_kept_and_told(steps, backend):
+@pytest.mark.parametrize(
+    ("backend", "steps"),
+    [
+        *(("native", s) for s in STEPS),
+        ("xla", STEPS[2]),
+        pytest.param("xla", STEPS[0], marks=pytest.mark.slow),
+    ],
+)
+def test_what_was_reached_is_kept_and_told(backend, steps):
     ends = np.array([9.0, 0.2503, 0.0001, 9.0, 0.3107])
     q0, times = np.tile([1.0, 0.0], (5, 1)), np.linspace(0.0, 0.4, 41)
     q0[3] = [1.1, 0.0]
@@ -170,7 +184,7 @@ def test_members_that_need_other_pivots_run_alone_to_the_same_times():
 # --- the rest of a row ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", STEPS, ids=str)
+@pytest.mark.parametrize("steps", BY_XLA, ids=str)
 @pytest.mark.parametrize("traced", [False, True])
 def test_the_rest_of_a_sampled_row_is_the_steps(steps, traced):
     """a_α and its time belong to each other: to the step in which a time lies, and at t0 to the start."""

@@ -239,7 +239,7 @@ def test_nonholonomic_constraints(method):
     assert_smallest(system, sol)
 
 
-@pytest.mark.parametrize("method", ["soi2", "index3"])
+@pytest.mark.parametrize("method", ["soi2", pytest.param("index3", marks=pytest.mark.slow)])
 def test_a_velocity_constraint_that_is_a_position_constraint_too(method):
     """Positions must not drift, so both position constraints are kept, although they are nearly parallel."""
     on_cylinder = lambda q: q[0] ** 2 + q[1] ** 2 - 1.0
@@ -310,6 +310,7 @@ def test_the_number_of_changes_is_bounded(monkeypatch):
     assert len(sol.q) == len(sol.t) == sol.stats.steps + 1
 
 
+@pytest.mark.slow
 def test_a_change_with_listed_steps_and_projections():
     steps = np.concatenate([np.full(100, 4e-3), np.full(120, 5e-3)])
     options = {"h": steps, "project_velocity_at": [0.2, 0.4, 0.8]}
@@ -475,7 +476,7 @@ def test_projection_onto_redundant_constraints():
     assert sol.success
 
 
-@pytest.mark.parametrize("initial", ["check", "project", "assume"])
+@pytest.mark.parametrize("initial", ["check", pytest.param("project", marks=pytest.mark.slow), "assume"])
 def test_without_redundant_constraints_nothing_changes(initial):
     for system, start in ((ONE, START), (HUNG_ONCE, CLOSED), (NO_BARS, ROUND)):
         plain = ga.solve(system, SPAN, *start, h=0.02, initial=initial)
