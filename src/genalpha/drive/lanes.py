@@ -16,11 +16,11 @@ from genalpha.drive import host, native, xla
 from genalpha.drive.plan import Members, Plan, Results, begun_status, paced_inputs, paced_status
 from genalpha.kernels import machine
 from genalpha.kernels.paced import PacedStep
-from genalpha.kernels.step import PIVOT
+from genalpha.kernels.step import PIVOT, Step
 
-# Systems that are begun and run together, and rows that are evaluated at a time: enough for all cores, little
-# memory.
-CHUNK, ROWS = 4096, 4096
+# Systems that are begun and run together at most, bytes that their slots may take, and rows that are
+# evaluated at a time: enough for all cores, little memory.
+CHUNK, MEMORY, ROWS = 4096, 2**27, 4096
 
 
 def cores() -> int:
@@ -39,9 +39,11 @@ def run(
 ) -> Iterator[Results]:
     """All members, a chunk at a time. ``begun`` starts them where their start has no scalar form."""
     code = kernels.code(machine.lanes())
+    fitting = MEMORY // (8 * code.program.slots * code.lanes) * code.lanes
+    chunk = max(code.lanes, min(CHUNK, fitting))
     with ThreadPoolExecutor(cores()) as pool:
-        for first in range(0, len(members), CHUNK):
-            yield _chunk(kernels, code, members[first : first + CHUNK], plan, begun, pool)
+        for first in range(0, len(members), chunk):
+            yield _chunk(kernels, code, members[first : first + chunk], plan, begun, pool)
 
 
 def _chunk(
@@ -60,30 +62,15 @@ def _chunk(
         shared = jax.tree.map(lambda x: np.asarray(x, dtype=float)[None], plan.first)
         columns = (np.array([steps.t[0]]), members.q, members.v, shared, members.doubles)
         start, trusted = kernels.map(kernels.start, code.lanes)(columns)
-    table = np.empty((count, plan.rows, len(kernels.step.row)))
     first_status = begun_status(plan, start.status, start.consistent)
-    status, taken, totals = first_status.copy(), np.zeros(count), np.zeros((count, 3))
-    rejected, t_end = np.zeros(count), np.full(count, steps.t[0])
-
-    def part(firsts: range) -> None:
-        for first in firsts:
-            _group(
-                kernels,
-                code,
-                members,
-                plan,
-                start,
-                slice(first, first + code.lanes),
-                table,
-                (status, taken, totals, rejected, t_end),
-            )
-
-    firsts = range(0, count, code.lanes)
-    share = max(1, len(firsts) // (8 * cores()))
-    list(pool.map(part, [firsts[i : i + share] for i in range(0, len(firsts), share)]))
+    groups = _Groups(kernels.step, code, plan, members, start, first_status == diagnose.SUCCESS)
+    table = np.empty((count, plan.rows, len(kernels.step.row)))
+    share = max(1, len(groups) // (8 * cores()))
+    firsts = range(0, len(groups), share)
+    list(pool.map(lambda first: groups.run(range(first, min(first + share, len(groups))), table), firsts))
+    status, taken, totals, rejected, t_end = groups.summary()
     if plan.aim is None:
         table[plan.kept > taken[:, None]] = np.nan
-        t_end = plan.ends[taken.astype(int)]
     elif plan.t_eval is None:
         table[status != diagnose.SUCCESS] = np.nan
     if plan.has_start:
@@ -107,50 +94,86 @@ def _alike(kernels: native.Kernels, start: native.Start) -> Any:
     return np.array([beginning.is_singular(M) for M in start.begin.M])
 
 
-def _group(
-    kernels: native.Kernels,
-    code: native.Code,
-    members: Members,
-    plan: Plan,
-    start: native.Start,
-    at: slice,
-    table: np.ndarray,
-    summary: tuple[np.ndarray, ...],
-) -> None:
-    """The steps of the members in one group of lanes."""
-    step, lanes, steps = kernels.step, code.lanes, plan.steps
-    here = len(members.q[at])
-    work = native.aligned(code.program.slots * lanes).reshape(-1, lanes)
-    multipliers = start.begin.state[-2:]
-    places = (step.carry, step.scale, step.args, step.parabola[0], step.output[:2])
-    values = (start.carry, start.begin.scale, members.doubles, start.x, multipliers)
-    for place, value in zip(jax.tree.leaves(places), jax.tree.leaves(values), strict=True):
-        work[place.reshape(-1), :here] = value[at].reshape(here, -1).T
-    work[:, here:] = work[:, :1]
-    work[step.flags["alive"], :here] = summary[0][at] == diagnose.SUCCESS
-    rows = np.full((plan.rows, len(step.row), lanes), np.nan)
-    alive = work[step.flags["alive"]]
-    if isinstance(step, PacedStep):
-        begun, times = alive.copy(), plan.listed
-        for place, value in paced_inputs(step, plan):
-            work[place] = np.reshape(value, (-1, 1))
-        assert start.pace is not None
-        for place, value in zip(step.pace, start.pace, strict=True):
-            work[place, :here] = value[at]
-            work[place, here:] = work[place, 0]
-        while alive.any():
-            code.steps(work.ctypes.data, times.ctypes.data, 0, 0, rows.ctypes.data, 0, host.BLOCK)
-        work[step.status] = paced_status(step, plan, work) * begun
-    else:
-        arrays = (work, steps.t, steps.h, plan.row_of, rows)
-        for first in range(0, len(steps.h), host.BLOCK):
-            last = min(first + host.BLOCK, len(steps.h))
-            code.steps(*(x.ctypes.data for x in arrays), first, last)
-    table[at] = rows.transpose(2, 0, 1)[:here]
-    counted: list[Any] = [step.status, step.taken, step.totals]
-    counted += [step.pace.rejected, step.pace.t] if isinstance(step, PacedStep) else []
-    for target, slots in zip(summary, counted, strict=False):
-        target[at] = work[np.asarray(slots), :here].T
+class _Groups:
+    """Members in groups of as many as there are lanes, each group with an array of slots of its own."""
+
+    def __init__(
+        self,
+        step: Step,
+        code: native.Code,
+        plan: Plan,
+        members: Members,
+        start: native.Start,
+        alive: np.ndarray,
+    ) -> None:
+        self.step, self.code, self.plan, self.count = step, code, plan, len(members)
+        lanes, slots = code.lanes, code.program.slots
+        groups = -(-self.count // lanes)
+        self.work = native.aligned(groups * slots * lanes).reshape(groups, slots, lanes)
+        multipliers = start.begin.state[-2:]
+        places = (step.carry, step.scale, step.args, step.parabola[0], step.output[:2])
+        values = (start.carry, start.begin.scale, members.doubles, start.x, multipliers)
+        for place, value in zip(jax.tree.leaves(places), jax.tree.leaves(values), strict=True):
+            self.work[:, place.reshape(-1)] = self._side_by_side(value)
+        self.work[:, step.flags["alive"]] = self._side_by_side(alive)[:, 0]
+        self.work[-1, step.flags["alive"], self.count - (groups - 1) * lanes :] = 0.0
+        if isinstance(step, PacedStep):
+            for place, value in paced_inputs(step, plan):
+                self.work[:, place] = np.reshape(value, (-1, 1))
+            assert start.pace is not None
+            for place, value in zip(step.pace, start.pace, strict=True):
+                self.work[:, place] = self._side_by_side(value)[:, 0]
+        self.begun = self.work[:, step.flags["alive"]].copy()
+        self.lists = (plan.listed, plan.steps.h, plan.row_of)
+
+    def __len__(self) -> int:
+        return len(self.work)
+
+    def _side_by_side(self, values: np.ndarray) -> np.ndarray:
+        """Values of members (B, ...) as (groups, numbers, lanes); the last member fills the last group."""
+        lanes = self.code.lanes
+        flat = np.asarray(values, dtype=float).reshape(self.count, -1)
+        missing = -self.count % lanes
+        full = np.concatenate([flat, np.repeat(flat[-1:], missing, axis=0)]) if missing else flat
+        return full.reshape(len(full) // lanes, lanes, flat.shape[1]).swapaxes(1, 2)
+
+    def run(self, groups: range, table: np.ndarray) -> None:
+        """All steps of some groups; what is kept of them goes to the table (B, K, width)."""
+        step, lanes, steps, lists = self.step, self.code.lanes, self.code.steps, self.lists
+        for group in groups:
+            work, rows = self.work[group], np.full((self.plan.rows, len(step.row), lanes), np.nan)
+            arrays = tuple(x.ctypes.data for x in (work, *lists, rows))
+            if isinstance(step, PacedStep):
+                while work[step.flags["alive"]].any():
+                    steps(*arrays, 0, host.BLOCK)
+            else:
+                for first in range(0, len(lists[1]), host.BLOCK):
+                    steps(*arrays, first, min(first + host.BLOCK, len(lists[1])))
+            here = slice(group * lanes, min((group + 1) * lanes, self.count))
+            table[here] = rows.transpose(2, 0, 1)[: here.stop - here.start]
+
+    def summary(self) -> tuple[np.ndarray, ...]:
+        """Status, steps, Newton's totals (B, 3), rejected steps and times of all members at the end."""
+        step, work, plan = self.step, self.work, self.plan
+        members = lambda x: x.reshape(-1)[: self.count]
+        taken = members(work[:, step.taken])
+        totals = np.stack([members(work[:, int(slot)]) for slot in step.totals], axis=1)
+        if not isinstance(step, PacedStep):
+            return (
+                members(work[:, step.status]),
+                taken,
+                totals,
+                np.zeros(self.count),
+                plan.ends[taken.astype(int)],
+            )
+        status = paced_status(step, plan, work.swapaxes(0, 1)) * self.begun
+        return (
+            members(status),
+            taken,
+            totals,
+            members(work[:, step.pace.rejected]),
+            members(work[:, step.pace.t]),
+        )
 
 
 def derive(
