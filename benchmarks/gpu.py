@@ -1,7 +1,8 @@
 """Heavy tops on a GPU: steps a second of the kernel and of the whole call, and what the kernel is made of.
 
 ``python -m benchmarks.gpu`` needs cupy and a GPU; it prints the result and writes it to ``out/bench/gpu.md``
-and ``gpu.json``. Masses vary by 10 % over the batch, or not at all; results are compared with the CPU.
+and ``gpu.json``. Masses vary by 10 % over the batch, or not at all; results are compared with the CPU. Then
+tops under error control, with none or some rows at common times, on the GPU and on all cores of the CPU.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ OUT = Path("out/bench")
 METHODS, SIZES, VARIATIONS = ("index3", "soi2"), (2**10, 2**16, 2**20), (0.0, 0.1)
 STEPS, H, REPEATS = 1000, 1e-3, 3
 LANES = 64  # double-precision units of a multiprocessor of an H100 or H200
+# Under error control: systems, end, tolerance, numbers of common times.
+MANY, END, RTOL, SAMPLES = 2**15, 0.2, 1e-5, (0, 21, 101)
 
 
 def tops(count: int, variation: float) -> tuple[Any, ...]:
@@ -84,6 +87,22 @@ def markdown(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in (head, ["---"] * len(head), *lines))
 
 
+def controlled(problem: ga.problems.Problem, samples: int, backend: Any) -> list[object]:
+    """Members whose velocities vary by 10 %, each with steps of its own."""
+    v0 = problem.v0 * np.linspace(1.0, 1.1, MANY)[:, None]
+    times: dict[str, Any] = {"t_eval": np.linspace(0.0, END, samples)} if samples else {}
+    options: dict[str, Any] = {"rtol": RTOL, "args": problem.args, "initial": "assume", "backend": backend}
+    run = partial(ga.solve_batch, problem.system, (0.0, END), problem.q0, **options, **times)
+    run(v0[:64])
+    seconds = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        sol = run(v0)
+        seconds.append(time.perf_counter() - begin)
+    rate = sol.stats.steps.sum() / min(seconds)
+    return [backend, samples or "the last", f"{min(seconds):.2f}", f"{rate:.1e}", int(sol.success.sum())]
+
+
 def main() -> None:
     cupy = cuda.library()
     properties = cupy.cuda.runtime.getDeviceProperties(0)
@@ -141,13 +160,16 @@ def main() -> None:
         "good",
         "vs CPU",
     ]
+    lines = [controlled(problem, samples, backend) for samples in SAMPLES for backend in ("cuda", "native")]
+    head3 = ["backend", "rows", "s", "steps/s", "good"]
     head2 = ["method", "registers", "local bytes", "warps", "first result s"]
     name = properties["name"].decode()
     OUT.mkdir(parents=True, exist_ok=True)
     text = f"{name}, cupy {cupy.__version__}, {time.strftime('%Y-%m-%d')}\n\n"
-    text += markdown(head, rows) + "\n\n" + markdown(head2, kernels) + "\n"
+    text += "\n\n".join([markdown(head, rows), markdown(head2, kernels), markdown(head3, lines)]) + "\n"
     (OUT / "gpu.md").write_text(text)
-    (OUT / "gpu.json").write_text(json.dumps({"device": name, "rows": rows, "kernels": kernels}, indent=1))
+    found = {"device": name, "rows": rows, "kernels": kernels, "controlled": lines}
+    (OUT / "gpu.json").write_text(json.dumps(found, indent=1))
     print(text)
 
 
