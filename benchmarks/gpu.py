@@ -92,7 +92,7 @@ def controlled(problem: ga.problems.Problem, samples: int, backend: Any) -> list
     v0 = problem.v0 * np.linspace(1.0, 1.1, MANY)[:, None]
     times: dict[str, Any] = {"t_eval": np.linspace(0.0, END, samples)} if samples else {}
     options: dict[str, Any] = {"rtol": RTOL, "args": problem.args, "initial": "assume", "backend": backend}
-    run = partial(ga.solve_batch, problem.system, (0.0, END), problem.q0, **options, **times)
+    run = lambda v0: ga.solve_batch(problem.system, (0.0, END), problem.q0, v0, **options, **times)
     run(v0[:64])
     seconds = []
     for _ in range(REPEATS):
