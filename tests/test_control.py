@@ -355,3 +355,25 @@ def test_spans_of_a_few_roundings_end(t0, backend):
         assert sol.stats.steps < 1000
         assert sol.success
         assert sol.t[-1] == t1
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_without_an_absolute_tolerance_zeros_do_no_harm(backend):
+    """At rest nothing is allowed for v, and a coordinate that stays zero may stay so."""
+    system = ga.System(jnp.eye(2), lambda t, q, v: -q)
+    sol = ga.solve(system, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], atol=0.0, rtol=1e-6, backend=backend)
+    np.testing.assert_allclose(sol.q[-1], [np.cos(1.0), 0.0], atol=1e-4)
+    fall = ga.System(jnp.eye(1), lambda t, q, v: jnp.ones(1))
+    sol = ga.solve(fall, (0.0, 1.0), [0.0], [0.0], atol=0.0, backend=backend)
+    np.testing.assert_allclose(sol.q[-1], 0.5, rtol=1e-3)
+
+
+def test_a_traced_run_that_is_too_short_keeps_what_it_reached():
+    run = lambda g, **more: end(g, max_steps=20, throw=False, **more)
+    one, two = run(9.81), jax.jit(run)(9.81)
+    np.testing.assert_allclose(two.t_end, one.t_end, rtol=1e-9)
+    assert np.isnan(two.q[-1]).all()
+    times = [0.5 * (one.t[-1] + one.t[-2]), 0.5 * (1 + one.t[-1])]
+    sampled = jax.jit(functools.partial(run, t_eval=times))(9.81)
+    np.testing.assert_allclose(sampled.q[0], run(9.81, t_eval=times).q[0], rtol=1e-9)
+    assert np.isnan(sampled.q[1]).all()

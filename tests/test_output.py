@@ -260,3 +260,15 @@ def test_events_survive_a_file_and_no_time_is_a_time(tmp_path):
     np.testing.assert_allclose(jax.grad(lambda t: sol(t).q[0])(1.0), sol(1.0).v[0], rtol=1e-10)
     other = ga.solve(system, (0.0, 6.0), [1.0], [0.0], events=[zero, half, lambda t, q, v: q[0] + 0.9])
     assert jax.tree.structure(sol) == jax.tree.structure(other)
+
+
+def test_times_beyond_the_end_by_rounding_are_the_end():
+    oscillator = ga.System(jnp.eye(1), lambda t, q, v: -q)
+    run = lambda times, t1=0.3: ga.solve(oscillator, (0.0, t1), [1.0], [0.0], t_eval=times)
+    assert run(np.arange(4) * 0.1).t[-1] == 0.3 < 3 * 0.1
+    with pytest.raises(
+        ValueError, match=r"from 3\.0000001 to 3\.0000001, beyond the time span \(0\.0, 3\.0\)"
+    ):
+        run([3.0000001], 3.0)
+    with pytest.raises(ValueError, match="the same as an end of the time span but for rounding"):
+        run([0.3, 3 * 0.1])

@@ -165,6 +165,36 @@ def test_other_arguments_are_checked_again():
         ga.solve(system, (1.0, 2.0), state=state, args=(2.0,))
 
 
+@pytest.mark.parametrize("backend", ["native", "xla"])
+def test_another_system_starts_anew_from_the_motion(backend):
+    """One without the constraint, a heavier one, and one that the motion does not fit."""
+    pull = lambda g: lambda t, q, v: jnp.array([0.0, -g])
+    rod = lambda length: lambda t, q: jnp.array([q @ q - length**2])
+    pendulum = ga.System(np.eye(2), pull(9.81), rod(1.0))
+    first = ga.solve(pendulum, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], rtol=1e-5, backend=backend)
+    go_on = functools.partial(ga.solve, t_span=(1.0, 1.2), state=first.state, rtol=1e-5, backend=backend)
+    for other in (ga.System(np.eye(2), pull(9.81)), ga.System(np.eye(2), pull(19.62), rod(1.0))):
+        fresh = ga.solve(other, (1.0, 1.2), first.q[-1], first.v[-1], rtol=1e-5, backend=backend)
+        sol = go_on(other)
+        np.testing.assert_allclose(sol.a[0], fresh.a[0], rtol=1e-9)
+        np.testing.assert_allclose(sol.q[-1], fresh.q[-1], atol=1e-5)
+    with pytest.raises(ga.InconsistentInitialValues, match="holonomic"):
+        go_on(ga.System(np.eye(2), pull(9.81), rod(2.0)))
+    again = go_on(ga.System(np.eye(2), pull(9.81), rod(1.0)))  # the same, made once more
+    np.testing.assert_array_equal(again.q, go_on(pendulum).q)
+
+
+@pytest.mark.parametrize("method", ["soi2", "index3", "stabilized", "cs"])
+@pytest.mark.parametrize("rest", [1e-4, 1e-6, 1e-8])
+def test_a_short_last_step_does_no_harm_to_those_after_it(method, rest):
+    """a_α would be adjusted to a step that is up to a million times as long."""
+    whole = solve((0.0, 0.5), h=0.001, method=method)
+    first = solve((0.0, 0.2 + rest), h=0.001, method=method)
+    second = solve((0.2 + rest, 0.5), h=0.001, method=method, state=first.state)
+    np.testing.assert_allclose(second.q[-1], whole.q[-1], atol=1e-5)
+    np.testing.assert_allclose(second.lam[-1], whole.lam[-1], atol=1e-3 * np.abs(whole.lam).max())
+
+
 # --- files --------------------------------------------------------------------------------------------
 
 

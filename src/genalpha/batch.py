@@ -29,8 +29,9 @@ from genalpha.state import Schedule, Times
 from genalpha.system import Args, System
 
 Backend = Literal["auto", "native", "xla", "cuda"]
-# Members that are looked at for one from which the kernels can be made, before XLA starts all of them.
-_EXAMPLES = 2
+# Members that are looked at for one from which the kernels can be made, before and after XLA starts all of
+# them.
+_EXAMPLES = 2, 6
 
 
 def solve_batch(
@@ -294,21 +295,29 @@ class Batch(NamedTuple):
     def _kernels(self, q: np.ndarray, v: np.ndarray, refused: np.ndarray, members: Members) -> native.Kernels:
         """Kernels made for a member that can be started: one of the first, or one that XLA can start."""
         steps = self.plan.steps
-        candidates = np.flatnonzero(refused == diagnose.SUCCESS)
-        for i in [*candidates[:_EXAMPLES], None]:
-            if i is None:
-                start = self._begun(members)
-                status = begun_status(self.plan, start.status, start.consistent)
-                good = np.flatnonzero((status == diagnose.SUCCESS) & (refused == diagnose.SUCCESS))
-                if not len(good):
-                    self._explain(q, v, refused)
-                    raise Unsupported("no member of the batch can be started")
-                i = good[0]
-            at = (float(steps.t[0]), q[i], v[i], self.plan.first)
-            with contextlib.suppress(ValueError):
-                args, sampled = member(self.args, self.varying, int(i)), self.plan.t_eval is not None
-                return native.kernels(self.setup, *at, args, None, self.mode, sampled)
-        raise Unsupported("no member of the batch can be started by native code")
+        tried = np.flatnonzero(refused == diagnose.SUCCESS)[: _EXAMPLES[0]]
+
+        def kernels(those: np.ndarray) -> native.Kernels | None:
+            for i in those.tolist():
+                at = (float(steps.t[0]), q[i], v[i], self.plan.first)
+                with contextlib.suppress(ValueError, native.AtFirst):
+                    args, sampled = member(self.args, self.varying, i), self.plan.t_eval is not None
+                    return native.kernels(self.setup, *at, args, None, self.mode, sampled)
+            return None
+
+        found = kernels(tried)
+        if found is None:
+            start = self._begun(members)
+            status = begun_status(self.plan, start.status, start.consistent)
+            good = np.flatnonzero((status == diagnose.SUCCESS) & (refused == diagnose.SUCCESS))
+            if not len(good):
+                self._explain(q, v, refused)
+                raise Unsupported("no member of the batch can be started")
+            rest = np.setdiff1d(good, tried)
+            found = kernels(rest[:: max(1, len(rest) // _EXAMPLES[1])][: _EXAMPLES[1]])
+        if found is None:
+            raise Unsupported("no member of the batch that was tried can be started by native code")
+        return found
 
     def _explain(self, q: np.ndarray, v: np.ndarray, refused: np.ndarray) -> None:
         """Raise what is wrong with the first member, where no member can be started."""
@@ -347,7 +356,7 @@ class Batch(NamedTuple):
         name = "cuda" if backend == "cuda" else "native"
         sol = gather.solution(self.setup, self.plan, part, status, name)
         for i in np.flatnonzero(refused):
-            gather.blank(sol, int(i), int(refused[i]))
+            gather.blank(sol, int(i), int(refused[i]), self.span[0])
         for i in np.flatnonzero(~part.trusted & (refused == 0)):
             self._alone(sol, int(i), q[i], v[i], member(self.args, self.varying, first + int(i)))
         return sol
@@ -371,13 +380,13 @@ class Batch(NamedTuple):
                 throw=False,
             )
         except InconsistentInitialValues:
-            gather.blank(sol, i, diagnose.INCONSISTENT)
+            gather.blank(sol, i, diagnose.INCONSISTENT, self.span[0])
             return
         except (RedundantConstraints, SingularSystem):
-            gather.blank(sol, i, diagnose.SINGULAR)
+            gather.blank(sol, i, diagnose.SINGULAR, self.span[0])
             return
         except ValueError:
-            gather.blank(sol, i, diagnose.NOT_FINITE)
+            gather.blank(sol, i, diagnose.NOT_FINITE, self.span[0])
             return
         kept = self.plan.kept if self.plan.t_eval is None else np.arange(len(self.plan.t_eval))
         good = kept < len(one.t)
@@ -421,9 +430,12 @@ class Batch(NamedTuple):
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         sol = jax.tree.map(np.array, sol)  # that can be written to
         for i in np.flatnonzero(refused):
-            gather.blank(sol, int(i), int(refused[i]))
+            gather.blank(sol, int(i), int(refused[i]), self.span[0])
         if not sol.success.any() and not sol.stats.steps.any():
             self._explain(q, v, refused)
+        if plan.aim is not None and not plan.most:  # more steps than there was memory set aside for
+            for k in np.flatnonzero(sol.status == diagnose.TOO_MANY).tolist():
+                self._alone(sol, k, q[k], v[k], member(self.args, self.varying, k))
         return dataclasses.replace(sol, stats=dataclasses.replace(sol.stats, fallback=fallback))
 
 

@@ -21,7 +21,7 @@ from genalpha.handling import Handler, Verdict, explained
 from genalpha.keep import Keep
 from genalpha.kernels.graph import Unsupported
 from genalpha.record import Begun, Course, Part, Pieces
-from genalpha.resume import Checkpoint, Grid, RunState, identity
+from genalpha.resume import Checkpoint, Grid, RunState, identity, of_system
 from genalpha.solution import Solution
 from genalpha.state import Schedule, State
 from genalpha.states import begin as begin_program
@@ -206,7 +206,12 @@ class Run:
         """
         grid = None if self.grid is None else self.grid._replace(steps=self.grid.steps + done)
         args = identity(self.args)  # now: they may be changed in place later
-        return functools.partial(_run_state, pieces.course, self.start, grid, args, np.array(row), done)
+        about = self._about(args)
+        return functools.partial(_run_state, pieces.course, self.start, grid, about, np.array(row), done)
+
+    def _about(self, args: bytes) -> Callable[[], dict[str, Any]]:
+        """What a state knows about the system and its arguments; functions are read when it is asked for."""
+        return lambda: {"system": of_system(self.setup, self.args), "args": args}
 
     def _begun(self, start: Start, steps: Schedule | Aim) -> Begun:
         if self.backend != "xla":
@@ -245,7 +250,7 @@ class Run:
         if verdict is not None and not (verdict.crowded or self.refused):
             velocity = verdict.state.v if verdict.velocity is None else verdict.velocity
             at = verdict.state._replace(v=velocity)  # type: ignore[arg-type]
-            state = functools.partial(anew, setup, at, identity(self.args), verdict.together)
+            state = functools.partial(anew, setup, at, self._about(identity(self.args)), verdict.together)
         elif runner.status == diagnose.SUCCESS and not self.refused:
             state = self._state(pieces, pieces.last_row, pieces.done)
         ended, detail = (pieces.last_row, pieces.done), self.refused
@@ -278,7 +283,12 @@ def _shortened(grid: Grid | None, steps: Schedule) -> Grid | None:
 
 
 def _run_state(
-    course: Course, start: Start, grid: Grid | None, args: bytes, row: np.ndarray, done: int
+    course: Course,
+    start: Start,
+    grid: Grid | None,
+    about: Callable[[], dict[str, Any]],
+    row: np.ndarray,
+    done: int,
 ) -> RunState:
     at, runner, method = course.state(row, done), course.begun.runner, course.setup.method
     paced = isinstance(course.steps, Aim)
@@ -301,12 +311,12 @@ def _run_state(
         fields=runner.fields(),
         exact=runner.exact(),
         grid=grid,
-        args=args,
         limits=_limits(course.steps),
+        **about(),
     )
 
 
-def anew(setup: Setup, at: State, args: bytes, just: tuple[int, ...]) -> RunState:
+def anew(setup: Setup, at: State, about: Callable[[], dict[str, Any]], just: tuple[int, ...]) -> RunState:
     """A state from which a run starts anew: after an event."""
     parts: dict[str, Any] = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
     return RunState(
@@ -321,8 +331,8 @@ def anew(setup: Setup, at: State, args: bytes, just: tuple[int, ...]) -> RunStat
         fields=None,
         exact=None,
         grid=None,
-        args=args,
         just=just,
+        **about(),
     )
 
 

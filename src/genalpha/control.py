@@ -141,7 +141,8 @@ def cut(schedule: Schedule, done: int, t: float) -> Schedule:
     times = np.append(np.asarray(schedule.times)[:done], t)
     marks = schedule.steps.project
     marks = None if marks is None else np.asarray(marks)[:done]
-    return Schedule(times, Times(times[:-1], np.diff(times), marks))
+    sizes = np.append(np.asarray(schedule.steps.h)[: done - 1], times[-1] - times[-2])
+    return Schedule(times, Times(times[:-1], sizes, marks))
 
 
 def suited(method: Any, sizes: Any) -> Any:

@@ -16,6 +16,8 @@ from genalpha.kernels.rows import RowFunction
 from genalpha.spaces import Space
 from genalpha.state import State
 
+_BESIDE = 1e-9  # the end of a run, relative to its length
+
 
 class Node(NamedTuple):
     """What an end of a step says about the motion: t, q (size,), v (n,), λ (m,), ψ (p,)."""
@@ -41,7 +43,11 @@ def within(space: Space, nodes: Node, steps: Any, t: Any) -> State:
     """The motion at traced times t (K,) that lie in these steps (K,), or are the start."""
     pick = lambda i: Node(*(x[i] for x in nodes))
     step = lambda i, t: between(space, pick(jnp.maximum(i - 1, 0)), pick(i), t)
-    return jax.vmap(step)(steps, t)
+    last = jnp.nanmax(nodes.t)  # nothing is known after a failure; traced steps may end beside t1
+    reached = t <= last + _BESIDE * (last - nodes.t[0])
+    return jax.vmap(lambda i, t, reached: jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), step(i, t)))(
+        steps, t, reached
+    )
 
 
 def steps_of(ends: Any, t: Any) -> Any:

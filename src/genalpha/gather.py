@@ -60,11 +60,11 @@ def write(sol: Solution, i: int, one: Solution, kept: np.ndarray, good: np.ndarr
     sol.status[i], sol.t_end[i] = one.status, one.t_end
 
 
-def blank(sol: Solution, i: int, status: int) -> None:
-    """Mark member ``i`` as one that could not be started."""
+def blank(sol: Solution, i: int, status: int, t0: float) -> None:
+    """Mark member ``i`` as one that could not be started at t0."""
     for name in _TIMED[1:]:
         for whole in jax.tree.leaves(getattr(sol, name)):
             whole[i] = np.nan
     for whole in jax.tree.leaves(sol.stats):
         whole[i] = 0
-    sol.status[i] = status
+    sol.status[i], sol.t_end[i] = status, t0

@@ -13,6 +13,9 @@ from genalpha.errors import unknown
 NAMES = ("q", "v", "a", "a_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors", "newton")
 
 
+_ROUNDING = 8 * np.finfo(float).eps
+
+
 class Keep(NamedTuple):
     """Every ``every``-th step and the last one (only that where 0), or the times ``t_eval``.
 
@@ -82,9 +85,14 @@ def times(t_eval: Any, span: tuple[float, float]) -> np.ndarray:
         raise ValueError(f"t_eval must be a one-dimensional array of times, got shape {wanted.shape}")
     if not (np.isfinite(wanted).all() and (np.diff(wanted) > 0).all()):
         raise ValueError("t_eval must increase, without NaN or infinite times")
-    if wanted[0] < span[0] or wanted[-1] > span[1]:
+    rounding = _ROUNDING * max(map(abs, span))  # such as that of 3 * 0.1
+    if wanted[0] < span[0] - rounding or wanted[-1] > span[1] + rounding:
         raise ValueError(
-            f"t_eval reaches from {wanted[0]:g} to {wanted[-1]:g}, beyond the time span "
-            f"({span[0]:g}, {span[1]:g})"
+            f"t_eval reaches from {float(wanted[0])!r} to {float(wanted[-1])!r}, beyond the time span {span}"
         )
-    return wanted
+    within = np.clip(wanted, *span)
+    if not (np.diff(within) > 0).all():
+        raise ValueError(
+            "t_eval has several times that are the same as an end of the time span but for rounding"
+        )
+    return within

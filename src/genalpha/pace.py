@@ -70,7 +70,7 @@ def norm(space: Space, tolerances: Tolerances, before: Carry, after: Carry, erro
     q = jnp.maximum(space.magnitude(before.q), space.magnitude(after.q))
     v = jnp.maximum(jnp.abs(before.v), jnp.abs(after.v))
     allowed = jnp.concatenate([atol_q + rtol_q * q, atol_v + rtol_v * v])
-    return jnp.sqrt(jnp.mean((error / allowed) ** 2))
+    return jnp.sqrt(jnp.mean(jnp.where(error == 0, 0.0, error / allowed) ** 2))
 
 
 def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_dot: Array) -> Array:
@@ -82,13 +82,16 @@ def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_
     chance, as it is for a pendulum that is released at rest.
     """
     rtol_q, atol_q, rtol_v, atol_v = tolerances
-    allowed_q = FIRST_ERROR * (atol_q + rtol_q * space.magnitude(state.q))
-    allowed_v = FIRST_ERROR * (atol_v + rtol_v * jnp.abs(state.v))
+    # Where nothing is allowed (atol = 0, at rest), the others decide.
+    some = lambda allowed: jnp.where(allowed > 0, allowed, jnp.inf)
+    allowed_q = some(FIRST_ERROR * (atol_q + rtol_q * space.magnitude(state.q)))
+    allowed_v = some(FIRST_ERROR * (atol_v + rtol_v * jnp.abs(state.v)))
     known = jnp.all(jnp.isfinite(a_dot))
     a_dot = jnp.where(known, a_dot, 0.0)
     a = jnp.where(known, 0.0, state.a)
     size = lambda x: jnp.sqrt(jnp.mean(x**2))
-    whole = jnp.maximum(FIRST_MOVE * size(space.magnitude(state.q)), size(allowed_q))
+    least_q = jnp.where(jnp.isfinite(allowed_q), allowed_q, 0.0)
+    whole = jnp.maximum(FIRST_MOVE * size(space.magnitude(state.q)), size(least_q))
     per_whole = jnp.where(whole > 0, 1 / jnp.where(whole > 0, whole, 1.0), 0.0)
     guesses = [
         size(a_dot / (12 * allowed_q)) ** (1 / 3),
@@ -138,7 +141,7 @@ def judged(limits: Limits, pace: Pace, error: Array, status: Array) -> tuple[Arr
     )
     t = jnp.where(accepted, reached(limits, pace), pace.t)
     least = jnp.maximum(limits.min_step, ROUNDING * jnp.abs(t))
-    too_small = ~accepted & (wish < least)
+    too_small = ~accepted & ~(wish >= least)
     # Steps that shrink without ever being rejected would otherwise end where t stands still.
     wish = jnp.where(accepted, jnp.maximum(wish, least), wish)
     failure = jnp.where(

@@ -18,6 +18,8 @@ import numpy as np
 from genalpha.state import Carry
 
 _MAGIC = b"genalpha checkpoint 1\n"
+# A step may be so much longer than the last one before the run stopped, or it starts anew.
+_GROWTH = 2.0
 
 
 class Fields(NamedTuple):
@@ -86,11 +88,18 @@ class RunState:
     args: bytes = b""
     limits: tuple[float, float] | None = None  # the longest and the shortest step under error control
     just: tuple[int, ...] = ()  # events that have just happened
+    system: bytes = b""  # what its functions compute
 
-    def fits(self, method: Any, paced: bool) -> bool:
-        """Whether a run with this method, under error control or not, can go on without starting anew."""
+    def fits(self, method: Any, h: float | None) -> bool:
+        """Whether a run with this method can go on without starting anew: under error control, or with this
+        step, which must not be much longer than the last one was.
+
+        a_α is adjusted to another step by (14) of JN08, which multiplies its error by their ratio.
+        """
+        if self.fields is None or (h is None) != self.paced:
+            return False
         alike = dataclasses.replace(method, adjust=True) == dataclasses.replace(self.method, adjust=True)
-        return self.fields is not None and alike and paced == self.paced
+        return alike and (h is None or h <= _GROWTH * float(self.fields.carry.h))
 
     def __repr__(self) -> str:
         return f"<RunState by {self.method.name} at t = {self.t:.9g}>"
@@ -182,6 +191,11 @@ def fingerprint(setup: Any, args: Any) -> bytes:
     leaves, structure = jax.tree.flatten(given)
     key = ("fingerprint", setup.crossings, structure, tuple((x.shape, x.dtype.str) for x in leaves))
     return setup.system._programs.made(key, lambda: _digest(setup, given))
+
+
+def of_system(setup: Any, args: Any) -> bytes:
+    """The same of the system alone."""
+    return fingerprint(setup._replace(crossings=()), args)
 
 
 def _digest(setup: Any, given: Any) -> bytes:

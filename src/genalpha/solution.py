@@ -85,7 +85,8 @@ class Solution:
     Attributes
     ----------
     t (N+1,), q (N+1, size), v (N+1, n) : times, coordinates, velocities.
-    a (N+1, n) : accelerations v' at t: M a = f(t, q, v, λ, ψ).
+    a (N+1, n) : accelerations v' at t: M a = f(t, q, v, λ, ψ). Where M is singular, they follow from the
+        constraints; under a JAX transform only if it is an array, and NaN if it is a function.
     a_alpha (N+1, n), t_alpha (N+1,) : the method's own a_{n+α} and its time t_n + α(t_n − t_{n−1}); row 0 is
         the starting value and its time.
     lam (N+1, m), psi (N+1, p) : multipliers at t.

@@ -19,7 +19,7 @@ from genalpha.events import parse as parse_events
 from genalpha.keep import parse
 from genalpha.newton import Newton
 from genalpha.progress import Bar
-from genalpha.resume import Checkpoint, Grid, RunState, fingerprint, identity
+from genalpha.resume import Checkpoint, Grid, RunState, fingerprint, identity, of_system
 from genalpha.solution import Solution
 from genalpha.state import Schedule, State, Times
 from genalpha.system import System
@@ -198,10 +198,13 @@ def solve(
         q, v = concrete.projected(setup, t0, q0, v0, args) if initial == "project" else (q0, v0)
         start = concrete.Start(t0, q, v, guess, initial)
         if state is not None:
-            same = state.args == identity(args)
+            same = state.args == identity(args) and state.system == of_system(setup, args)
             mode: Any = "assume" if same else initial
-            start = start._replace(mode=mode, guess=(state.lam, state.psi), just=state.just)
-            if same and state.fits(method, isinstance(steps, Aim)):
+            guess = (state.lam, state.psi) if state.dims == dims else guess
+            start = start._replace(mode=mode, guess=guess, just=state.just)
+            size = None if isinstance(steps, Aim) else float(steps.steps.h[0])
+            first = 0.0 if size is not None and grid is None else size  # steps of a list differ as they like
+            if same and state.fits(method, first):
                 start = state.start._replace(mode="assume", after=None)
             else:
                 state = None

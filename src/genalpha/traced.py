@@ -134,7 +134,9 @@ def _solution(
     nodes = Node(t, rows.q, rows.v, rows.lam, rows.psi)
     if keep.t_eval is not None:
         ends = _sampled(setup.system.space, ends, nodes, jnp.asarray(keep.t_eval))
-    elif keep.every != 1:
+    else:
+        ends = _without_end(ends, status)
+    if keep.t_eval is None and keep.every != 1:
         last = len(t) - 1
         wanted = np.unique(np.append(np.arange(0, last + 1, keep.every) if keep.every else last, last))
         ends = _picked(ends, wanted)
@@ -149,6 +151,13 @@ def _solution(
     return assemble.solution(
         setup, found, t, t_alpha, status, end, "xla", fallback, work, keep.complete, apart
     )
+
+
+def _without_end(ends: _Ends, status: Any) -> _Ends:
+    """The last row is the end of the run; where it was not reached, it must not pass for it."""
+    ends = ends._replace(rows=ends.rows._replace(t_alpha=None))
+    last = lambda x: jnp.where(status == diagnose.SUCCESS, x[-1], jnp.nan)
+    return jax.tree.map(lambda x: x.at[-1].set(last(x)), ends)
 
 
 def _picked(ends: _Ends, index: Any) -> _Ends:

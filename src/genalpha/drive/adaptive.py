@@ -206,8 +206,7 @@ def whole(setup: Setup, begin: Beginning, control: Control, wish: Array, args: A
         status = jnp.where(complete, diagnose.SUCCESS, diagnose.TOO_MANY)
         status = diagnose.first(point.pace.status, status).astype(int)
         table = jnp.concatenate([row[None], rows])[jnp.minimum(jnp.arange(most + 1), taken)]
-        # The last row is the end of the run; where it was not reached, it must not pass for it.
-        bad = (status != diagnose.SUCCESS) & (jnp.arange(most + 1) > jnp.minimum(taken, most - 1))
+        bad = (status != diagnose.SUCCESS) & (jnp.arange(most + 1) > taken)
         table = jnp.where(bad[:, None], jnp.nan, table)
         return Whole(table, t_alpha, taken, point.pace.rejected, totals, status)
 

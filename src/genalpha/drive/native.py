@@ -34,7 +34,7 @@ MAKING = threading.RLock()
 PIECE = 1500
 
 
-class _AtFirst(Unsupported):
+class AtFirst(Unsupported):
     """Why this run cannot be native, although others of its kind may be."""
 
 
@@ -234,7 +234,7 @@ def kernels(
     def make() -> Kernels | str:
         try:
             return _make(setup, kind, t, q, v, h, args, guess, mode)
-        except _AtFirst:  # other values may do
+        except AtFirst:  # other values may do
             raise
         except Unsupported as reason:
             return str(reason)
@@ -314,7 +314,7 @@ def _build(
         slots[step.t], slots[step.h] = at
     order = step.choose(slots, start=True)
     if order is None:
-        raise _AtFirst("the Newton matrix is singular or not finite at the first step")
+        raise AtFirst("the Newton matrix is singular or not finite at the first step")
 
     def derivation(t: Any, q: Any, v: Any, lam: Any, psi: Any, scale: Scale, x: Any) -> xla.Derived:
         return xla.derive_row(setup, t, q, v, lam, psi, scale, rebuild(x), massless)
