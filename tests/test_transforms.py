@@ -192,6 +192,8 @@ def test_failures_under_transforms_become_status_and_nan():
     assert batch.success.tolist() == [False, True]
     assert np.isfinite(batch.q[0, :5]).all()
     assert np.isnan(batch.q[0, 5:]).all()
+    assert np.isfinite(batch.t).all()  # the steps that were asked for
+    assert batch.t_end[0] < batch.t_end[1] == batch.t[1, -1]
     assert batch.stats.steps.tolist() == [4, 10]
     assert np.isfinite(batch.q[1]).all()  # the other member is not disturbed
 

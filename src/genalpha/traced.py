@@ -134,7 +134,7 @@ def _solution(
     nodes = Node(t, rows.q, rows.v, rows.lam, rows.psi)
     if keep.t_eval is not None:
         ends = _sampled(setup.system.space, ends, nodes, jnp.asarray(keep.t_eval))
-    else:
+    elif ends.errors is not None:  # under error control
         ends = _without_end(ends, status)
     if keep.t_eval is None and keep.every != 1:
         last = len(t) - 1
