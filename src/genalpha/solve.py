@@ -102,8 +102,9 @@ def solve(
     progress : show a bar on standard error.
     state : ``sol.state`` of another run, in the place of q0 and v0: go on from its end, as if it had not
         stopped. Bit for bit so with the same system, method, step size (or tolerances) and backend;
-        otherwise from what they have in common, or anew from q and v. t_span must start where it stands, or
-        where it began.
+        otherwise from what they have in common, or anew from q and v: with another system, other arguments
+        or tolerances in the place of steps, and where the next step is much longer than the last one was.
+        t_span must start where it stands, or where it began.
     checkpoint : a file that the run is written to every ``checkpoint_every`` seconds and at its end. Where it
         exists, the same call goes on from it, with the same result, bit for bit, as without interruption.
         The file is replaced at once or not at all. It is Python's pickle: do not take one from strangers.
