@@ -23,8 +23,7 @@ from genalpha.system import SIGNATURES, Args, Dims, System
 
 # Where nothing is traced, which is known at once; inside of a transform, a new array tells more.
 _OUTSIDE = get_opaque_trace_state()
-
-
+# Spans of which the squares of steps are numbers; as long as its reciprocal at most.
 SHORTEST_SPAN = 1e-120
 
 

@@ -205,12 +205,12 @@ class Run:
         It holds on to the code and its numbers, not to the rows.
         """
         grid = None if self.grid is None else self.grid._replace(steps=self.grid.steps + done)
-        args = identity(self.args)  # now: they may be changed in place later
-        about = self._about(args)
-        return functools.partial(_run_state, pieces.course, self.start, grid, about, np.array(row), done)
+        course, about = pieces.course, self._about()
+        return functools.partial(_run_state, course, self.start, grid, about, np.array(row), done)
 
-    def _about(self, args: bytes) -> Callable[[], dict[str, Any]]:
+    def _about(self) -> Callable[[], dict[str, Any]]:
         """What a state knows about the system and its arguments; functions are read when it is asked for."""
+        args = identity(self.args)  # now: they may be changed in place later
         return lambda: {"system": of_system(self.setup, self.args), "args": args}
 
     def _begun(self, start: Start, steps: Schedule | Aim) -> Begun:
@@ -250,7 +250,7 @@ class Run:
         if verdict is not None and not (verdict.crowded or self.refused):
             velocity = verdict.state.v if verdict.velocity is None else verdict.velocity
             at = verdict.state._replace(v=velocity)  # type: ignore[arg-type]
-            state = functools.partial(anew, setup, at, self._about(identity(self.args)), verdict.together)
+            state = functools.partial(anew, setup, at, self._about(), verdict.together)
         elif runner.status == diagnose.SUCCESS and not self.refused:
             state = self._state(pieces, pieces.last_row, pieces.done)
         ended, detail = (pieces.last_row, pieces.done), self.refused

@@ -108,7 +108,7 @@ class Batch(NamedTuple):
         ]
         members = Members(q, v, [np.asarray(x, dtype=float) for x in leaves])
         kernels = self._kernels(q, v, refused, members)
-        if (kernels.derive if plan.t_eval is None else kernels.sample) is None:
+        if kernels.evaluation(plan.t_eval is not None) is None:
             raise Unsupported("accelerations that need an iteration of their own")
         if backend == "cuda":
             from genalpha.drive import cuda

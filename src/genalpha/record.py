@@ -180,17 +180,13 @@ class Pieces:
         if len(times):
             pick = lambda index: Node(*(x[index] for x in nodes))
             before = pick(np.maximum(after - 1, 0))
-            self._put(table, dense.ends(self.course.setup.system.space, before, pick(after), times))
+            setup = self.course.setup
+            xla.put(setup, table, dense.ends(setup.system.space, before, pick(after), times))
         return self._chosen(table, times, self._alphas(t, h)[after])
 
     def _alphas(self, t: np.ndarray, h: np.ndarray) -> np.ndarray:
         """The times of a_α of steps that end at t and have the size h."""
         return t + self.course.setup.method.alpha * h
-
-    def _put(self, table: np.ndarray, at: State) -> None:
-        """Write states over the motion in records."""
-        rows = xla.columns(self.course.setup, table, None)
-        rows.q[:], rows.v[:], rows.lam[:], rows.psi[:] = at.q, at.v, at.lam, at.psi
 
     def _chosen(self, table: np.ndarray, t: np.ndarray, t_alpha: np.ndarray) -> Selected:
         if self.keep.names is None:
@@ -215,7 +211,7 @@ class Pieces:
     def end_at(self, number: int, state: State, row: np.ndarray) -> None:
         """Let step ``number`` end where an event ended it, and its record tell the state there."""
         setup, steps = self.course.setup, self.course.steps
-        self._put(row[None], state)
+        xla.put(setup, row[None], state)
         if isinstance(steps, Aim):
             at = xla.width(setup)
             row[at + 1] -= row[at] - float(state.t)

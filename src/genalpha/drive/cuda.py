@@ -97,7 +97,7 @@ def run(
 ) -> Iterator[Results]:
     """All members, as many at a time as fit the memory."""
     cupy = library()
-    evaluate = kernels.derive if plan.t_eval is None else kernels.sample
+    evaluate = kernels.evaluation(plan.t_eval is not None)
     assert evaluate is not None
     compiled = code(kernels, evaluate)
     numbers = _numbers(kernels, compiled, evaluate, plan)
@@ -229,8 +229,6 @@ def _derive(
     good = table[..., -1] != 0
     if plan.t_eval is not None:
         records, (at, _) = records.copy(), evaluate.unpack(table)[0]
-        into = xla.columns(setup, records, None)
-        for target, value in zip(into[:2] + into[3:5], (at.q, at.v, at.lam, at.psi), strict=True):
-            target[...] = value
+        xla.put(setup, records, at)
     found, _ = evaluate.unpack(table.transpose(1, 0, 2).get())
     return records.transpose(0, 2, 1), found if plan.t_eval is None else found[1], good

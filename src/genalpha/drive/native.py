@@ -148,6 +148,10 @@ class Kernels:
         before = dense.Node(*state)
         return _rows("sample", sample, (before, before._replace(t=before.t + 1), before.t, scale, x), True)
 
+    def evaluation(self, sampled: bool) -> RowFunction | None:
+        """What is made of records after the loop."""
+        return self.sample if sampled else self.derive
+
     def program(self, order: Orders) -> tuple[Program, Loop]:
         """The kernels of a step in one order of pivots, written once."""
         with MAKING:

@@ -15,7 +15,7 @@ from genalpha import diagnose, events, linear, newton
 from genalpha.advance import Memory, Setup, advance, no_memory
 from genalpha.initial import Beginning, accelerations
 from genalpha.resume import Exact, Fields, exact_key, numbers
-from genalpha.state import Carry, NewtonReport, Output, Scale, Times
+from genalpha.state import Carry, NewtonReport, Output, Scale, State, Times
 from genalpha.system import Args
 
 # Steps that one call of the compiled loop takes at most. One program then serves every number of steps.
@@ -88,6 +88,12 @@ def columns(setup: Setup, table: Any, t_alpha: Any) -> Rows:
     extra = dict(zip(setup.method.extras(setup.dims), columns[5:], strict=True))
     q, v, a, lam, psi = columns[:5]
     return Rows(q, v, a, lam, psi, extra, report(setup, table[..., 1:, :]), t_alpha)
+
+
+def put(setup: Setup, table: Any, at: State) -> None:
+    """Write a motion over that in records (..., width)."""
+    rows = columns(setup, table, None)
+    rows.q[...], rows.v[...], rows.lam[...], rows.psi[...] = at.q, at.v, at.lam, at.psi
 
 
 def report(setup: Setup, table: Any) -> Any:
