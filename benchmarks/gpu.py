@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 import genalpha as ga
-from genalpha.drive import cuda, native
-from genalpha.kernels.program import Program
+from genalpha.backends.batch import cuda
+from genalpha.backends.native import kernels as native
+from genalpha.compiler.program import Program
 
 OUT = Path("out/bench")
 METHODS, SIZES, VARIATIONS = ("index3", "soi2"), (2**10, 2**16, 2**20), (0.0, 0.1)
@@ -54,12 +55,12 @@ class Clock:
     """Seconds that the kernel of steps takes, measured on the GPU."""
 
     def __init__(self, cupy: Any) -> None:
-        self.cupy, self.seconds, self.steps = cupy, 0.0, cuda.Code.steps
+        self.cupy, self.seconds, self.steps = cupy, 0.0, cuda.CudaCode.steps
 
     def __enter__(self) -> Clock:
         clock = self
 
-        def timed(code: cuda.Code, *arguments: Any) -> None:
+        def timed(code: cuda.CudaCode, *arguments: Any) -> None:
             begin, end = clock.cupy.cuda.Event(), clock.cupy.cuda.Event()
             begin.record()
             clock.steps(code, *arguments)
@@ -67,11 +68,11 @@ class Clock:
             end.synchronize()
             clock.seconds += clock.cupy.cuda.get_elapsed_time(begin, end) / 1e3
 
-        cuda.Code.steps = timed  # type: ignore
+        cuda.CudaCode.steps = timed  # type: ignore
         return self
 
     def __exit__(self, *_: object) -> None:
-        cuda.Code.steps = self.steps  # type: ignore[method-assign]
+        cuda.CudaCode.steps = self.steps  # type: ignore[method-assign]
 
 
 def operations(program: Program, sol: ga.Solution) -> float:

@@ -21,14 +21,16 @@ from matplotlib.figure import Figure
 
 import genalpha as ga
 from benchmarks.measure import in_turns, seconds
-from genalpha import check, control
-from genalpha.advance import Setup
-from genalpha.drive import marching, native
-from genalpha.kernels import machine
-from genalpha.kernels.step import LIMIT
+from genalpha.backends.native import kernels as native
+from genalpha.backends.native import runners
+from genalpha.backends.native.step import LIMIT
+from genalpha.compiler import machine
+from genalpha.engine import steps as control
+from genalpha.engine.step import Setup
 from genalpha.methods import by_name
-from genalpha.newton import Newton
-from genalpha.state import Times
+from genalpha.numerics.data import Times
+from genalpha.numerics.newton import Newton
+from genalpha.run import arguments
 
 Problem = ga.problems.Problem
 
@@ -46,11 +48,11 @@ class Begun(NamedTuple):
     """A run before its first step; ``march()`` takes all of its steps."""
 
     setup: Setup
-    run: native.Run
+    run: native.NativeRun
     march: Callable[[], Any]
 
     @property
-    def code(self) -> native.Code:
+    def code(self) -> native.StepCode:
         return self.run.kernels.code()
 
     @property
@@ -68,18 +70,18 @@ class Begun(NamedTuple):
 
 def begun(problem: Problem, method: str, rho_inf: float, t_end: float, h: float = H) -> Begun:
     """A native run, as `ga.solve` begins it; kernels that the system has already are taken."""
-    t0, system, args = problem.t_span[0], problem.system, check.arguments(problem.args)
+    t0, system, args = problem.t_span[0], problem.system, arguments.arguments(problem.args)
     q, v = np.asarray(problem.q0, dtype=float), np.asarray(problem.v0, dtype=float)
-    dims, _ = check.trace(system, t0, q, v, args)
+    dims, _ = arguments.trace(system, t0, q, v, args)
     times, sizes = (np.asarray(each) for each in control.steps(t0, t_end, h))
     setup = Setup(system, control.suited(by_name(method, rho_inf), sizes), Newton(tol=TOL), dims)
     steps = Times(times[:-1], sizes)
-    guess = check.multipliers(dims, None)
+    guess = arguments.multipliers(dims, None)
     run = native.begin(setup, t0, q, v, float(sizes[0]), args, guess, "check")
 
     def march() -> None:
         """All steps of the run, into an array."""
-        runner = marching.Listed(setup, run, steps, args)
+        runner = runners.NativeGiven(setup, run, steps, args)
         runner.take(np.empty((len(sizes), runner.width)))
 
     return Begun(setup, run, march)
@@ -109,7 +111,7 @@ def pieces() -> Iterator[dict[str, float]]:
 
     places: list[tuple[Any, str, str, str | None]] = [
         (native, "kernels", "trace", None),
-        (native.Code, "__init__", "write", None),
+        (native.StepCode, "__init__", "write", None),
         (native.RowCode, "__init__", "write", None),
         (machine.Library, "__init__", "llvm", "write"),
     ]

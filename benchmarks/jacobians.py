@@ -16,11 +16,11 @@ import numpy as np
 
 import genalpha as ga
 from benchmarks.growth import H, begun
-from genalpha.along import left_to_reader
-from genalpha.kernels.differentiate import jacobian
-from genalpha.kernels.graph import ZERO, Graph
-from genalpha.kernels.scalar import Symbols, inline
-from genalpha.kernels.step import floating
+from genalpha.backends.native.step import floating
+from genalpha.compiler.differentiate import jacobian
+from genalpha.compiler.graph import ZERO, Graph
+from genalpha.compiler.reader import Symbols, inline
+from genalpha.numerics.derivatives import left_to_reader
 
 Problem = ga.problems.Problem
 

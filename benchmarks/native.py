@@ -29,8 +29,8 @@ import genalpha as ga
 from benchmarks import exudyn_top, growth, jacobians
 from benchmarks.growth import PARTS, H, begun
 from benchmarks.measure import OUT, cores, in_turns, markdown, paragraphs, plain, seconds, start_up, versions
-from genalpha.drive import lanes
-from genalpha.kernels import machine
+from genalpha.backends.batch import lanes
+from genalpha.compiler import machine
 
 Problem = ga.problems.Problem
 

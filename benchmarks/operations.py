@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import genalpha as ga
-from genalpha.drive import xla
+from genalpha.backends.xla import given as xla
 
 _TRIVIAL = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")

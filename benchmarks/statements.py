@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import genalpha as ga
-from genalpha.drive.native import aligned
-from genalpha.kernels import llvm, machine
-from genalpha.kernels.differentiate import jacobian
-from genalpha.kernels.graph import Graph
-from genalpha.kernels.program import Builder, Loop, Map
-from genalpha.kernels.scalar import Symbols, inline
-from genalpha.system import Dims
+from genalpha.backends.native.kernels import aligned
+from genalpha.compiler import emit_llvm, machine
+from genalpha.compiler.differentiate import jacobian
+from genalpha.compiler.graph import Graph
+from genalpha.compiler.program import Builder, Loop, Map
+from genalpha.compiler.reader import Symbols, inline
+from genalpha.mechanics.system import Dims
 
 Array = np.ndarray
 Problem = ga.problems.Problem
@@ -105,7 +105,7 @@ class Form:
             builder.kernel(f"{name}_row", 0, (slots, nodes))
             maps[name] = Map(f"{name}_row", first, range(slots[0], slots[0] + len(nodes)))
         program = builder.build({})
-        library = machine.Library(llvm.emit([(program, maps)], 1), list(maps))
+        library = machine.Library(emit_llvm.emit([(program, maps)], 1), list(maps))
         self._work, self._given = aligned(program.slots), aligned(2 + 2 * size)
         self._results = {name: aligned(len(nodes)) for name, nodes in outputs.items()}
         self._run = {name: self._bound(library, name) for name in maps}

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.drive.native import aligned
-from genalpha.kernels import cuda, llvm, machine
-from genalpha.kernels.graph import Graph
-from genalpha.kernels.program import Builder, Map, Program
+from genalpha.backends.native.kernels import aligned
+from genalpha.compiler import emit_cuda, emit_llvm, machine
+from genalpha.compiler.graph import Graph
+from genalpha.compiler.program import Builder, Map, Program
 
 HAS_CC = shutil.which("cc") is not None
 EXACT = "exact"  # without multiplications and additions contracted into one operation
@@ -47,7 +47,7 @@ class Rows:
 
 def by_llvm(many: Sequence[Rows], lanes: int, exact: bool = False) -> Any:
     """A function (rows object, table) -> results, from one module for all of them."""
-    text = llvm.emit([(r.program, {r.name: r.map}) for r in many], lanes)
+    text = emit_llvm.emit([(r.program, {r.name: r.map}) for r in many], lanes)
     library = machine.Library(text.replace(" contract", "") if exact else text, [r.name for r in many])
     pointers, count = [ctypes.c_void_p] * 3, ctypes.c_int64
     entries = {r.name: library.function(r.name, *pointers, count) for r in many}
@@ -67,7 +67,7 @@ def by_llvm(many: Sequence[Rows], lanes: int, exact: bool = False) -> Any:
 def by_c(many: Sequence[Rows], folder: Path) -> Any:
     """The same from C, compiled without contraction."""
     source, target = folder / "rows.c", folder / "rows.so"
-    source.write_text(cuda.emit([(r.program, {r.name: r.map}) for r in many], block=None))
+    source.write_text(emit_cuda.emit([(r.program, {r.name: r.map}) for r in many], block=None))
     flags = ["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-w"]
     subprocess.run(["cc", *flags, str(source), "-o", str(target), "-lm"], check=True)
     library = ctypes.CDLL(str(target))

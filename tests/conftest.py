@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
-from genalpha.cli import main
+from genalpha.cli.main import main
 
 
 @functools.cache

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import genalpha as ga
-from genalpha.along import for_each, jacobian, pulled_back, value_and_rate
-from genalpha.kernels.graph import Graph, Unsupported
-from genalpha.kernels.scalar import Symbols, inline
-from genalpha.stumpff import stumpff
+from genalpha.compiler.graph import Graph, Unsupported
+from genalpha.compiler.reader import Symbols, inline
+from genalpha.numerics.derivatives import for_each, jacobian, pulled_back, value_and_rate
+from genalpha.numerics.stumpff import stumpff
 from test_scalar import FUNCTIONS, split
 
 

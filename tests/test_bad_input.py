@@ -8,7 +8,7 @@ import pytest
 
 import genalpha as ga
 from conftest import problem
-from genalpha import diagnose
+from genalpha.numerics import codes
 
 CIRCLE = ga.System(
     mass=np.eye(2),
@@ -263,7 +263,7 @@ def test_a_force_that_becomes_nan_half_way():
     ) as caught:
         solve(system)
     sol = caught.value.solution
-    assert (sol.status, sol.success) == (diagnose.NOT_FINITE, False)
+    assert (sol.status, sol.success) == (codes.NOT_FINITE, False)
     assert sol.t[-1] == pytest.approx(0.5)
     full = solve()
     for field in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi"):
@@ -301,7 +301,7 @@ def test_constraints_that_become_dependent_half_way():
     )
     sol = ga.solve(system, (0.0, 1.0), [0.0, 1.0], [2.0, 0.0], h=0.01, throw=False)
     assert not sol.success
-    assert sol.status in (diagnose.NOT_CONVERGED, diagnose.SINGULAR)
+    assert sol.status in (codes.NOT_CONVERGED, codes.SINGULAR)
     assert 0.4 < sol.t[-1] <= 0.5
 
 
@@ -310,7 +310,7 @@ def test_a_mass_matrix_that_becomes_singular_half_way():
         lambda t, q: jnp.diag(jnp.array([1.0, jnp.maximum(0.5 - t, 0.0)])), lambda t, q, v: jnp.ones(2)
     )
     sol = ga.solve(system, (0.0, 1.0), [0.0, 0.0], [0.0, 0.0], h=0.05, throw=False)
-    assert sol.status == diagnose.SINGULAR
+    assert sol.status == codes.SINGULAR
     assert "singular" in sol.message
 
 
@@ -319,7 +319,7 @@ def test_newton_that_cannot_converge():
     sol = ga.solve(
         system, (0, 1), [1.0], [0.0], h=0.1, newton=ga.Newton("full", max_iterations=3), throw=False
     )
-    assert sol.status == diagnose.NOT_CONVERGED
+    assert sol.status == codes.NOT_CONVERGED
     assert "did not converge" in sol.message
     assert "smaller h" in sol.message
 

@@ -7,7 +7,7 @@ import pytest
 
 import genalpha as ga
 from conftest import problem
-from genalpha import diagnose
+from genalpha.numerics import codes
 
 
 def spinning(space, force=None):
@@ -63,7 +63,7 @@ def test_a_turn_of_more_than_pi_in_one_step_names_the_factor():
     q0 = [1.0, 0, 0, 0, 1.0, 0, 0, 0]
     sol = ga.solve(speeding, (0.0, 2.0), q0, np.zeros(6), h=0.1, throw=False)
     assert not sol.success
-    assert sol.status == diagnose.TURNED + 16
+    assert sol.status == codes.TURNED + 16
     assert "factor 1 (SO3) turned by more than π in one step" in sol.message
     assert "smaller h" in sol.message
     # 40 t h reaches π at t = 0.785, and everything before is there

@@ -7,8 +7,9 @@ import pytest
 
 import genalpha as ga
 from conftest import problem
-from genalpha import diagnose
-from genalpha.drive import lanes, native
+from genalpha.backends.batch import lanes
+from genalpha.backends.native import kernels as native
+from genalpha.numerics import codes
 
 SPAN = (0.0, 0.2)
 
@@ -119,7 +120,7 @@ def test_members_that_fail_are_marked_and_disturb_nobody():
     end[3], q0[5], m[7] = 0.105, [1.1, 0.0], np.nan
     many = ga.solve_batch(system, SPAN, q0, [0.0, 0.0], h=0.01, args=(m, end), save=5)
     expected = np.zeros(11, dtype=int)
-    expected[[3, 5, 7]] = diagnose.NOT_FINITE, diagnose.INCONSISTENT, diagnose.NOT_FINITE
+    expected[[3, 5, 7]] = codes.NOT_FINITE, codes.INCONSISTENT, codes.NOT_FINITE
     assert many.status.tolist() == expected.tolist()
     assert many.message == "8 of 11 runs reached the end of the time span"
     assert many.stats.steps[[0, 3]].tolist() == [20, 10]
@@ -158,7 +159,7 @@ def test_redundant_members_are_marked():
         holonomic=lambda t, q, c: jnp.array([q[0], c * q[1] + q[0]]),
     )
     many = ga.solve_batch(system, SPAN, [0.0, 0.0], [0.0, 0.0], h=0.01, args=(np.array([1.0, 0.0, 2.0]),))
-    assert many.status.tolist() == [0, diagnose.SINGULAR, 0]
+    assert many.status.tolist() == [0, codes.SINGULAR, 0]
     assert np.isnan(many.q[1]).all()
 
 
@@ -176,7 +177,7 @@ def test_rotations_of_members():
     q0 = np.tile(p.q0, (3, 1))
     q0[1, 3:] *= 2
     many = ga.solve_batch(p.system, (0.0, 0.01), q0, p.v0, h=1e-3, args=p.args)
-    assert many.status.tolist() == [0, diagnose.NOT_A_ROTATION, 0]
+    assert many.status.tolist() == [0, codes.NOT_A_ROTATION, 0]
 
 
 # --- axes -----------------------------------------------------------------------------------------------
@@ -322,7 +323,7 @@ def test_many_members_that_cannot_start_before_one_that_can():
     system, q0 = pendulum(), np.tile([1.0, 0.0], (20, 1))
     for backend in ("native", "xla"):
         many = ga.solve_batch(system, SPAN, q0, [0.0, 0.0], h=0.01, args=(1.0, lengths), backend=backend)
-        assert many.status.tolist() == [diagnose.NOT_FINITE] * 17 + [0] * 3
+        assert many.status.tolist() == [codes.NOT_FINITE] * 17 + [0] * 3
         with pytest.raises(ValueError, match="NaN or infinite at the start"):
             ga.solve_batch(
                 system, SPAN, q0, [0.0, 0.0], h=0.01, args=(1.0, np.nan * lengths), backend=backend

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
-from genalpha import diagnose
+from genalpha.numerics import codes
 
 LENGTHS = np.linspace(0.2, 3.0, 37)
 pendulum = ga.System(
@@ -100,7 +100,7 @@ def test_batches_by_xla_take_as_many_steps_as_they_need():
         assert batch.success.all()
         assert batch.stats.steps[1] > 1024
         np.testing.assert_allclose(batch.q[:, -1, 0], np.cos(np.array([0.8, 8.0])), atol=1e-4)
-    assert run(max_steps=1100).status.tolist() == [0, diagnose.TOO_MANY]
+    assert run(max_steps=1100).status.tolist() == [0, codes.TOO_MANY]
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])

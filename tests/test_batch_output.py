@@ -7,7 +7,7 @@ import pytest
 
 import genalpha as ga
 from conftest import problem
-from genalpha import diagnose
+from genalpha.numerics import codes
 
 TIMES = {
     "with both ends": np.linspace(0.0, 0.4, 9),
@@ -139,7 +139,7 @@ def test_what_was_reached_is_kept_and_told(backend, steps):
         ENDING, SPAN, q0, [0.0, 0.0], args=(ends,), t_eval=times, backend=backend, max_steps=None, **steps
     )
     assert many.success.tolist() == [True, False, False, False, False]
-    assert many.status[3] == diagnose.INCONSISTENT
+    assert many.status[3] == codes.INCONSISTENT
     assert np.isnan(many.q[3, 1:]).all()
     assert many[3].message.startswith("stopped after t = 0 (step 0): q0 or v0 break")
     for i in (1, 2, 4):

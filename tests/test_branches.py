@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from compiled import HAS_CC, Rows, by_c, by_llvm
-from genalpha.kernels import machine
-from genalpha.kernels.branches import Branch, structured
-from genalpha.kernels.scalar import Symbols, inline
+from genalpha.compiler import machine
+from genalpha.compiler.branches import Branch, structured
+from genalpha.compiler.reader import Symbols, inline
 
 CASES = {
     # one expensive side, used twice

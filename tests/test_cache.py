@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from genalpha.kernels import machine
+from genalpha.compiler import machine
 
 TEXT = "define double @twice(double %x) {\n  %y = fadd double %x, %x\n  ret double %y\n}\n"
 OTHER = TEXT.replace("fadd double %x, %x", "fmul double %x, %x")

@@ -11,7 +11,7 @@ import pytest
 import genalpha as ga
 from conftest import widest
 from genalpha import methods
-from genalpha.commands import running
+from genalpha.cli import running
 
 SHORT = ["run", "spring-chain", "--h", "0.01", "--t-end", "0.1"]
 

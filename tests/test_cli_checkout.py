@@ -6,8 +6,8 @@ import pytest
 from reproduce import __main__ as reproduce
 
 from conftest import widest
-from genalpha.cli import main
-from genalpha.commands import checkout
+from genalpha.cli import checkout
+from genalpha.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 

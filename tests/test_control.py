@@ -9,8 +9,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import genalpha as ga
-from genalpha import initial
-from genalpha.system import Dims
+from genalpha.mechanics import initial_values
+from genalpha.mechanics.system import Dims
 
 METHODS = ["soi2", "stabilized", "dae-alpha", "cs", "cm", "projected"]
 # Problems, and a tolerance with which they take some dozens of steps.
@@ -35,8 +35,8 @@ def right_side(name):
     @jax.jit
     def rhs(t, y):
         q, v = y[: dims.size], y[dims.size :]
-        scale = initial.scales(initial.matrices(system, dims, t, q, v, p.args))
-        a, _, _ = initial.accelerations(system, dims, scale, t, q, v, p.args)
+        scale = initial_values.scales(initial_values.matrices(system, dims, t, q, v, p.args))
+        a, _, _ = initial_values.accelerations(system, dims, scale, t, q, v, p.args)
         return jnp.concatenate([system.space.rate(q, v), a])
 
     return lambda t, y: np.asarray(rhs(t, y))

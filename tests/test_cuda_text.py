@@ -14,9 +14,9 @@ import pytest
 
 import genalpha as ga
 from conftest import problem
-from genalpha import diagnose
-from genalpha.drive import cuda as driver
-from genalpha.kernels import cuda
+from genalpha.backends.batch import cuda as driver
+from genalpha.compiler import emit_cuda
+from genalpha.numerics import codes
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -91,8 +91,8 @@ def stand_in(folder):
 def gpu(tmp_path, monkeypatch):
     module = stand_in(tmp_path)
     monkeypatch.setattr(driver, "library", lambda: module)
-    emit = cuda.emit
-    monkeypatch.setattr(cuda, "emit", lambda parts, block: emit(parts, None))
+    emit = emit_cuda.emit
+    monkeypatch.setattr(emit_cuda, "emit", lambda parts, block: emit(parts, None))
     return module
 
 
@@ -158,7 +158,7 @@ def test_members_that_fail_or_need_other_pivots_on_the_gpu(gpu):
         ga.solve_batch, fading(), (0.0, 2.0), [0.0, 0.0], [0.0, 0.0], args=(gone,), **options
     )
     many, same = run(backend="cuda"), run(backend="native")
-    assert many.status.tolist() == [0, 0, 0, diagnose.NOT_FINITE, 0]
+    assert many.status.tolist() == [0, 0, 0, codes.NOT_FINITE, 0]
     np.testing.assert_allclose(many.q, same.q, atol=1e-12)
     assert np.isnan(many.q[3, 1:]).all()
 

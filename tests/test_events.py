@@ -6,8 +6,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import genalpha as ga
-from genalpha import diagnose, programs
-from genalpha.events import POINTS, located
+from genalpha.engine.events import POINTS, located
+from genalpha.mechanics import programs
+from genalpha.numerics import codes
 
 G = 9.81
 ball = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.array([-G]))
@@ -197,7 +198,7 @@ def test_what_was_computed_before_a_bad_reset_is_kept(velocity, told, options):
         swing(events=bad, **options)
     sol = swing(events=bad, throw=False, **options)
     good = swing(events=ga.Event(lambda t, q, v: q[0], terminal=True), **options)
-    assert sol.status == diagnose.NOT_RESUMED
+    assert sol.status == codes.NOT_RESUMED
     assert sol.t_end == sol.t_events[0][0] == good.t_events[0][0]
     np.testing.assert_array_equal(sol.q, good.q)
     assert sol.state is None

@@ -13,9 +13,12 @@ import pytest
 
 import genalpha as ga
 from conftest import problem
-from genalpha import diagnose, methods
-from genalpha.drive import host, marching, native
-from genalpha.kernels import lu, step
+from genalpha import methods
+from genalpha.backends import loop
+from genalpha.backends.native import kernels as native
+from genalpha.backends.native import runners, step
+from genalpha.compiler import lu
+from genalpha.numerics import codes
 
 FAST = [
     ("pendulum", "soi2"),
@@ -121,8 +124,8 @@ def outcomes(system, q0, v0, **options):
 @pytest.mark.parametrize(
     ("force", "status"),
     [
-        (lambda t, q, v: jnp.where(t > 0.305, jnp.nan, -q), diagnose.NOT_FINITE),
-        (lambda t, q, v: jnp.where(t > 0.305, -1e9 * jnp.sign(q - 0.9), -q), diagnose.NOT_CONVERGED),
+        (lambda t, q, v: jnp.where(t > 0.305, jnp.nan, -q), codes.NOT_FINITE),
+        (lambda t, q, v: jnp.where(t > 0.305, -1e9 * jnp.sign(q - 0.9), -q), codes.NOT_CONVERGED),
     ],
 )
 def test_failures_have_the_same_status_row_and_message(force, status):
@@ -140,7 +143,7 @@ def test_constraints_that_become_dependent_have_the_same_verdict():
         lambda t, q: jnp.array([q[1], jnp.where(t < 0.105, 1.0, 0.0) * q[0]]),
     )
     one, two = outcomes(flat, [0.0, 0.0], [0.0, 0.0], t_span=(0, 0.3), h=0.01)
-    assert one.status == two.status == diagnose.SINGULAR
+    assert one.status == two.status == codes.SINGULAR
     assert len(one.t) == len(two.t)
 
 
@@ -184,12 +187,12 @@ def test_without_the_monitor_the_same_run_fails(monkeypatch):
     monkeypatch.setattr(lu, "GROWTH", np.inf)
     monkeypatch.setattr(lu, "CONDITION", np.inf)
     sol = ga.solve(fading(), **FADING, throw=False)
-    assert sol.status == diagnose.NOT_FINITE
+    assert sol.status == codes.NOT_FINITE
     assert sol.t[-1] == 1 - 1 / 64
 
 
 def test_where_no_order_serves_for_long_xla_goes_on(monkeypatch):
-    monkeypatch.setattr(marching, "MOST_ORDERS", 0)
+    monkeypatch.setattr(runners, "MOST_ORDERS", 0)
     sol = ga.solve(fading(), **FADING)
     assert sol.success
     assert sol.stats.fallback == "no order of pivots served for long; XLA went on at t = 0.984375"
@@ -306,7 +309,7 @@ def test_integers_that_may_overflow_fall_back():
 def test_a_stiff_force_that_makes_the_matrix_singular_is_seen():
     system = ga.System(np.eye(2), lambda t, q, v, k: -jnp.array([k, 1.0]) * q - 0.1 * v)
     one, two = outcomes(system, [0.0, 1.0], [0.0, 0.0], t_span=(0, 0.5), h=0.01, args=(1e20,))
-    assert one.status == two.status == diagnose.SINGULAR
+    assert one.status == two.status == codes.SINGULAR
 
 
 def test_threads_may_share_a_system():
@@ -351,7 +354,7 @@ def test_long_runs_return_to_the_interpreter(monkeypatch):
     """The result does not depend on how often."""
     p = problem("spring-chain")
     whole = p.solve(t_end=0.5)
-    monkeypatch.setattr(host, "BLOCK", 7)
+    monkeypatch.setattr(loop, "BLOCK", 7)
     np.testing.assert_array_equal(p.solve(t_end=0.5).q, whole.q)
 
 

@@ -7,9 +7,11 @@ import pytest
 
 import genalpha as ga
 from conftest import problem, run
-from genalpha import check, diagnose, initial, newton
-from genalpha.advance import Setup
-from genalpha.drive import xla
+from genalpha.backends.xla import given as xla
+from genalpha.engine.step import Setup
+from genalpha.mechanics import initial_values
+from genalpha.numerics import codes, newton
+from genalpha.run import arguments
 
 POLICIES = ("full", "modified", "frozen")
 
@@ -17,12 +19,12 @@ POLICIES = ("full", "modified", "frozen")
 def newton_matrices(name, sizes, method=None):
     """The scaled matrix of the first step for each step size."""
     p = problem(name)
-    args = check.arguments(p.args)
-    dims, _ = check.trace(p.system, 0.0, p.q0, p.v0, args)
+    args = arguments.arguments(p.args)
+    dims, _ = arguments.trace(p.system, 0.0, p.q0, p.v0, args)
     setup = Setup(p.system, method or ga.SOI2(), ga.Newton(), dims)
 
     def matrix(h):
-        begin = initial.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
+        begin = initial_values.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
         carry, memory, _, _ = xla.start(setup, begin, h, args)
         step = setup.method.prepare(p.system, carry, jnp.array(0.0), h, dims, begin.scale, args)
         residual = lambda x: setup.method.residual(p.system, step, dims, begin.scale, x, args)
@@ -45,9 +47,9 @@ def test_condition_does_not_depend_on_units():
 
     def condition(mass, length):
         p = ga.problems.get("double-pendulum", m1=mass, m2=3 * mass, l1=length, l2=length, g=9.81 * length)
-        args = check.arguments(p.args)
-        dims, _ = check.trace(p.system, 0.0, p.q0, p.v0, args)
-        begin = initial.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
+        args = arguments.arguments(p.args)
+        dims, _ = arguments.trace(p.system, 0.0, p.q0, p.v0, args)
+        begin = initial_values.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
         return float(begin.report.condition)
 
     assert condition(1e3, 1e-3) == pytest.approx(condition(1.0, 1.0), rel=1e-6)
@@ -194,22 +196,22 @@ def test_failures_are_told_apart():
             for residual, guess in ((singular, [1, 2]), (nearly, [1, 2]), (no_root, [0.7]), (bad_value, [-1]))
         ]
         assert statuses == [
-            diagnose.SINGULAR,
-            diagnose.SINGULAR,
-            diagnose.NOT_CONVERGED,
-            diagnose.NOT_FINITE,
+            codes.SINGULAR,
+            codes.SINGULAR,
+            codes.NOT_CONVERGED,
+            codes.NOT_FINITE,
         ], policy
 
 
 def test_divergence_to_infinity_is_a_missed_convergence():
     _, _, report = solve_one(lambda x: jnp.arctan(x), [3.0], ga.Newton("full", max_iterations=50))
-    assert int(report.status) == diagnose.NOT_CONVERGED
+    assert int(report.status) == codes.NOT_CONVERGED
 
 
 def test_the_report_of_a_simple_root():
     x, _, report = solve_one(lambda x: x**3 - 8.0, [3.0])
     assert float(x[0]) == pytest.approx(2.0, rel=1e-14)
-    assert int(report.status) == diagnose.SUCCESS
+    assert int(report.status) == codes.SUCCESS
     assert int(report.iterations) == int(report.jacobians) <= 7
     assert float(report.condition) == pytest.approx(1.0)
 
@@ -235,7 +237,7 @@ def test_a_stale_matrix_that_leads_astray_is_replaced():
     assert float(x[0]) == pytest.approx(2.0, rel=1e-12)
     assert int(report.jacobians) >= 1
     frozen = newton.solve(ga.Newton("frozen"), residual, guess, memory, NO_ROUNDING, (1,))[2]
-    assert int(frozen.status) == diagnose.NOT_CONVERGED
+    assert int(frozen.status) == codes.NOT_CONVERGED
 
 
 @pytest.mark.parametrize(
@@ -248,10 +250,10 @@ def test_bad_options(options):
 
 def test_first_guess_is_the_start():
     p = problem("pendulum")
-    args = check.arguments(p.args)
-    dims, _ = check.trace(p.system, 0.0, p.q0, p.v0, args)
+    args = arguments.arguments(p.args)
+    dims, _ = arguments.trace(p.system, 0.0, p.q0, p.v0, args)
     setup = Setup(p.system, ga.SOI2(start="a0"), ga.Newton(), dims)
-    begin = initial.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
+    begin = initial_values.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
     _, memory, _, _ = xla.start(setup, begin, jnp.array(1e-3), args)
     u = setup.method.split(dims, begin.scale, memory.x)
     np.testing.assert_allclose(u["a"], begin.state.a)

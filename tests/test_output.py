@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
+from genalpha.backends import loop
 
 TIMES = np.linspace(0.013, 0.47, 41)
 
@@ -68,9 +69,8 @@ def test_the_interpolant_meets_the_steps(name):
 
 @pytest.mark.parametrize("options", [{"h": 0.01}, {"rtol": 1e-4}, {"h": 0.01, "backend": "xla"}])
 def test_t_eval_is_the_dense_output_at_those_times(options, monkeypatch):
-    from genalpha.drive import host
 
-    monkeypatch.setattr(host, "ROOM", 7)  # several blocks
+    monkeypatch.setattr(loop, "ROOM", 7)  # several blocks
     whole, sol = solve(**options), solve(t_eval=TIMES, **options)
     assert (sol.t == TIMES).all()
     expected = whole(TIMES)

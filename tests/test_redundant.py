@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import genalpha as ga
-from genalpha import diagnose
 from genalpha.convergence import slope
-from genalpha.redundant import course, rank
-from genalpha.redundant.constraints import Constraints
-from genalpha.redundant.watch import Watch
-from genalpha.system import Dims
+from genalpha.mechanics.system import Dims
+from genalpha.numerics import codes
+from genalpha.run.redundant import legs, rank
+from genalpha.run.redundant.constraints import Constraints
+from genalpha.run.redundant.monitor import ConstraintMonitor
 
 WEIGHT = jnp.array([0.0, -9.81])
 SPAN, START = (0.0, 1.0), ([1.0, 0.0], [0.0, 0.0])
@@ -303,9 +303,9 @@ def test_constraints_change_where_those_kept_become_dependent(method):
 
 
 def test_the_number_of_changes_is_bounded(monkeypatch):
-    monkeypatch.setattr(course, "MOST_LEGS", 3)
+    monkeypatch.setattr(legs, "MOST_LEGS", 3)
     sol = solve(THREE_BARS, (0.0, 3.0), *ROUND, h=5e-3, throw=False)
-    assert sol.status == diagnose.REDUNDANT
+    assert sol.status == codes.REDUNDANT
     assert "too often: 3 times" in sol.message
     assert len(sol.q) == len(sol.t) == sol.stats.steps + 1
 
@@ -345,7 +345,7 @@ def test_error_control_and_what_cannot_be_done_together():
     assert sol.residuals.position.max() < 1e-9
     assert solve(DOOR, SPAN, *CLOSED, rtol=1e-3, t_eval=[0.01]).success
     stopped = solve(THREE_BARS, SPAN, *ROUND, h=5e-3, t_eval=[SPAN[1]], throw=False)
-    assert stopped.status == diagnose.REDUNDANT or stopped.success
+    assert stopped.status == codes.REDUNDANT or stopped.success
     for name, value in (("events", lambda t, q, v: q[0]), ("save", 3), ("dense_output", True)):
         with pytest.raises(ValueError, match=f"and {name} would have to know during the run"):
             solve(DOOR, SPAN, *CLOSED, h=5e-3, **{name: value})
@@ -373,7 +373,7 @@ def test_the_rank_of_all_constraints_falls():
     drive = lambda t, q: jnp.append(flat.holonomic(t, q), q[:2] @ turn(t))
     driven = ga.System(flat.mass, lambda t, q, v: jnp.zeros(3), drive)
     sol = solve(driven, (0.0, 3.0), [0.0, 1.0, 0.0], [-np.pi / 2, 0.0, 0.0], h=1 / 64, throw=False)
-    assert sol.status in (diagnose.SINGULAR, diagnose.NOT_CONVERGED)
+    assert sol.status in (codes.SINGULAR, codes.NOT_CONVERGED)
     assert 0.9 < sol.t[-1] < 1.0
     assert "a kinematic singularity" in sol.message
 
@@ -382,17 +382,17 @@ def test_rows_at_a_singularity_are_refused():
     flat = plate([[-1.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     watch, angles = watched(flat, 3), np.array([0.5, 0.2, 0.0])
     _, verdict = watch.examine(*on_circle(angles), np.zeros((3, 2)), (0, 2))
-    assert (verdict.good, verdict.status, verdict.kept) == (2, diagnose.SINGULAR, None)
+    assert (verdict.good, verdict.status, verdict.kept) == (2, codes.SINGULAR, None)
     assert "falls from 2 to 1" in verdict.detail
     watch, angles = watched(THREE_BARS, 3), np.array([0.5, 0.4, 0.1, 0.0])
     _, verdict = watch.examine(*on_circle(angles), np.zeros((4, 2)), (0, 1))
-    assert (verdict.good, verdict.status) == (2, diagnose.SUCCESS)
+    assert (verdict.good, verdict.status) == (2, codes.SUCCESS)
     assert verdict.kept in ((0, 2), (1, 2))
 
 
-def watched(system: ga.System, m: int) -> Watch:
+def watched(system: ga.System, m: int) -> ConstraintMonitor:
     full = Constraints(system, Dims(3, 3, m, 0), (), True)
-    return Watch(full, full.look_once(0.0, [0.0, 1.0, 0.0], [0.0] * 3))
+    return ConstraintMonitor(full, full.look_once(0.0, [0.0, 1.0, 0.0], [0.0] * 3))
 
 
 def on_circle(angles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -418,7 +418,7 @@ def on_circle(angles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def test_a_constraint_that_follows_from_others_only_at_the_start(second, reason, method):
     system = ga.System(np.eye(2), lambda t, q, v: WEIGHT, lambda t, q: jnp.array([q @ q - 1.0, second(t, q)]))
     sol = solve(system, SPAN, *START, h=0.01, method=method, throw=False)
-    assert sol.status == diagnose.REDUNDANT
+    assert sol.status == codes.REDUNDANT
     assert sol.t[-1] < 0.6
     assert f"stopped after t = {sol.t[-1]:.9g} (step {len(sol.t) - 1})" in sol.message
     assert "holonomic[1] followed from others at the start" in sol.message
@@ -437,7 +437,7 @@ def test_a_constraint_that_the_motion_fulfils_by_chance():
         lambda t, q: jnp.array([q[0] ** 2 + q[1] ** 2 - 1.0, q[2] * q[1]]),
     )
     sol = solve(system, SPAN, [1.0, 0.0, 0.0], [0.0] * 3, h=0.01, throw=False)
-    assert sol.status == diagnose.REDUNDANT
+    assert sol.status == codes.REDUNDANT
     assert "gradient is no combination" in sol.message
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from genalpha import rotation
-from genalpha.stumpff import stumpff
+from genalpha.numerics.stumpff import stumpff
 
 SEQUENCES = [
     "".join(letters)

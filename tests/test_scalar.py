@@ -14,8 +14,9 @@ from jax import lax
 from jax.scipy import linalg as jsp_linalg
 
 from compiled import HAS_CC, Rows, by_c, by_llvm
-from genalpha.kernels import calls, machine, primitives
-from genalpha.kernels.scalar import Symbols, inline
+from genalpha.compiler import machine
+from genalpha.compiler.primitives import calls, table
+from genalpha.compiler.reader import Symbols, inline
 
 # Every function takes x (4,), y (4,), M (3, 3) and s (): one row of 18 numbers.
 SHAPES = [(4,), (4,), (3, 3), ()]
@@ -589,7 +590,7 @@ def test_tables_are_covered() -> None:
         "genalpha_derivative",
     }  # no function of JAX makes these
     older = {"pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"} | {
-        n for n in primitives.TABLE if "scatter_" in n
+        n for n in table.TABLE if "scatter_" in n
     }
-    assert set(primitives.TABLE) | set(calls.CALLS) <= seen | spare | older
+    assert set(table.TABLE) | set(calls.CALLS) <= seen | spare | older
     assert seen & {"remat", "remat2", "checkpoint"}

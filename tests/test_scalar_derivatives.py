@@ -13,10 +13,10 @@ from jax import lax
 from jax.scipy import linalg as jsp_linalg
 from jax.scipy import special
 
-from genalpha.kernels import lu
-from genalpha.kernels.differentiate import RULES, jacobian
-from genalpha.kernels.graph import FUNCTIONS, ZERO, Graph
-from genalpha.kernels.scalar import Symbols, inline
+from genalpha.compiler import lu
+from genalpha.compiler.differentiate import RULES, jacobian
+from genalpha.compiler.graph import FUNCTIONS, ZERO, Graph
+from genalpha.compiler.reader import Symbols, inline
 
 Function = Callable[[Any], Any]
 

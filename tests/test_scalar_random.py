@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from compiled import HAS_CC, Rows, by_c, by_llvm
-from genalpha.kernels import machine
-from genalpha.kernels.graph import COMPARISONS, FUNCTIONS, LOGIC, Graph
+from genalpha.compiler import machine
+from genalpha.compiler.graph import COMPARISONS, FUNCTIONS, LOGIC, Graph
 
 INPUTS = 4
 ODD = [

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from genalpha import linear
-from genalpha.kernels import primitives
-from genalpha.kernels.graph import Graph, Unsupported
-from genalpha.kernels.scalar import Symbols, inline, nodes
+from genalpha.compiler.graph import Graph, Unsupported
+from genalpha.compiler.primitives import table
+from genalpha.compiler.reader import Symbols, inline, nodes
+from genalpha.numerics import linear
 
 Function = Callable[..., Any]
 KEY = jax.random.key(1)
@@ -111,7 +111,7 @@ def test_unforeseen_forms_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*args: Any, error: Exception = error) -> Any:
             raise error
 
-        monkeypatch.setitem(primitives.TABLE, "sin", fail)
+        monkeypatch.setitem(table.TABLE, "sin", fail)
         with pytest.raises(Unsupported, match=r"sin|nested"):
             read(lambda x: jax.jit(jnp.sin)(x))
 

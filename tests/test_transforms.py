@@ -11,7 +11,7 @@ import pytest
 
 import genalpha as ga
 from conftest import problem
-from genalpha import diagnose
+from genalpha.numerics import codes
 
 STEPS = {"h": 0.01, "rho_inf": 0.6}
 
@@ -188,7 +188,7 @@ def test_failures_under_transforms_become_status_and_nan():
     system = ga.System(np.eye(1), lambda t, q, v, tc: jnp.where(t > tc, jnp.nan, -q))
     run = lambda tc: ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, args=(tc,))
     batch = jax.vmap(run)(jnp.array([0.45, 2.0]))
-    assert batch.status.tolist() == [diagnose.NOT_FINITE, diagnose.SUCCESS]
+    assert batch.status.tolist() == [codes.NOT_FINITE, codes.SUCCESS]
     assert batch.success.tolist() == [False, True]
     assert np.isfinite(batch.q[0, :5]).all()
     assert np.isnan(batch.q[0, 5:]).all()
@@ -202,7 +202,7 @@ def test_inconsistent_start_under_transforms_becomes_status():
     system = ga.System(np.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
     run = jax.jit(lambda q0: ga.solve(system, (0, 1), q0, jnp.zeros(2), h=0.1))
     sol = run(jnp.array([1.1, 0.0]))
-    assert int(sol.status) == diagnose.INCONSISTENT
+    assert int(sol.status) == codes.INCONSISTENT
     assert np.isnan(sol.q[1:]).all()
     assert bool(run(jnp.array([1.0, 0.0])).success)
 
@@ -210,9 +210,9 @@ def test_inconsistent_start_under_transforms_becomes_status():
 def test_traced_steps_that_do_not_fit_become_status():
     system = ga.System(np.eye(1), lambda t, q, v: -q)
     run = jax.jit(lambda h: ga.solve(system, (0, 1), [1.0], [0.0], h=h).status)
-    assert int(run(jnp.array([0.5, 0.2, 0.3]))) == diagnose.SUCCESS
-    assert int(run(jnp.array([0.5, 0.2, 0.4]))) == diagnose.BAD_STEPS
-    assert int(run(jnp.array([0.9, -0.2, 0.3]))) == diagnose.BAD_STEPS
+    assert int(run(jnp.array([0.5, 0.2, 0.3]))) == codes.SUCCESS
+    assert int(run(jnp.array([0.5, 0.2, 0.4]))) == codes.BAD_STEPS
+    assert int(run(jnp.array([0.9, -0.2, 0.3]))) == codes.BAD_STEPS
 
 
 def test_a_traced_scalar_h_is_refused():

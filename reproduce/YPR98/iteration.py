@@ -19,11 +19,11 @@ from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 import genalpha as ga
-from genalpha import initial
-from genalpha.advance import extrapolated, parabola
+from genalpha.engine.step import extrapolated, moved_parabola
+from genalpha.mechanics import initial_values
+from genalpha.mechanics.system import Dims
+from genalpha.numerics.data import Scale
 from genalpha.problems import Problem
-from genalpha.state import Scale
-from genalpha.system import Dims
 
 
 class Policy(NamedTuple):
@@ -93,7 +93,7 @@ def runner(problem: Problem, method: Any, full: bool) -> Runner:
         return lax.while_loop(going, correct, (guess, jnp.array(0), jnp.array(jnp.inf)))
 
     def one(h: Array, count: Array, policy: Policy, args: Any) -> Outcome:
-        begin = initial.begin(system, dims, jnp.asarray(t0), q0, v0, args, None, method.needs_rate)
+        begin = initial_values.begin(system, dims, jnp.asarray(t0), q0, v0, args, None, method.needs_rate)
         scale = begin.scale
         carry, _ = method.begin(system, dims, begin, h, args)
         parts = {"a": carry.a / scale.a, "l": begin.state.lam / scale.lam}
@@ -108,7 +108,8 @@ def runner(problem: Problem, method: Any, full: bool) -> Runner:
             after, _ = method.finish(system, step, dims, scale, x, args)
             fine = (last <= policy.tol) & jnp.all(jnp.isfinite(after.q)) & jnp.all(jnp.isfinite(after.a))
             carry = jax.tree.map(lambda new, old: jnp.where(fine, new, old), after, carry)
-            return n + jnp.where(fine, 1, 0), carry, parabola(memory, x, h, h), total + corrections, fine
+            parabola = moved_parabola(memory, x, h, h)
+            return n + jnp.where(fine, 1, 0), carry, parabola, total + corrections, fine
 
         going = lambda s: (s[0] < count) & s[4]
         state = (jnp.array(0), carry, (x, zero, zero), jnp.array(0), jnp.array(True))

@@ -9,23 +9,17 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 from genalpha import analysis, problems, rotation  # noqa: E402
-from genalpha.batch import solve_batch  # noqa: E402
-from genalpha.coefficients import (  # noqa: E402
-    Coefficients,
-    chung_hulbert,
-    hht,
-    newmark,
-    stormer,
-    trapezoidal,
-    wbz,
-)
+from genalpha.consistent import consistent, project_position, project_velocity  # noqa: E402
+from genalpha.engine.events import Event  # noqa: E402
+from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
     InconsistentInitialValues,
     IntegrationError,
     RedundantConstraints,
     SingularSystem,
 )
-from genalpha.events import Event  # noqa: E402
+from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
+from genalpha.mechanics.system import System  # noqa: E402
 from genalpha.methods import (  # noqa: E402
     HHTI3,
     HHTSOI2,
@@ -37,14 +31,20 @@ from genalpha.methods import (  # noqa: E402
     ProjectedAlpha,
     StabilizedIndex2,
 )
-from genalpha.newton import Newton  # noqa: E402
-from genalpha.resume import RunState  # noqa: E402
-from genalpha.solution import Solution, load  # noqa: E402
+from genalpha.methods.coefficients import (  # noqa: E402
+    Coefficients,
+    chung_hulbert,
+    hht,
+    newmark,
+    stormer,
+    trapezoidal,
+    wbz,
+)
+from genalpha.numerics.data import State  # noqa: E402
+from genalpha.numerics.newton import Newton  # noqa: E402
+from genalpha.results.solution import Solution, load  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
-from genalpha.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
-from genalpha.state import State  # noqa: E402
-from genalpha.states import consistent, project_position, project_velocity  # noqa: E402
-from genalpha.system import System  # noqa: E402
+from genalpha.solve_batch import solve_batch  # noqa: E402
 
 __version__ = "0.1.0"
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from genalpha.cli import main
+from genalpha.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,11 +18,13 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from genalpha import initial, methods, newton
-from genalpha.advance import Setup, advance, no_memory
-from genalpha.coefficients import Coefficients
-from genalpha.state import Carry, Times
-from genalpha.system import Dims, System
+from genalpha import methods
+from genalpha.engine.step import Setup, advance, no_memory
+from genalpha.mechanics import initial_values
+from genalpha.mechanics.system import Dims, System
+from genalpha.methods.coefficients import Coefficients
+from genalpha.numerics import newton
+from genalpha.numerics.data import Carry, Times
 
 
 def error_recursion(coefficients: Coefficients) -> np.ndarray:
@@ -118,7 +120,7 @@ def constrained_amplification(
     zero, t, h = jnp.zeros(2), jnp.array(0.0), jnp.array(1.0)
 
     def one(omega: Array) -> Array:
-        start = initial.begin(system, dims, t, zero, zero, (omega,))
+        start = initial_values.begin(system, dims, t, zero, zero, (omega,))
         carry, _ = method.begin(system, dims, start, h, (omega,))
         memory = no_memory(setup, start.scale, carry, start.state)
         # What is the same in every step is left out: the step size, and what only its changes need.

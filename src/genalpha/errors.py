@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from genalpha.solution import Solution
+    from genalpha.results.solution import Solution
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:

@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from genalpha.stumpff import stumpff
+from genalpha.numerics.stumpff import stumpff
 
 _SERIES = 10  # terms of the arc tangent's series, which serves |tan|² < 1/50
 

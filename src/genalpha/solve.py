@@ -10,19 +10,21 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha import check, concrete, control, methods, redundant, traced
-from genalpha.advance import Setup
-from genalpha.drive.native import Aim
+from genalpha import methods
+from genalpha.backends.native.kernels import Aim
+from genalpha.engine import steps as control
+from genalpha.engine.events import Crossing, check_events
+from genalpha.engine.events import parse as parse_events
+from genalpha.engine.run_data import Checkpoint, Grid, RunState, fingerprint, identity, of_system
+from genalpha.engine.step import Setup
 from genalpha.errors import IntegrationError
-from genalpha.events import Crossing, check_events
-from genalpha.events import parse as parse_events
-from genalpha.keep import parse
-from genalpha.newton import Newton
-from genalpha.progress import Bar
-from genalpha.resume import Checkpoint, Grid, RunState, fingerprint, identity, of_system
-from genalpha.solution import Solution
-from genalpha.state import Schedule, State, Times
-from genalpha.system import System
+from genalpha.mechanics.system import System
+from genalpha.numerics.data import Schedule, State, Times
+from genalpha.numerics.newton import Newton
+from genalpha.results.output import parse
+from genalpha.results.progress import Bar
+from genalpha.results.solution import Solution
+from genalpha.run import arguments, redundant, single, traced
 
 Initial = Literal["check", "project", "assume"]
 Backend = Literal["auto", "native", "xla"]
@@ -144,38 +146,38 @@ def solve(
     >>> bool(sol.residuals.velocity.max() < 1e-12)
     True
     """
-    t0, t1 = check.span(t_span)
-    args = check.arguments(args)
-    state = check.state(q0, v0, state)
+    t0, t1 = arguments.span(t_span)
+    args = arguments.arguments(args)
+    state = arguments.state(q0, v0, state)
     if state is not None:
-        (t0, t1), q0, v0 = check.from_state((t0, t1), state), state.q, state.v
-    q0, v0 = check.vector("q0", q0), check.vector("v0", v0)  # type: ignore[arg-type]
+        (t0, t1), q0, v0 = arguments.from_state((t0, t1), state), state.q, state.v
+    q0, v0 = arguments.vector("q0", q0), arguments.vector("v0", v0)  # type: ignore[arg-type]
     check_options(initial, newton, method, rho_inf)
-    check.backend(backend, get_args(Backend))
+    arguments.backend(backend, get_args(Backend))
     limits = {"first_step": first_step, "max_step": max_step, "min_step": min_step, "max_steps": max_steps}
     steps, grid = choose_steps((t0, t1), len(v0), h, rtol, atol, limits, project_velocity_at, state)
     keep = parse(save, t_eval, dense_output, (t0, t1))
-    check.callback(callback, callback_every)
-    dims, closes_over_traced = check.trace(system, t0, q0, v0, args)
-    q0 = check.point(system.space, q0)
+    arguments.callback(callback, callback_every)
+    dims, closes_over_traced = arguments.trace(system, t0, q0, v0, args)
+    q0 = arguments.point(system.space, q0)
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
     method.check(system, dims)
     if isinstance(steps, Aim):
-        check.adjusting(method)
+        arguments.adjusting(method)
     listed = parse_events(events, args)
     crossings = tuple(Crossing(e.function, float(e.direction)) for e in listed)
     setup = Setup(system, method, newton, dims, crossings)
     check_events(crossings, dims, args)
-    guess = check.multipliers(dims, multipliers)
-    if closes_over_traced or check.under_transform(q0, v0, args, steps, guess):
+    guess = arguments.multipliers(dims, multipliers)
+    if closes_over_traced or arguments.under_transform(q0, v0, args, steps, guess):
         fallback = "under a JAX transform" if backend == "native" else None
-        check.possible_under_transform(callback, progress, events, state, checkpoint)
+        arguments.possible_under_transform(callback, progress, events, state, checkpoint)
         span = (t0, t1)
         return traced.run(setup, initial, span, steps, q0, v0, args, guess, max_steps, keep, fallback)
     bar = Bar(progress)
     show = lambda t, done: bar.update((t - t0) / (t1 - t0), f"t = {t:.4g} of {t1:.4g}, {done} steps")
-    watch = concrete.Watch(callback, callback_every, show if progress else None)
+    watch = single.Observers(callback, callback_every, show if progress else None)
     saving = None
     if checkpoint is not None:
         asked = (
@@ -193,11 +195,11 @@ def solve(
         file = Checkpoint(
             checkpoint, identity(*asked, keep.every, keep.t_eval, of_events, fingerprint(setup, args))
         )
-        saving = concrete.Saving(file, check.interval(checkpoint_every))
-    run = concrete.Run(setup, args, backend, max_steps, keep, watch, listed, grid, saving)
+        saving = single.Saving(file, arguments.interval(checkpoint_every))
+    run = single.SingleRun(setup, args, backend, max_steps, keep, watch, listed, grid, saving)
     try:
-        q, v = concrete.projected(setup, t0, q0, v0, args) if initial == "project" else (q0, v0)
-        start = concrete.Start(t0, q, v, guess, initial)
+        q, v = single.projected(setup, t0, q0, v0, args) if initial == "project" else (q0, v0)
+        start = single.StartPoint(t0, q, v, guess, initial)
         if state is not None:
             same = state.args == identity(args) and state.system == of_system(setup, args)
             mode: Any = "assume" if same else initial
@@ -235,11 +237,11 @@ def choose_steps(
         if given:
             raise ValueError(f"{', '.join(given)} belong to error control: leave out h, or leave them out")
         times, sizes, grid = _grid(span, h, state)
-        marks = check.projections(project_velocity_at, times)
+        marks = arguments.projections(project_velocity_at, times)
         return Schedule(times, Times(times[:-1], sizes, marks)), grid
     if np.size(project_velocity_at):
         raise ValueError("project_velocity_at names ends of steps, which error control does not know: pass h")
-    check.count("max_steps", limits["max_steps"])
+    arguments.count("max_steps", limits["max_steps"])
     longest, shortest = limits["max_step"], limits["min_step"]
     if state is not None and state.limits is not None:  # those of the span of which this is the rest
         longest, shortest = longest or state.limits[0], shortest or state.limits[1]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from genalpha.coefficients import Coefficients, chung_hulbert, hht
 from genalpha.errors import unknown
-from genalpha.methods._alpha import AlphaMethod
+from genalpha.methods.base import AlphaMethod
+from genalpha.methods.coefficients import Coefficients, chung_hulbert, hht
 from genalpha.methods.coordinate_split import CoordinateSplit
 from genalpha.methods.dae_alpha import DAEAlpha
 from genalpha.methods.generalized_alpha import GeneralizedAlpha

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.initial import Beginning
-from genalpha.methods._alpha import AlphaMethod
-from genalpha.state import Carry, Output, Scale, Step
-from genalpha.system import Args, Dims, System
+from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.system import Args, Dims, System
+from genalpha.methods.base import AlphaMethod
+from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class EquilibriumAlpha(AlphaMethod):
 
     def prepare(
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
-    ) -> Step:
+    ) -> StepConstants:
         """The constants of a step from t with size h: adjusted a_n, and what (3d) takes from the past."""
         c = self.coefficients
         a, _ = self.adjusted(carry, h)
@@ -65,23 +65,23 @@ class EquilibriumAlpha(AlphaMethod):
         if carry.v_dot is not None:
             known = known - c.alpha_f * carry.v_dot
         lag = self.lag(carry, h)
-        return Step(
+        return StepConstants(
             t, h, carry.q, *self.coast(carry.v, a, h), a, known, self.weights(dims, scale, h), lag=lag
         )
 
-    def v_dot1(self, s: Step, a1: Array) -> Array:
+    def v_dot1(self, s: StepConstants, a1: Array) -> Array:
         """(3d) solved for v̇_{n+1}."""
         c = self.coefficients
         return ((1 - c.alpha_m) * a1 + s.known) / (1 - c.alpha_f)
 
-    def moved(self, s: Step, u: dict[str, Array]) -> Array:
+    def moved(self, s: StepConstants, u: dict[str, Array]) -> Array:
         """h Δq_n of (3b)."""
         return self.increment(s, u["a"])
 
-    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+    def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
         return self.moved(s, u), self.v1(s, u["a"])
 
-    def extra(self, s: Step, u: dict[str, Array]) -> Array:
+    def extra(self, s: StepConstants, u: dict[str, Array]) -> Array:
         """The variables named in ``extras``, one after the other."""
         return jnp.zeros(0)
 
@@ -89,7 +89,9 @@ class EquilibriumAlpha(AlphaMethod):
         """The holonomic constraints that hold at t_{n+1}."""
         raise NotImplementedError
 
-    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+    def residual(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
         u, none, t1 = self.split(dims, scale, x), jnp.zeros(0), s.t0 + s.h
         q1 = system.space.retract(s.q0, self.moved(s, u))  # (3a)
         v1 = self.v1(s, u["a"])  # (3c)
@@ -102,8 +104,8 @@ class EquilibriumAlpha(AlphaMethod):
         return s.weights * jnp.concatenate(rows)
 
     def finish(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
-    ) -> tuple[Carry, Output]:
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, StepOutput]:
         u, none = self.split(dims, scale, x), jnp.zeros(0)
         a1, (d, v1) = u["a"], self.reached(s, u)
         carry = Carry(
@@ -116,4 +118,4 @@ class EquilibriumAlpha(AlphaMethod):
             lag=s.lag,
         )
         lam, psi = u.get("lam", none), u.get("psi", none)
-        return carry, Output(lam, psi, self.extra(s, u), system.space.turns(d))
+        return carry, StepOutput(lam, psi, self.extra(s, u), system.space.turns(d))

@@ -7,7 +7,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha import linear
+from genalpha.numerics import linear
 
 Factorization = Literal["lu", "qr"]
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha import diagnose, initial
-from genalpha.initial import Beginning
+from genalpha.mechanics import initial_values
+from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._equilibrium import EquilibriumAlpha
-from genalpha.state import Carry, Output, Scale, Step
-from genalpha.system import Args, Dims, System
+from genalpha.numerics import codes
+from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class UnderlyingAlpha(EquilibriumAlpha):
         share = (1 - c.alpha_f) / (1 - c.alpha_m)
         return c.beta * share, c.gamma * share
 
-    def mixed(self, s: Step, phi: Array) -> Array:
+    def mixed(self, s: StepConstants, phi: Array) -> Array:
         """(4.1) solved for a_{n+1}."""
         c = self.coefficients
         return ((1 - c.alpha_f) * phi - s.known) / (1 - c.alpha_m)
@@ -63,28 +64,28 @@ class UnderlyingAlpha(EquilibriumAlpha):
     def close(
         self,
         system: System,
-        s: Step,
+        s: StepConstants,
         dims: Dims,
         scale: Scale,
         d: Array,
         v1: Array,
         multipliers: tuple[Array, Array],
         args: Args,
-    ) -> tuple[Carry, Output]:
+    ) -> tuple[Carry, StepOutput]:
         """Carry and output after a step to q_n ∘ exp(d) and v_{n+1}: φ, λ and ψ there follow from (2.2).
 
         ``multipliers`` are ν/(β̂h²) and μ/(γ̂h).
         """
         q1, (beta, gamma) = system.space.retract(s.q0, d), self.hats
-        phi, lam, psi = initial.underlying(system, dims, scale, s.t0 + s.h, q1, v1, args)
+        phi, lam, psi = initial_values.underlying(system, dims, scale, s.t0 + s.h, q1, v1, args)
         nu, mu = beta * s.h**2 * multipliers[0], gamma * s.h * multipliers[1]
         extra = jnp.concatenate([phi, nu, mu])
         # Nothing else looks at the matrix of (2.2), which is singular where G loses its rank.
         regular = jnp.all(jnp.isfinite(phi)) & jnp.all(jnp.isfinite(lam))
-        fault = jnp.where(regular, diagnose.SUCCESS, diagnose.SINGULAR)
-        return self.carried(s, q1, v1, phi), Output(lam, psi, extra, system.space.turns(d), fault)
+        fault = jnp.where(regular, codes.SUCCESS, codes.SINGULAR)
+        return self.carried(s, q1, v1, phi), StepOutput(lam, psi, extra, system.space.turns(d), fault)
 
-    def carried(self, s: Step, q1: Array, v1: Array, phi: Array) -> Carry:
+    def carried(self, s: StepConstants, q1: Array, v1: Array, phi: Array) -> Carry:
         return Carry(
             q=q1,
             v=v1,

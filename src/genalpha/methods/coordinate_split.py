@@ -8,12 +8,12 @@ from typing import Literal, get_args
 import jax.numpy as jnp
 from jax import Array, lax
 
-from genalpha.initial import Beginning
+from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods import _splitting
 from genalpha.methods._splitting import Factorization
 from genalpha.methods._underlying import UnderlyingAlpha
-from genalpha.state import Carry, Output, Scale, Step
-from genalpha.system import Args, Dims, System
+from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 Iteration = Literal["cs", "cm"]
 
@@ -101,7 +101,7 @@ class CoordinateSplit(UnderlyingAlpha):
 
     def prepare(
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
-    ) -> Step:
+    ) -> StepConstants:
         """The constants of a step; a split that is bad where the step leads is chosen anew there."""
         step = super().prepare(system, carry, t, h, dims, scale, args)
         ahead = system.space.retract(carry.q, h * carry.v)
@@ -127,17 +127,21 @@ class CoordinateSplit(UnderlyingAlpha):
     def exact_matrix(self) -> bool:
         return False
 
-    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+    def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
         return self.increment(s, u["a_q"]), self.v1(s, u["a_v"])
 
-    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+    def residual(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
         _, G, rows, constraints = self._parts(system, s, dims, scale, x, args)
         pairs = zip(rows, constraints, strict=True)
         return jnp.concatenate(
             [r + _splitting.multipliers(G, s.split, r) @ G + s.split @ constraint for r, constraint in pairs]
         )
 
-    def linearized(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+    def linearized(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
         """The residual with P held fixed, which spares its derivatives.
 
         For CS the forces Gᵀs of the constraints are added, which P annihilates, with s fixed: since
@@ -153,7 +157,7 @@ class CoordinateSplit(UnderlyingAlpha):
         return jnp.concatenate(parts)
 
     def _parts(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Array, Array, list[Array], Array]:
         """q_{n+1}, G, the equations of motion without multipliers for q and v, and the constraints."""
         u, t1 = self.split(dims, scale, x), s.t0 + s.h
@@ -165,8 +169,8 @@ class CoordinateSplit(UnderlyingAlpha):
         return q1, self._rows(system, t1, q1, scale, args), rows, constraints
 
     def finish(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
-    ) -> tuple[Carry, Output]:
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, StepOutput]:
         u = self.split(dims, scale, x)
         _, G, rows, _ = self._parts(system, s, dims, scale, x, args)
         forces = [scale.lam * _splitting.multipliers(G, s.split, r) for r in rows]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.along import for_each
+from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._underlying import UnderlyingAlpha
-from genalpha.state import Carry, Output, Scale, Step
-from genalpha.system import Args, Dims, System
+from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
+from genalpha.numerics.derivatives import for_each
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,12 @@ class DAEAlpha(UnderlyingAlpha):
         rows = [scale.a, scale.a, scale.lam * position, scale.lam * velocity] if dims.m else [scale.a]
         return jnp.concatenate([*rows, scale.psi * velocity])
 
-    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+    def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
         return self.increment(s, u.get("a_q", u["a_v"])), self.v1(s, u["a_v"])
 
-    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+    def residual(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
         u, t1 = self.split(dims, scale, x), s.t0 + s.h
         a_v, (d, v1) = u["a_v"], self.reached(s, u)
         q1 = system.space.retract(s.q0, d)
@@ -80,8 +82,8 @@ class DAEAlpha(UnderlyingAlpha):
         return s.weights * jnp.concatenate(rows)
 
     def finish(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
-    ) -> tuple[Carry, Output]:
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, StepOutput]:
         u, none = self.split(dims, scale, x), jnp.zeros(0)
         d, v1 = self.reached(s, u)
         if dims.m or dims.p:
@@ -89,4 +91,4 @@ class DAEAlpha(UnderlyingAlpha):
             return self.close(system, s, dims, scale, d, v1, forces, args)
         phi = self.v_dot1(s, u["a_v"])
         carry = self.carried(s, system.space.retract(s.q0, d), v1, phi)
-        return carry, Output(none, none, phi, system.space.turns(d))
+        return carry, StepOutput(none, none, phi, system.space.turns(d))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.methods._alpha import AlphaMethod
-from genalpha.state import Carry, Output, Scale, Step
-from genalpha.system import Args, Dims, System
+from genalpha.mechanics.system import Args, Dims, System
+from genalpha.methods.base import AlphaMethod
+from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class GeneralizedAlpha(AlphaMethod):
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         return scale.a
 
-    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+    def residual(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
         """(2c) with (2a) and (2b) put in, one scaled row an acceleration."""
         c = self.coefficients
         a1 = self.split(dims, scale, x)["a"]
@@ -51,8 +53,8 @@ class GeneralizedAlpha(AlphaMethod):
         return s.weights * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)
 
     def finish(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
-    ) -> tuple[Carry, Output]:
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, StepOutput]:
         a1 = self.split(dims, scale, x)["a"]
         none = jnp.zeros(0)
         return self.hand_over(system, s, self.increment(s, a1), a1, none, none, args)

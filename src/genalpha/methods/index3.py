@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.coefficients import Coefficients, only_hht
-from genalpha.methods._alpha import Start
+from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._equilibrium import EquilibriumAlpha
-from genalpha.state import Scale
-from genalpha.system import Args, Dims, System
+from genalpha.methods.base import StartValue
+from genalpha.methods.coefficients import Coefficients, only_hht
+from genalpha.numerics.data import Scale
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Index3(EquilibriumAlpha):
         first steps, and so it has after a projection of the velocity (ACB15 section 3).
     """
 
-    start: Start = "perturbed"
+    start: StartValue = "perturbed"
 
     name = "index3"
     # Every change of the step size starts a transient in λ, which would be taken for an error.
@@ -89,6 +89,6 @@ class HHTI3(Index3):
     name = "hht-i3"
 
     def __init__(
-        self, coefficients: Coefficients | float = -0.1, adjust: bool = True, start: Start = "perturbed"
+        self, coefficients: Coefficients | float = -0.1, adjust: bool = True, start: StartValue = "perturbed"
     ) -> None:
         super().__init__(only_hht(self.name, coefficients), adjust, start)

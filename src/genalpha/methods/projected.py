@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.initial import Beginning
+from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._underlying import UnderlyingAlpha
-from genalpha.state import Carry, Output, Scale, Step
-from genalpha.system import Args, Dims, System
+from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ class ProjectedAlpha(UnderlyingAlpha):
             rows += [scale.a, scale.lam * position]
         return jnp.concatenate(rows)
 
-    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+    def residual(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
         u, none, t1 = self.split(dims, scale, x), jnp.zeros(0), s.t0 + s.h
         phi, lam, psi = u["phi"], u.get("lam", none), u.get("psi", none)
         d, v = self._predicted(s, phi)
@@ -92,22 +94,22 @@ class ProjectedAlpha(UnderlyingAlpha):
             rows += [system.g(t1, q1, args)]  # (2.5e)
         return s.weights * jnp.concatenate(rows)
 
-    def _predicted(self, s: Step, phi: Array) -> tuple[Array, Array]:
+    def _predicted(self, s: StepConstants, phi: Array) -> tuple[Array, Array]:
         """(2.6): the increment that leads to q̃, and ṽ."""
         a1 = self.mixed(s, phi)
         return self.increment(s, a1), self.v1(s, a1)
 
-    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+    def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
         """The increment that leads to q_{n+1}, and v_{n+1}; e_q and e_v are measured as accelerations."""
         c, (d, v) = self.coefficients, self._predicted(s, u["phi"])
         return d + c.beta * s.h**2 * u.get("e_q", 0.0), v + c.gamma * s.h * u.get("e_v", 0.0)
 
     def finish(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
-    ) -> tuple[Carry, Output]:
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, StepOutput]:
         c, u, none = self.coefficients, self.split(dims, scale, x), jnp.zeros(0)
         d, v1 = self.reached(s, u)
         carry = self.carried(s, system.space.retract(s.q0, d), v1, u["phi"])
         nu, mu = c.beta * s.h**2 * u.get("lam_q", none), c.gamma * s.h * u.get("lam_v", none)
         extra = jnp.concatenate([u["phi"], nu, mu])
-        return carry, Output(u.get("lam", none), u.get("psi", none), extra, system.space.turns(d))
+        return carry, StepOutput(u.get("lam", none), u.get("psi", none), extra, system.space.turns(d))

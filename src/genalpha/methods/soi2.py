@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.coefficients import Coefficients, only_hht
-from genalpha.methods._alpha import AlphaMethod, Start
-from genalpha.state import Carry, Output, Scale, Step
-from genalpha.system import Args, Dims, System
+from genalpha.mechanics.system import Args, Dims, System
+from genalpha.methods.base import AlphaMethod, StartValue
+from genalpha.methods.coefficients import Coefficients, only_hht
+from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,9 @@ class SOI2(AlphaMethod):
         parts += [scale.psi / (gamma * h)] * (2 if "nu" in self.sizes(dims) else 1)
         return jnp.concatenate(parts)
 
-    def residual(self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args) -> Array:
+    def residual(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
         c, t1 = self.coefficients, s.t0 + s.h
         none = jnp.zeros(0)
         u = self.split(dims, scale, x)
@@ -99,12 +101,12 @@ class SOI2(AlphaMethod):
             rows += [system.k(t1, q1, v1_tilde, args)]  # (13h)
         return s.weights * jnp.concatenate(rows)
 
-    def reached(self, s: Step, u: dict[str, Array]) -> tuple[Array, Array]:
+    def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
         return self.increment(s, u["a"] + u.get("delta", 0.0)), self.v1(s, u["a"])
 
     def finish(
-        self, system: System, s: Step, dims: Dims, scale: Scale, x: Array, args: Args
-    ) -> tuple[Carry, Output]:
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, StepOutput]:
         none = jnp.zeros(0)
         u = self.split(dims, scale, x)
         d, _ = self.reached(s, u)
@@ -128,7 +130,7 @@ class HHTSOI2(SOI2):
         self,
         coefficients: Coefficients | float = -0.1,
         adjust: bool = True,
-        start: Start = "second-order",
+        start: StartValue = "second-order",
         reduced: bool = False,
     ) -> None:
         super().__init__(only_hht(self.name, coefficients), adjust, start, reduced)

@@ -9,10 +9,10 @@ from typing import Literal, get_args
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.initial import size_of_mass
+from genalpha.mechanics.initial_values import size_of_mass
+from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._equilibrium import EquilibriumAlpha
-from genalpha.state import Carry, Scale, Step
-from genalpha.system import Args, Dims, System
+from genalpha.numerics.data import Carry, Scale, StepConstants
 
 Metric = Literal["mass", "identity"]
 
@@ -75,7 +75,7 @@ class StabilizedIndex2(EquilibriumAlpha):
 
     def prepare(
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
-    ) -> Step:
+    ) -> StepConstants:
         step = super().prepare(system, carry, t, h, dims, scale, args)
         if not dims.m:
             return step
@@ -86,11 +86,11 @@ class StabilizedIndex2(EquilibriumAlpha):
         unit = self.coefficients.beta * h / jnp.where(size > 0, size, 1.0)
         return step._replace(along=along, unit=unit)
 
-    def extra(self, s: Step, u: dict[str, Array]) -> Array:
+    def extra(self, s: StepConstants, u: dict[str, Array]) -> Array:
         """η."""
         return s.unit * u["eta"] if "eta" in u else jnp.zeros(0)
 
-    def moved(self, s: Step, u: dict[str, Array]) -> Array:
+    def moved(self, s: StepConstants, u: dict[str, Array]) -> Array:
         d = self.increment(s, u["a"])
         return d if s.along is None else d - s.h * (self.extra(s, u) @ s.along)
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from genalpha.mechanics.system import System
 from genalpha.problems._problem import Problem
-from genalpha.system import System
 
 # Hairer & Wanner, Solving Ordinary Differential Equations II, section VII.7; IVP Test Set (Bari), "andrews".
 _DATA = SimpleNamespace(

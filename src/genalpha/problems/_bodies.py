@@ -12,10 +12,10 @@ from jax import Array
 
 from genalpha import rotation
 from genalpha.errors import unknown
+from genalpha.mechanics.spaces import SE3, SO3, Product, R3xSO3, Space
+from genalpha.mechanics.system import System
 from genalpha.problems._heavy_top_data import PUBLISHED
 from genalpha.problems._problem import Problem, ReducedODE, Vector
-from genalpha.spaces import SE3, SO3, Product, R3xSO3, Space
-from genalpha.system import System
 
 Params = dict[str, Any]
 _NONE = np.zeros(0)

@@ -10,9 +10,9 @@ import numpy as np
 from jax import Array
 
 from genalpha.errors import unknown
+from genalpha.mechanics.system import System
 from genalpha.problems import _bodies
-from genalpha.problems._problem import Exact, Problem, ReducedODE, Vector
-from genalpha.system import System
+from genalpha.problems._problem import ClosedForm, Problem, ReducedODE, Vector
 
 Params = dict[str, Any]
 _NONE = np.zeros(0)
@@ -23,7 +23,7 @@ def _jay_mass(t: Array, y: Array) -> Array:
     return jnp.array([first, [jnp.sin(y[0] - jnp.exp(t)), y[0] * y[1]]])
 
 
-def _jay_exact(multiplier_exponents: tuple[int, ...], holonomic: int) -> Exact:
+def _jay_exact(multiplier_exponents: tuple[int, ...], holonomic: int) -> ClosedForm:
     def formula(t: float) -> tuple[Any, ...]:
         e = math.exp
         multipliers = [e(k * t) for k in multiplier_exponents]
@@ -35,7 +35,7 @@ def _jay_exact(multiplier_exponents: tuple[int, ...], holonomic: int) -> Exact:
             multipliers[holonomic:],
         )
 
-    return Exact(formula)
+    return ClosedForm(formula)
 
 
 def jay_negrut() -> Problem:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from genalpha.problems._problem import Exact, Problem, ReducedODE, Vector
+from genalpha.mechanics.system import System
+from genalpha.problems._problem import ClosedForm, Problem, ReducedODE, Vector
 from genalpha.problems._slider_crank_data import PUBLISHED
-from genalpha.system import System
 
 Params = dict[str, Any]
 _NONE = np.zeros(0)
@@ -302,5 +302,5 @@ def spring_chain(n: int = 5, m: float = 1.0, k: float = 100.0) -> Problem:
         h=1e-2,
         energy=lambda t, q, v, k: 0.5 * m * v @ v + 0.5 * k * jnp.sum(stretch(q) ** 2),
         conserved_from=0.0,
-        reference=Exact(exact),
+        reference=ClosedForm(exact),
     )

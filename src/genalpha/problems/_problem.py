@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from genalpha.solution import Solution
+from genalpha.mechanics.system import System
+from genalpha.numerics.data import State
+from genalpha.results.solution import Solution
 from genalpha.solve import solve
-from genalpha.state import State
-from genalpha.system import System
 
 Vector = np.ndarray
 
@@ -70,7 +70,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Exact:
+class ClosedForm:
     """A reference in closed form: ``formula(t)`` returns (q, v, a, λ, ψ) at one time."""
 
     formula: Callable[[float], tuple[Any, ...]]

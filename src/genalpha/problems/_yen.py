@@ -11,9 +11,9 @@ import numpy as np
 from jax import Array
 
 from genalpha.errors import unknown
+from genalpha.mechanics.system import System
 from genalpha.problems._flexible_slider_crank_data import PUBLISHED
 from genalpha.problems._problem import Problem, ReducedODE, Vector
-from genalpha.system import System
 
 Params = dict[str, Any]
 _NONE = np.zeros(0)

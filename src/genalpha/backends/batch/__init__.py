@@ -1,0 +1,1 @@
+"""Many runs at once, on all cores or on a GPU."""

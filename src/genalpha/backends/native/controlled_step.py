@@ -1,0 +1,224 @@
+"""A step under error control as kernels: what differs from `step`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.backends.native.step import ITERATION, PIVOT, RUN, STEP, StepKernels, Writer, ids
+from genalpha.compiler import lu
+from genalpha.compiler.program import Call, If, Loop, NextTime, StoreRow, While
+from genalpha.compiler.reader import Symbols
+from genalpha.engine import controller, events, interpolate
+from genalpha.engine.error_estimate import Linearized, linearized
+from genalpha.numerics import codes, newton
+from genalpha.numerics.data import Carry, Scale
+
+
+class ControlledWriter(Writer):
+    """Writes kernels that estimate the error of a step, and take it back where it is too large."""
+
+    step: ControlledKernels
+
+    def ends(self, numbers: newton.Numbers, unfinished: Any, converged: Any) -> list[Any]:
+        pivot = numbers.status == PIVOT
+        return [converged, ~pivot, ~(unfinished | converged | pivot)]
+
+    def finish(self) -> None:
+        self.close()
+        self.retreat()
+
+    def inputs(self, slots: Any, level: int) -> Any:
+        """Symbols for a tree of slots, that only the kernels of this order know."""
+        make = lambda s: Symbols(self.builder.inputs(np.asarray(s), level), "f")
+        return jax.tree.map(make, slots)
+
+    def at_hand(self) -> tuple[Any, ...]:
+        """Where the run is, its limits, and what it counts."""
+        step = self.step
+        at = self.inputs((step.pace, step.taken, step.totals, step.kept), STEP)
+        return at, self.inputs((step.limits, step.until, step.room, step.every), RUN)
+
+    def close(self) -> None:
+        """After a step that converged: it becomes the state of the run, or leaves it as it was."""
+        step = self.step
+        carry, before = step.finished[0], step.parts[0]
+        by = Symbols(lu.solve(self.graph, self.factors, step.disturbance.ids), "f")
+        errors = step.inline(lambda by, a1, *of: step.around(a1, *of).errors(by), by, carry.a, *step.parts)
+        old = self.inputs((step.output, step.parabola, step.memory[1], step.events), STEP)
+        tolerances = self.inputs(step.tolerances, RUN)
+
+        def close(
+            numbers: newton.Numbers,
+            course: Any,
+            tolerances: Any,
+            errors: Any,
+            before: Any,
+            new: Any,
+            old: Any,
+        ) -> Any:
+            (carry, output, parabola), crossed = new
+            ((at, *_), (limits, *_)), (old_output, old_parabola, old_noise, old_events) = course, old
+            status = codes.first(codes.turned(jnp.array(codes.SUCCESS), output.turns), output.fault).astype(
+                float
+            )
+            size = controller.norm(step.setup.system.space, tolerances, before, carry, errors)
+            accepted, after = controller.judged(limits, at, size, status)
+            fit, noise = newton.remembered(self.options, numbers)
+            memory = jnp.stack(
+                [jnp.where(status == codes.SUCCESS, fit, 0.0), jnp.where(accepted, noise, old_noise)]
+            )
+            state = jax.tree.map(
+                lambda new, old: jnp.where(accepted, new, old),
+                (carry, tuple(output[:3]), parabola, crossed),
+                (before, old_output, old_parabola, old_events),
+            )
+            fired = jnp.zeros(0, bool)
+            if step.setup.crossings:
+                fired = accepted & events.fired(step.setup.crossings, old_events, crossed)
+            onward = self.onward(numbers, course, accepted, after, fired)
+            return *state, memory, at.h, size, errors, *onward
+
+        arguments = (
+            self.numbers,
+            self.at_hand(),
+            tolerances,
+            errors,
+            before,
+            (step.finished, step.crossed),
+            old,
+        )
+        closed = ids(step.inline(close, *arguments))
+        places = (step.carry, step.output, step.parabola, step.events, step.memory)
+        estimate = (step.size, step.error, step.errors)
+        self.store("finish", (*places, *estimate, *self.onward_places()), closed)
+
+    def retreat(self) -> None:
+        """After a step without a solution."""
+        nan = jnp.array(jnp.nan)
+
+        def retreat(numbers: newton.Numbers, course: Any) -> Any:
+            (at, *_), (limits, *_) = course
+            accepted, after = controller.judged(limits, at, nan, newton.final_status(numbers))
+            none = jnp.zeros(len(self.step.setup.crossings), bool)
+            return jnp.zeros(()), *self.onward(numbers, course, accepted, after, none)
+
+        found = ids(self.step.inline(retreat, self.numbers, self.at_hand()))
+        self.store("retreat", (self.step.memory[0], *self.onward_places()), found)
+
+    def onward_places(self) -> tuple[Any, ...]:
+        step = self.step
+        flags = [step.flags["alive"], step.keep]
+        counters = (step.counts, step.totals, step.taken, step.kept, step.place)
+        return step.pace, *counters, np.array(flags), step.fired
+
+    def onward(
+        self, numbers: newton.Numbers, course: Any, accepted: Any, after: controller.Pace, fired: Any
+    ) -> Any:
+        """Counters, and whether the run goes on and the step is recorded, in the order of `onward_places`."""
+        (_, taken, totals, kept), (limits, until, room, every) = course
+        counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
+        taken = taken + jnp.where(accepted, 1.0, 0.0)
+        ended = after.t >= limits.end
+        due = taken - every * jnp.floor(taken / every) == 0
+        keep = accepted & (due | ended)
+        place, kept = kept, kept + jnp.where(keep, 1.0, 0.0)
+        alive = (after.status == codes.SUCCESS) & ~ended & (taken < until) & (kept < room)
+        flags = jnp.stack([alive & ~jnp.any(fired), keep]).astype(float)
+        return after, counts, totals + counts, taken, kept, place, flags, fired.astype(float)
+
+    def store(self, name: str, places: Any, found: Any) -> None:
+        """A kernel that stores a tree of nodes in a tree of slots."""
+        pairs = zip(jax.tree.leaves(places), jax.tree.leaves(found), strict=True)
+        self.builder.kernel(name, ITERATION, *((np.asarray(place), node) for place, node in pairs))
+
+    def loop(self) -> Loop:
+        step, flags = self.step, self.step.flags
+        plain = super().loop()
+        back = If(flags["lost"], (Call("retreat"),))
+        keep = If(step.keep, (StoreRow(step.row, step.place),))
+        return plain._replace(body=(*plain.body, back, keep), listed=None)
+
+
+@dataclass
+class ControlledKernels(StepKernels):
+    """The expressions of a step under error control, and where its data live.
+
+    Rows have the end of the step, its size, the norm of its error and the errors of q and v at their end.
+    """
+
+    writer = ControlledWriter
+
+    def _extend_row(self) -> None:
+        slot, n = self.builder.slot, self.setup.dims.n
+        one = lambda: int(slot(1)[0])
+        self.t, self.size, self.error, self.errors = slot(1), one(), one(), slot(2 * n)
+
+    def _lay_out_times(self) -> None:
+        slot, n = self.builder.slot, self.setup.dims.n
+        one = lambda: int(slot(1)[0])
+        self.h = slot(1)
+        rest = [one() for _ in controller.Pace._fields[2:]]
+        self.pace = controller.Pace(int(self.t[0]), int(self.h[0]), *rest)
+        self.tolerances = controller.Tolerances(*(slot(n) for _ in controller.Tolerances._fields))
+        self.limits = controller.Limits(*(one() for _ in controller.Limits._fields))
+        self.until, self.room, self.every, self.kept, self.place, self.keep = (one() for _ in range(6))
+
+    def _trace(self) -> None:
+        super()._trace()
+        disturb = lambda a1, *of: self.around(a1, *of).disturbance()
+        self.disturbance = self.inline(disturb, self.finished[0].a, *self.parts)
+
+    def around(self, a1: Any, carry: Carry, step: Any, x: Any, scale: Scale, args: Any) -> Linearized:
+        """The step at its solution."""
+        system, method, _, dims, _ = self.setup
+        return linearized(system, method, dims, scale, carry, step, x, a1, args)
+
+
+class SampledWriter(ControlledWriter):
+    """Writes kernels that keep, for each of some times, the step in which it lies and where that began."""
+
+    step: SampledKernels
+
+    def finish(self) -> None:
+        super().finish()
+        step = self.step
+        t, due = self.inputs((step.t.reshape(()), np.array(step.due)), ITERATION)
+        pending = step.inline(lambda t, due: (due <= t).astype(float), t, due)
+        self.store("look", np.array(step.pending), ids(pending))
+
+    def store(self, name: str, places: Any, found: Any) -> None:
+        step = self.step
+        if name == "finish":
+            t, lam, psi = self.inputs((step.t, *step.output[:2]), STEP)
+            before = ids((t, step.parts[0].q, step.parts[0].v, lam, psi))
+            places, found = (places, tuple(step.before)), (found, before)
+        super().store(name, places, found)
+
+    def loop(self) -> Loop:
+        step, paced = self.step, super().loop()
+        keep = (StoreRow(step.row, step.sample), NextTime(step.due, step.sample), Call("look"))
+        return paced._replace(body=(*paced.body[:-1], Call("look"), While(step.pending, keep)))
+
+
+@dataclass
+class SampledKernels(ControlledKernels):
+    """A step under error control that has a list of times to keep.
+
+    Rows have, in addition, t, q, v, λ and ψ at the beginning of the step.
+    """
+
+    writer = SampledWriter
+
+    def _extend_row(self) -> None:
+        super()._extend_row()
+        dims, slot = self.setup.dims, self.builder.slot
+        self.before = interpolate.StepEnd(slot(1), *map(slot, (dims.size, dims.n, dims.m, dims.p)))
+
+    def _lay_out_times(self) -> None:
+        super()._lay_out_times()
+        self.due, self.sample, self.pending = (int(self.builder.slot(1)[0]) for _ in range(3))

@@ -1,0 +1,336 @@
+"""Runs by machine code on the CPU: given steps, or error control."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import jax
+import numpy as np
+
+from genalpha.backends import loop
+from genalpha.backends.native.controlled_step import ControlledKernels
+from genalpha.backends.native.kernels import MAKING, Kernels, NativeRun, StepCode, aligned, fill
+from genalpha.backends.native.step import PIVOT, StepKernels, floating
+from genalpha.backends.xla import controlled as adaptive
+from genalpha.backends.xla import given as xla
+from genalpha.engine.controller import Pace, judged
+from genalpha.engine.run_data import ExactNumbers, Fields, exact_key
+from genalpha.engine.step import Memory, Setup
+from genalpha.mechanics import initial_values
+from genalpha.mechanics.system import Args
+from genalpha.numerics import codes
+from genalpha.numerics.data import Carry, Times
+from genalpha.numerics.newton import MAX_CONDITION
+
+# Orders of pivots that one run may try before it goes on with pivots chosen anew for every matrix.
+MOST_ORDERS = 8
+
+Rest = TypeVar("Rest", bound=xla.XlaGiven | adaptive.XlaControlled)
+
+
+class _Native(Generic[Rest]):
+    """A run by machine code. Where no order of pivots serves for long, XLA goes on; ``fallback`` says so.
+
+    ``kind`` is what runs of this sort are called where their numbers are kept.
+    """
+
+    kind: str
+
+    def __init__(self, setup: Setup, run: NativeRun, args: Args, known: Any) -> None:
+        self.setup, self.run, self.args = setup, run, args
+        self.step: Any = run.kernels.step
+        self.machine = _Machine(run.kernels)
+        fill(self.step, self.machine.slots, run.start, floating(args)[0])
+        self.machine.slots[self.step.events] = known
+        self.width = len(self.step.row)
+        self.fallback: str | None = None
+        self._rest: Rest | None = None
+
+    @property
+    def fired(self) -> np.ndarray:
+        return self.machine.fired if self._rest is None else self._rest.fired
+
+    def fields(self) -> Fields:
+        return self._fields() if self._rest is None else self._rest.fields()
+
+    def _fields(self) -> Fields:
+        return self.machine.fields(None)
+
+    def exact(self) -> ExactNumbers:
+        if self._rest is not None:
+            return self._rest.exact()
+        return self.machine.exact(exact_key(f"native{self.kind}", self.setup, self.args))
+
+    def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
+        """Go on after ``done`` steps: exactly, where that is possible."""
+        if exact.key == exact_key(f"xla{self.kind}", self.setup, self.args):  # it had to
+            self._leave()
+            assert self._rest is not None
+            self._rest.restore(fields, exact, done)
+        else:
+            self.machine.restore(f"native{self.kind}", self.setup, fields, exact, self.args)
+
+    def _leave(self) -> None:
+        """Let XLA go on, which chooses pivots anew for every matrix."""
+        taken = xla.rebuilt(self.setup, self.step.values.carry, self._fields())
+        self.fallback = f"no order of pivots served for long; XLA went on at t = {self._time:.9g}"
+        self._rest = self._by_xla(*taken)
+
+    @property
+    def _time(self) -> float:
+        raise NotImplementedError
+
+    def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> Rest:
+        raise NotImplementedError
+
+
+class NativeGiven(_Native[xla.XlaGiven]):
+    """A run with given steps."""
+
+    kind = ""
+
+    def __init__(self, setup: Setup, run: NativeRun, steps: Times, args: Args, known: Any = ()) -> None:
+        super().__init__(setup, run, args, known)
+        self.steps = steps
+        self.times, self.sizes = (np.ascontiguousarray(x, dtype=float) for x in (steps.t, steps.h))
+        self.marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
+        self._row_of = np.arange(len(self.sizes))
+        self.done, self.status = 0, codes.SUCCESS
+
+    @property
+    def finished(self) -> bool:
+        return self.status != codes.SUCCESS or self.done == len(self.sizes)
+
+    def take(self, out: np.ndarray) -> int:
+        """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
+        first = self.done
+        self.machine.slots[self.step.fired] = 0.0
+        while not self.finished and self.done - first < len(out) and not self.fired.any():
+            if self._rest is not None:
+                self.done += self._rest.take(out[self.done - first :])
+                self.status = self._rest.status
+            else:
+                self._some(out, first, min(len(self.sizes), first + len(out)))
+        return self.done - first
+
+    def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
+        self.done = done
+        super().restore(fields, exact, 0)
+
+    def _some(self, out: np.ndarray, first: int, stop: int) -> None:
+        """Steps up to one that is marked, or that needs other pivots."""
+        step, slots = self.step, self.machine.slots
+        slots[step.flags["alive"]] = 1.0
+        stop = min(next((i + 1 for i in self.marked if i >= self.done), stop), stop)
+        arrays = (x.ctypes.data for x in (slots, self.times, self.sizes, self._row_of))
+        rows = out.ctypes.data - 8 * self.width * first  # row i of the run is row i − first of ``out``
+        end = self.machine.code.steps(*arrays, rows, self.done, stop)
+        status = int(slots[step.status])
+        self.done = end if status == codes.SUCCESS else end - 1
+        if status == PIVOT:
+            status = self.machine.new_order()
+            if status == PIVOT:
+                status = codes.SUCCESS
+                self._leave()
+        elif status == codes.SUCCESS and self.done - 1 in self.marked:
+            at = self.times[self.done - 1] + self.sizes[self.done - 1]
+            status = _project(self.setup, step, slots, at, self.args)
+            out[self.done - 1 - first] = slots[step.row.start : step.row.stop]
+            self.done -= status != codes.SUCCESS
+        self.status = status
+
+    @property
+    def _time(self) -> float:
+        return float(self.times[self.done])
+
+    def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> xla.XlaGiven:
+        rest = jax.tree.map(lambda column: column[self.done :], self.steps)
+        scale = self.run.start.begin.scale
+        return xla.XlaGiven(self.setup, carry, memory, scale, rest, self.args, known=known.values)
+
+
+class NativeControlled(_Native[adaptive.XlaControlled]):
+    """A run under error control."""
+
+    kind = ", paced"
+
+    def __init__(
+        self, setup: Setup, run: NativeRun, control: adaptive.Control, args: Args, known: Any = ()
+    ) -> None:
+        super().__init__(setup, run, args, known)
+        self.control, step, slots = control, self.step, self.machine.slots
+        assert isinstance(step, ControlledKernels)
+        for place, value in zip(
+            jax.tree.leaves((step.tolerances, step.limits)), jax.tree.leaves(control), strict=True
+        ):
+            slots[place] = value
+        slots[step.until], slots[step.every] = np.inf, 1.0
+
+    @property
+    def pace(self) -> Pace:
+        return (
+            Pace(*self.machine.slots[list(self.step.pace)]) if self._rest is None else self._rest.point.pace
+        )
+
+    def _now(self, name: str) -> float:
+        """One number of the pace."""
+        if self._rest is not None:
+            return float(getattr(self._rest.point.pace, name))
+        return float(self.machine.slots[getattr(self.step.pace, name)])
+
+    @property
+    def status(self) -> int:
+        return int(self._now("status"))
+
+    @property
+    def finished(self) -> bool:
+        return self.status != codes.SUCCESS or self._now("t") >= self.control[1].end
+
+    @property
+    def rejected(self) -> int:
+        return int(self._now("rejected"))
+
+    @property
+    def totals(self) -> np.ndarray:
+        own = self.machine.slots[self.step.totals]
+        return own if self._rest is None else own + self._rest.totals
+
+    def take(self, out: np.ndarray) -> int:
+        """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
+        step, done = self.step, 0
+        self.machine.slots[step.fired] = 0.0
+        while not self.finished and done < len(out) and not self.fired.any():
+            if self._rest is not None:
+                return done + self._rest.take(out[done:])
+            slots = self.machine.slots
+            slots[step.kept], slots[step.room], slots[step.flags["alive"]] = done, len(out), 1.0
+            nothing = (0, 0, 0)
+            self.machine.code.steps(slots.ctypes.data, *nothing, out.ctypes.data, 0, loop.BLOCK)
+            done = int(slots[step.kept])
+            if int(slots[step.status]) == PIVOT:
+                self._pivot()
+        return done
+
+    def _fields(self) -> Fields:
+        return self.machine.fields(self.pace)
+
+    def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
+        """Go on with this control; steps are counted from zero unless ``done``."""
+        step = self.step
+        control = jax.tree.leaves((step.tolerances, step.limits))
+        wanted = [self.machine.slots[place].copy() for place in control]
+        super().restore(fields, exact, done)
+        if self._rest is not None:
+            return
+        slots = self.machine.slots
+        for place, value in zip(control, wanted, strict=True):
+            slots[place] = value
+        at = self.pace if fields.pace is None else fields.pace
+        slots[list(step.pace)] = np.array(adaptive.renewed(self.control[1], at, done), dtype=float)
+        if not done:
+            slots[step.totals] = 0.0
+
+    @property
+    def _time(self) -> float:
+        return self._now("t")
+
+    def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> adaptive.XlaControlled:
+        point = adaptive.Point(carry, memory, self.pace, known)
+        return adaptive.XlaControlled(self.setup, point, self.control, self.run.start.begin.scale, self.args)
+
+    def _pivot(self) -> None:
+        """Other pivots; where a matrix is singular, a smaller step; where nothing helps for long, XLA."""
+        status = self.machine.new_order()
+        slots, step = self.machine.slots, self.step
+        slots[step.status] = codes.SUCCESS
+        if status == PIVOT:
+            self._leave()
+        elif status != codes.SUCCESS:
+            _, after = judge(self.control[1], self.pace, np.float64(np.nan), np.float64(status))
+            slots[list(step.pace)], slots[step.memory[0]] = np.array(after), 0.0
+
+
+judge = jax.jit(judged)
+
+
+class _Machine:
+    """The code that a run uses, and the numbers that it works on."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels, self.order, self.orders = kernels, kernels.order, 0
+        self.code = kernels.code()
+        self.slots = aligned(self.code.program.slots)
+
+    @property
+    def fired(self) -> np.ndarray:
+        return self.slots[self.kernels.step.fired] != 0
+
+    def fields(self, pace: Pace | None) -> Fields:
+        step, slots = self.kernels.step, self.slots
+        carry = jax.tree.map(lambda place: slots[place].copy(), step.carry)
+        parabola = np.stack([slots[place] for place in step.parabola])
+        return Fields(carry, parabola, slots[step.memory[1]], pace, slots[step.events].copy())
+
+    def exact(self, key: tuple[Any, ...]) -> ExactNumbers:
+        return ExactNumbers(key, self.slots.copy(), self.order, self.orders)
+
+    def restore(self, kind: str, setup: Setup, fields: Fields, exact: ExactNumbers, args: Args) -> None:
+        """The numbers of a run that stopped, or what there is of them, with these arguments."""
+        step = self.kernels.step
+        if exact.key == exact_key(kind, setup, args):
+            self.order, self.orders = exact.order, exact.orders
+            self.code = self.kernels.code(order=exact.order)
+            self.slots = aligned(self.code.program.slots)
+            self.slots[:] = exact.numbers
+            for place, value in zip(step.args, floating(args)[0], strict=True):
+                self.slots[place.reshape(-1)] = value.reshape(-1)
+            return
+        carry = xla.fitting(setup, step.values.carry, fields.carry)
+        places = jax.tree.leaves((step.carry, step.parabola, step.events))
+        for place, value in zip(
+            places, jax.tree.leaves((carry, [*fields.parabola], fields.known)), strict=True
+        ):
+            self.slots[place.reshape(-1)] = np.asarray(value).reshape(-1)
+        self.slots[step.memory] = 0.0, fields.noise
+
+    def new_order(self) -> int:
+        """Other pivots for the matrices that the last ones do not suit, unless one is singular; the status.
+
+        It stays PIVOT where none help for long.
+        """
+        step, slots = self.kernels.step, self.slots
+        self.orders += 1
+        first, *others = step.matrices_at(slots, start=False)
+        verdict = int(slots[step.if_singular])
+        if not np.isfinite(first).all():
+            return verdict if verdict == codes.NOT_CONVERGED else codes.NOT_FINITE
+        if not all(np.isfinite(matrix).all() for matrix in others):
+            return codes.NOT_FINITE
+        with MAKING, np.errstate(all="ignore"):
+            if not np.linalg.cond(first, np.inf) <= MAX_CONDITION:
+                return verdict
+            if not all(np.linalg.cond(matrix, np.inf) <= MAX_CONDITION for matrix in others):
+                return codes.SINGULAR
+            order = step.choose(slots, start=False)
+        if order is None or order == self.order or self.orders > MOST_ORDERS:
+            return PIVOT
+        self.order = order
+        self._use(self.kernels.code(order=order))
+        self.slots[step.flags["alive"]], self.slots[step.memory[0]] = 1.0, 0.0
+        return codes.SUCCESS
+
+    def _use(self, code: StepCode) -> None:
+        old, own = self.slots, self.kernels.step.builder.slots
+        self.code, self.slots = code, aligned(code.program.slots)
+        self.slots[:own] = old[:own]
+
+
+def _project(setup: Setup, step: StepKernels, slots: np.ndarray, t: float, args: Args) -> int:
+    """The velocity moved onto the hidden constraints by (7) of ACB15."""
+    q, v = slots[step.carry.q], slots[step.carry.v]
+    project = lambda setup, t, q, v, args: initial_values.project_velocity(
+        setup.system, setup.dims, t, q, v, args
+    )
+    v, status = xla.program(setup, "project velocity", project)(t, q, v, args)
+    slots[step.carry.v] = v
+    return int(status)

@@ -1,0 +1,159 @@
+"""What ``genalpha run`` is to run: a named problem, or an attribute of a Python file."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from genalpha import problems
+from genalpha.cli import Refused
+from genalpha.errors import unknown
+from genalpha.run import arguments
+
+_NEEDED = ("system", "t_span", "q0", "v0")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A problem to run, wherever it came from; ``file`` is where its functions are, if known."""
+
+    name: str
+    title: str
+    system: Any
+    t_span: tuple[float, float]
+    q0: Any
+    v0: Any
+    args: Any
+    coordinates: list[str] | None
+    reference: Callable[[float], Any] | None
+    file: Path | None
+
+
+def find(what: str) -> Model:
+    """The model behind a name, or behind ``file.py:attribute``.
+
+    >>> find("pendulum").title
+    'Pendulum with torsional spring and damper'
+    """
+    if what.endswith(".py") or ":" in what:
+        return _from_file(what)
+    try:
+        return _model(what, problems.get(what), None)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+
+
+def explain(error: BaseException, file: Path | None) -> str | None:
+    """What a model file did wrong, and in which line; None where the exception did not pass through it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short(Path(error.filename))}, line {error.lineno}: {error.msg}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if file is not None and frame.filename == str(file)]
+    if file is None or not lines:
+        return None
+    return f"{_short(file)}, line {lines[-1]}: {type(error).__name__}: {in_one_line(error)}"
+
+
+def in_one_line(error: BaseException) -> str:
+    """The first line of a message, and what the package added about where it happened."""
+    notes = [note for note in getattr(error, "__notes__", []) if "\n" not in note]
+    return " ".join([*str(error).splitlines()[:1], *notes])
+
+
+def _from_file(what: str) -> Model:
+    path, colon, attribute = what.rpartition(":")
+    if what.endswith(".py") or not colon:
+        path, attribute = what, ""
+    file = Path(path).resolve()
+    contents = _load(path, file)
+    public = [
+        name
+        for name, value in contents.items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    ]
+    if not attribute:
+        raise Refused(f"which attribute of {path}? Write {path}:ATTRIBUTE. It has: {', '.join(public)}")
+    if attribute not in contents:
+        raise Refused(str(unknown(f"attribute of {path}", attribute, public)))
+    found = contents[attribute]
+    if callable(found) and not all(_has(found, name) for name in _NEEDED):
+        found = _called(what, found, file)
+    return _model(what, found, file)
+
+
+def _load(path: str, file: Path) -> dict[str, Any]:
+    """What a file defines. Its folder comes first in the search path, as where Python runs it."""
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise Refused(f"cannot read {path}: {error.strerror}") from error
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    module = types.ModuleType(f"_model_{file.stem}")
+    module.__file__ = str(file)
+    before = set(vars(module))
+    sys.modules[module.__name__] = module  # dataclasses look for it there
+    try:
+        exec(compile(source, str(file), "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        reason = explain(error, file) or f"cannot read {path}: {type(error).__name__}: {error}"
+        raise Refused(reason) from error
+    return {name: value for name, value in vars(module).items() if name not in before}
+
+
+def _called(what: str, function: Callable[[], Any], file: Path) -> Any:
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError) as error:
+        raise Refused(f"{what} is a function that needs arguments; write one without") from error
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        raise Refused(explain(error, file) or f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _model(what: str, found: Any, file: Path | None) -> Model:
+    """A model from a Problem, or from any object or dict with the same names."""
+    missing = [name for name in _NEEDED if not _has(found, name)]
+    if missing:
+        raise Refused(
+            f"{what} is of type {type(found).__name__} and lacks {', '.join(missing)}; needed are "
+            f"{', '.join(_NEEDED)}, and args where the functions take any"
+        )
+    system, t_span, q0, v0 = (_get(found, name) for name in _NEEDED)
+    try:
+        t_span = arguments.span(t_span)
+    except (TypeError, ValueError) as error:
+        raise Refused(f"{what}: {error}") from error
+    names, reference = _get(found, "coordinates"), _get(found, "reference")
+    return Model(
+        name=what,
+        title=str(_get(found, "title") or ""),
+        system=system,
+        t_span=t_span,
+        q0=q0,
+        v0=v0,
+        args=() if _get(found, "args") is None else _get(found, "args"),
+        coordinates=[str(name) for name in names] if isinstance(names, list | tuple) else None,
+        reference=reference if callable(reference) else None,
+        file=file,
+    )
+
+
+def _has(found: Any, name: str) -> bool:
+    return name in found if isinstance(found, Mapping) else hasattr(found, name)
+
+
+def _get(found: Any, name: str) -> Any:
+    return found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+
+
+def _short(file: Path) -> str:
+    """A path as seen from the current directory, where it lies below it."""
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)

@@ -1,0 +1,186 @@
+"""Choices as branches: what only one side of a choice needs is computed only where that side is taken.
+
+Everything in a scalar program is computed, whatever is chosen in the end. That is right for cheap operations,
+and for sines and square roots of which a branch would have needed none it is not.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from genalpha.compiler.graph import Node
+
+# Rough costs of operations; all others cost one.
+_COSTS = {"div": 8, "sqrt": 8, "fmod": 15, "cbrt": 20, "pow": 40}
+_COSTS |= dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "atan2"), 25)
+_COSTS |= dict.fromkeys(("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 25)
+_COSTS |= dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "erf", "erfc"), 20)
+# A side that costs less is computed always: a branch that is guessed wrongly costs as much.
+WORTHWHILE = 30
+
+
+_ALWAYS = -1  # a user of what is needed whatever is chosen
+
+
+class Branch(NamedTuple):
+    """Run one of two bodies; ``results`` are the choices (nodes "select") that it decides."""
+
+    condition: int
+    yes: Body
+    no: Body
+    results: tuple[int, ...]
+
+
+Body = tuple["int | Branch", ...]
+
+
+def structured(nodes: Sequence[Node], body: Iterable[int], outputs: Iterable[int]) -> Body:
+    """The nodes of ``body`` in an order in which they can be computed, some of them inside branches.
+
+    ``outputs`` are needed in the end, whatever is chosen.
+    """
+    inside = sorted(body)
+    if not any(_COSTS.get(nodes[i].op, 0) >= 8 for i in inside):
+        return tuple(inside)
+    known = set(inside)
+    users: dict[int, list[int]] = {}
+    choices: dict[int, list[int]] = {}
+    for i in inside:
+        op, inputs, kind = nodes[i]
+        for j in inputs:
+            users.setdefault(j, []).append(i)
+        if op == "select" and kind == "f":
+            choices.setdefault(inputs[0], []).append(i)
+    # What others computed is at hand; it belongs to no side.
+    users = {i: found for i, found in users.items() if i in known}
+    users |= {i: [*users.get(i, []), _ALWAYS] for i in outputs}
+    groups: list[Branch] = []
+    taken: set[int] = set()
+    for condition, made in sorted(choices.items(), key=lambda c: -c[1][-1]):  # outer ones first
+        group = _group(nodes, users, condition, _independent(nodes, inside, made, taken), taken)
+        if group is not None:
+            groups.append(group)
+            taken |= set(_members(group))
+    while groups:
+        order = _ordered(nodes, inside, groups)
+        if order is not None:
+            return order
+        groups.pop()  # two branches that need each other's results
+    return tuple(inside)
+
+
+def _independent(nodes: Sequence[Node], inside: list[int], made: list[int], taken: set[int]) -> list[int]:
+    """Choices on one condition of which none needs another."""
+    made = [i for i in made if i not in taken]
+    if len(made) < 2:
+        return made
+    first, last = bisect_left(inside, made[0]), bisect_left(inside, made[-1])
+    wanted, found, reached = set(made), [], set()
+    for i in inside[first : last + 1]:
+        if any(j in reached for j in nodes[i].inputs):
+            reached.add(i)
+        elif i in wanted:
+            found.append(i)
+            reached.add(i)
+    return found
+
+
+def _group(
+    nodes: Sequence[Node],
+    users: dict[int, list[int]],
+    condition: int,
+    choices: list[int],
+    taken: set[int],
+) -> Branch | None:
+    """The branch on one condition, if it is worth while."""
+    sides: list[Body] = []
+    for side in (1, 2):
+        cone = _cone(nodes, users, choices, side) - taken
+        if sum(_COSTS.get(nodes[i].op, 1) for i in cone) < WORTHWHILE:
+            sides.append(())
+            continue
+        ends = [nodes[c].inputs[side] for c in choices]
+        sides.append(structured(nodes, cone, [e for e in ends if e in cone]))
+    if not any(sides):
+        return None
+    return Branch(condition, sides[0], sides[1], tuple(choices))
+
+
+def _cone(nodes: Sequence[Node], users: dict[int, list[int]], choices: list[int], side: int) -> set[int]:
+    """The nodes that nothing needs but one side of the choices."""
+    chosen, cone = set(choices), set()
+
+    def only_here(i: int, user: int) -> bool:
+        if user in cone:
+            return True
+        if user not in chosen:
+            return False
+        inputs = nodes[user].inputs
+        return inputs[side] == i and i not in (inputs[0], inputs[3 - side])
+
+    # Later nodes first: all users of a node are decided before it.
+    candidates = [-nodes[c].inputs[side] for c in choices]
+    heapq.heapify(candidates)
+    seen: set[int] = set()
+    while candidates:
+        i = -heapq.heappop(candidates)
+        if i in seen or i in chosen or i not in users:
+            continue
+        seen.add(i)
+        if all(only_here(i, user) for user in users[i]):
+            cone.add(i)
+            for j in nodes[i].inputs:
+                heapq.heappush(candidates, -j)
+    return cone
+
+
+def _members(branch: Branch) -> Iterable[int]:
+    yield from branch.results
+    for body in (branch.yes, branch.no):
+        for part in body:
+            if isinstance(part, Branch):
+                yield from _members(part)
+            else:
+                yield part
+
+
+def _ordered(nodes: Sequence[Node], inside: list[int], groups: list[Branch]) -> Body | None:
+    """Nodes and branches, each after all that it needs; None where that is impossible."""
+    part_of = {i: g for g in groups for i in _members(g)}
+    known = set(inside)
+    result: list[int | Branch] = []
+    state: dict[int, int] = {}  # by identity of the part: 1 begun, 2 done
+
+    def needs(part: int | Branch) -> Iterable[int]:
+        if isinstance(part, int):
+            return nodes[part].inputs
+        members = set(_members(part))
+        return sorted({j for i in members for j in nodes[i].inputs} - members)
+
+    for root in inside:
+        stack: list[tuple[int | Branch, bool]] = [(part_of.get(root, root), False)]
+        while stack:
+            part, finished = stack.pop()
+            key = id(part) if isinstance(part, Branch) else -1 - part
+            if finished:
+                state[key] = 2
+                result.append(part)
+                continue
+            if state.get(key) == 2:
+                continue
+            if state.get(key) == 1:
+                return None
+            state[key] = 1
+            stack.append((part, True))
+            for j in needs(part):
+                if j in known:
+                    before = part_of.get(j, j)
+                    before_key = id(before) if isinstance(before, Branch) else -1 - before
+                    if state.get(before_key) == 1:
+                        return None
+                    if state.get(before_key) != 2:
+                        stack.append((before, False))
+    return tuple(result)

@@ -1,0 +1,244 @@
+"""Derivatives of scalar expressions: forward, and only where they are not zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, Sequence
+
+import numpy as np
+
+from genalpha.compiler.graph import ONE, ZERO, Graph, Unsupported
+
+Slopes = dict[int, int]  # the derivatives of one node that are not zero, by variable
+
+
+def jacobian(graph: Graph, outputs: np.ndarray, variables: np.ndarray) -> np.ndarray:
+    """The derivatives (N, M) of N expressions with respect to M inputs, as nodes; zeros are the node ZERO."""
+    slopes: dict[int, Slopes] = {}
+    for j, v in enumerate(variables.tolist()):
+        slopes.setdefault(v, {})[j] = ONE
+    _spread(graph, outputs.tolist(), slopes, ())
+    result = np.full((len(outputs), len(variables)), ZERO, dtype=np.int64)
+    for row, i in enumerate(outputs.tolist()):
+        for column, slope in slopes.get(i, {}).items():
+            result[row, column] = slope
+    return result
+
+
+def along(graph: Graph, outputs: np.ndarray, variables: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """The derivatives (N,) of N expressions along a direction (M,) of M inputs, as nodes."""
+    pairs = zip(variables.tolist(), direction.tolist(), strict=True)
+    slopes: dict[int, Slopes] = {v: {0: d} for v, d in pairs if d != ZERO}
+    _spread(graph, outputs.tolist(), slopes, ())
+    return np.array([slopes.get(i, {}).get(0, ZERO) for i in outputs.tolist()], dtype=np.int64)
+
+
+def pulled_back(graph: Graph, outputs: np.ndarray, variables: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The derivatives (M,) of weights · outputs, N expressions, with respect to M inputs, as nodes."""
+    moving = set(variables.tolist())
+    for i in _below(graph, outputs.tolist(), moving):
+        if any(j in moving for j in _depends(graph, i)):
+            moving.add(i)
+    if any(i in graph.rules for i in moving):  # what they state may be made of new nodes
+        matrix = jacobian(graph, outputs, variables)
+        return np.array(
+            [_sum(graph, zip(column, weights.tolist(), strict=True)) for column in matrix.T.tolist()]
+        )
+    pulls: dict[int, int] = {}
+
+    def pull(i: int, by: int) -> None:
+        pulls[i] = graph.add(pulls[i], by) if i in pulls else by
+
+    for i, weight in zip(outputs.tolist(), weights.tolist(), strict=True):
+        pull(i, weight)
+    for i in sorted(moving - set(variables.tolist()), reverse=True):
+        by, (op, inputs, _) = pulls.get(i, ZERO), graph.nodes[i]
+        if by == ZERO:
+            continue
+        if op == "select":
+            pull(inputs[1], graph.select(inputs[0], by, ZERO))
+            pull(inputs[2], graph.select(inputs[0], ZERO, by))
+            continue
+        for j, partial in _partials(graph, i, moving):
+            pull(j, graph.mul(partial, by))
+    return np.array([pulls.get(i, ZERO) for i in variables.tolist()], dtype=np.int64)
+
+
+def _sum(graph: Graph, products: Iterable[tuple[int, int]]) -> int:
+    total = ZERO
+    for a, b in products:
+        total = graph.add(total, graph.mul(a, b))
+    return total
+
+
+def _below(graph: Graph, outputs: Iterable[int], halt: Container[int]) -> list[int]:
+    """What the derivatives of ``outputs`` are made of, in order, down to the nodes in ``halt``."""
+    seen: set[int] = set()
+    stack = list(outputs)
+    while stack:
+        i = stack.pop()
+        if i not in seen and i not in halt:
+            seen.add(i)
+            stack.extend(_depends(graph, i))
+    return sorted(seen)
+
+
+def _spread(graph: Graph, outputs: Iterable[int], slopes: dict[int, Slopes], stop: Iterable[int]) -> None:
+    """Add the derivatives of all that ``outputs`` are made of; those in ``stop`` are known already."""
+    for i in _below(graph, outputs, {*slopes, *stop}):
+        if any(j in slopes for j in _depends(graph, i)):
+            found = _slopes(graph, i, slopes)
+            if found:
+                slopes[i] = found
+
+
+def _depends(graph: Graph, i: int) -> tuple[int, ...]:
+    """What the derivatives of a node are made of."""
+    if i in graph.rules:
+        return graph.rules[i].inputs
+    op, inputs, kind = graph.nodes[i]
+    if kind == "b" or op in FLAT:
+        return ()
+    return inputs[1:] if op == "select" else inputs
+
+
+def _partials(graph: Graph, i: int, moving: Container[int]) -> list[tuple[int, int]]:
+    """The derivatives of an operation with respect to those of its inputs that move."""
+    op, inputs, _ = graph.nodes[i]
+    if op not in RULES:
+        raise Unsupported(f"the operation {op!r} has no derivative here")
+    rules = zip(inputs, RULES[op], strict=True)
+    return [(j, rule(graph, i, *inputs)) for j, rule in rules if j in moving]
+
+
+def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
+    op, inputs, _ = graph.nodes[i]
+    partials: Sequence[tuple[int, int]]
+    if i in graph.rules:
+        given, partials = set(graph.rules[i].inputs), graph.rules[i].partials()
+        _spread(graph, [j for j, _ in partials if j not in given], slopes, given)
+    elif op == "select":
+        # A choice between derivatives, not a sum: the one that is not taken may be NaN.
+        yes, no = slopes.get(inputs[1], {}), slopes.get(inputs[2], {})
+        columns = dict.fromkeys((*yes, *no))
+        return {c: graph.select(inputs[0], yes.get(c, ZERO), no.get(c, ZERO)) for c in columns}
+    else:
+        partials = _partials(graph, i, slopes)
+    total: Slopes = {}
+    for j, partial in partials:
+        if partial != ZERO:
+            for column, slope in slopes.get(j, {}).items():
+                term = graph.mul(partial, slope)
+                total[column] = graph.add(total[column], term) if column in total else term
+    held = graph.rules[i].held() if i in graph.rules else ()
+    if held:
+        total = _released(graph, held, total)
+    return {column: slope for column, slope in total.items() if slope != ZERO}
+
+
+def _released(graph: Graph, held: Sequence[int], slopes: Slopes) -> Slopes:
+    """Derivatives in which ``held`` are no longer stopped."""
+    put = graph.substitution({graph.stopped(i): i for i in held if i not in graph.constants})
+    moved = put(np.array(list(slopes.values()), dtype=np.int64)).tolist()
+    return dict(zip(slopes, moved, strict=True))
+
+
+# --- the derivative of each operation with respect to each of its inputs -------------------------------
+
+Rule = Callable[..., int]
+
+
+def _constant(value: float) -> Rule:
+    return lambda g, i, *inputs: g.constant(value)
+
+
+def _one_over(function: Callable[[Graph, int, int], int], sign: float = 1.0) -> tuple[Rule]:
+    return (lambda g, i, a: g.div(g.constant(sign), function(g, i, a)),)
+
+
+def _square(g: Graph, a: int) -> int:
+    return g.mul(a, a)
+
+
+def _sign(g: Graph, i: int, a: int) -> int:
+    """One at zero, as in JAX."""
+    return g.select(g.compare("le", ZERO, a), ONE, g.constant(-1.0))
+
+
+def _bell(factor: float) -> tuple[Rule]:
+    """The derivative of erf, times a factor."""
+    return (lambda g, i, a: g.mul(g.constant(factor), g.apply("exp", g.neg(_square(g, a)))),)
+
+
+def _taken(better: str) -> tuple[Rule, Rule]:
+    """The larger (smaller) one passes its derivative on; equal ones half of it each, as in JAX."""
+
+    def rule(g: Graph, mine: int, other: int) -> int:
+        ahead = g.compare("lt", *((other, mine) if better == "max" else (mine, other)))
+        tie = g.select(g.compare("eq", mine, other), g.constant(0.5), ZERO)
+        return g.select(ahead, ONE, tie)
+
+    return (lambda g, i, a, b: rule(g, a, b), lambda g, i, a, b: rule(g, b, a))
+
+
+def _below_one(g: Graph, i: int, a: int) -> int:
+    """1 − a², without cancellation near 1."""
+    return g.mul(g.sub(ONE, a), g.add(ONE, a))
+
+
+def _root(square: Callable[[Graph, int, int], int]) -> Callable[[Graph, int, int], int]:
+    return lambda g, i, a: g.apply("sqrt", square(g, i, a))
+
+
+def _pow_base(g: Graph, i: int, a: int, b: int) -> int:
+    flat = g.compare("eq", b, ZERO)  # a⁰ is 1 everywhere: no 0 · ∞ at a = 0
+    exponent = g.select(flat, ONE, g.sub(b, ONE))
+    return g.select(flat, ZERO, g.mul(b, g.apply("pow", a, exponent)))
+
+
+def _pow_exponent(g: Graph, i: int, a: int, b: int) -> int:
+    positive = g.select(g.compare("eq", a, ZERO), ONE, a)
+    return g.mul(g.apply("log", positive), i)
+
+
+# Operations whose derivatives are zero, or that are there to make them zero.
+FLAT = {"stop", "floor", "ceil", "trunc", "rint"}
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "add": (_constant(1.0), _constant(1.0)),
+    "sub": (_constant(1.0), _constant(-1.0)),
+    "mul": (lambda g, i, a, b: b, lambda g, i, a, b: a),
+    "div": (lambda g, i, a, b: g.div(ONE, b), lambda g, i, a, b: g.neg(g.mul(i, g.div(ONE, b)))),
+    "neg": (_constant(-1.0),),
+    "copy": (_constant(1.0),),
+    "abs": (_sign,),
+    "sqrt": (lambda g, i, a: g.div(g.constant(0.5), i),),
+    "cbrt": (lambda g, i, a: g.div(i, g.mul(g.constant(3.0), a)),),
+    "max": _taken("max"),
+    "min": _taken("min"),
+    "fmod": (_constant(1.0), lambda g, i, a, b: g.neg(g.apply("trunc", g.apply("div", a, b)))),
+    "pow": (_pow_base, _pow_exponent),
+    "atan2": (
+        lambda g, i, a, b: g.div(b, g.add(_square(g, a), _square(g, b))),
+        lambda g, i, a, b: g.neg(g.div(a, g.add(_square(g, a), _square(g, b)))),
+    ),
+    "sin": (lambda g, i, a: g.apply("cos", a),),
+    "cos": (lambda g, i, a: g.neg(g.apply("sin", a)),),
+    "tan": (lambda g, i, a: g.add(ONE, _square(g, i)),),
+    "asin": _one_over(_root(_below_one)),
+    "acos": _one_over(_root(_below_one), -1.0),
+    "atan": _one_over(lambda g, i, a: g.add(ONE, _square(g, a))),
+    "sinh": (lambda g, i, a: g.apply("cosh", a),),
+    "cosh": (lambda g, i, a: g.apply("sinh", a),),
+    "tanh": (lambda g, i, a: g.sub(ONE, _square(g, i)),),
+    "asinh": _one_over(_root(lambda g, i, a: g.add(ONE, _square(g, a)))),
+    "acosh": _one_over(_root(lambda g, i, a: g.mul(g.sub(a, ONE), g.add(a, ONE)))),
+    "atanh": _one_over(_below_one),
+    "exp": (lambda g, i, a: i,),
+    "exp2": (lambda g, i, a: g.mul(g.constant(math.log(2.0)), i),),
+    "expm1": (lambda g, i, a: g.add(ONE, i),),
+    "log": _one_over(lambda g, i, a: a),
+    "log1p": _one_over(lambda g, i, a: g.add(ONE, a)),
+    "erf": _bell(2 / math.sqrt(math.pi)),
+    "erfc": _bell(-2 / math.sqrt(math.pi)),
+}

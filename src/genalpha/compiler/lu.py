@@ -1,0 +1,147 @@
+"""LU of a matrix of expressions, unrolled, in an order of pivots that is chosen beforehand on numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from genalpha.compiler.graph import ONE, TRUE, ZERO, Graph
+
+# Factors are trusted while multiples of rows are below the one, the ratio of pivots below the other.
+GROWTH, CONDITION = 1e6, 1e12
+# Matrices in which a pivot has less than this share of its column do not count any more.
+_USELESS = 1e-6
+# A pivot is at least this fraction of the largest entry in its column.
+THRESHOLD = 0.1
+
+Order = tuple[tuple[int, int], ...]
+
+
+class Factors(NamedTuple):
+    """Triangular factors as nodes: P A Q = L U, without the entries that are always zero.
+
+    ``order`` holds row and column of each pivot, ``pivots`` and ``inverse`` it and one over it; ``lower[k]``
+    pairs of a row and its multiple of the k-th pivot's row, ``upper[k]`` pairs of a column and the entry of
+    the k-th pivot's row.
+    """
+
+    order: Order
+    pivots: tuple[int, ...]
+    inverse: tuple[int, ...]
+    lower: tuple[tuple[tuple[int, int], ...], ...]
+    upper: tuple[tuple[tuple[int, int], ...], ...]
+
+    def entries(self) -> list[int]:
+        """All nodes in the factors."""
+        parts = [x for row in (*self.lower, *self.upper) for _, x in row]
+        return list(dict.fromkeys([*self.inverse, *parts]))
+
+    def renamed(self, new: Callable[[int], int]) -> Factors:
+        rename = lambda rows: tuple(tuple((i, new(x)) for i, x in row) for row in rows)
+        inverse = tuple(map(new, self.inverse))
+        return Factors(self.order, self.pivots, inverse, rename(self.lower), rename(self.upper))
+
+
+def choose(pattern: np.ndarray, values: np.ndarray) -> Order | None:
+    """An order of pivots (row, column) for matrices with this pattern, and numbers like these.
+
+    ``values`` (S, N, N) holds the matrix that is meant, and then others that may come after it. Markowitz:
+    the entry that causes least fill, among those not much smaller than others in their column. Those that
+    stay so in the other matrices, with one sign, go before those that do not: a pivot that passes through
+    zero makes the order useless there. None where the first matrix is singular.
+    """
+    values = np.where(pattern, values, 0.0)
+    values = values[np.isfinite(values).all(axis=(1, 2)) | (np.arange(len(values)) == 0)]
+    if not np.isfinite(values[0]).all():
+        return None
+    pattern, size = pattern.copy(), len(pattern)
+    rows, columns = np.ones(size, dtype=bool), np.ones(size, dtype=bool)
+    smallest = np.finfo(float).eps * np.abs(values[0]).max(initial=0.0)
+    order = []
+    for _ in range(size):
+        active = pattern & rows[:, None] & columns
+        sizes = np.where(active, np.abs(values), 0.0)
+        largest = sizes.max(axis=1, keepdims=True)
+        share = sizes / np.where(largest > 0, largest, 1.0)
+        good = (sizes[0] > smallest) & (share[0] >= THRESHOLD)
+        if not good.any():
+            return None
+        steady = (share.min(axis=0) >= THRESHOLD**2) & (np.abs(np.sign(values).sum(axis=0)) == len(values))
+        fill = np.outer(active.sum(axis=1) - 1, active.sum(axis=0) - 1).astype(float)
+        fill -= 0.5 * share[0] * (sizes[0] / sizes[0].max())  # between equals, the larger one
+        fill += np.where(steady, 0.0, size**2)
+        row, column = divmod(int(np.argmin(np.where(good, fill, np.inf))), size)
+        order.append((row, column))
+        rows[row], columns[column] = False, False
+        values = values[share[:, row, column] > _USELESS]
+        below = np.flatnonzero(active[:, column] & rows)
+        right = np.flatnonzero(active[row] & columns)
+        pattern[np.ix_(below, right)] = True
+        factors = values[:, below, column] / values[:, row, column][:, None]
+        values[:, below[:, None], right] -= factors[:, :, None] * values[:, row, right][:, None, :]
+    return tuple(order)
+
+
+def factor(graph: Graph, matrix: np.ndarray, order: Order) -> Factors:
+    """The factors of a matrix (N, N) of nodes."""
+    entries = [[int(x) for x in row] for row in matrix]
+    rows, columns = set(range(len(matrix))), set(range(len(matrix)))
+    pivots, inverse, lower, upper = [], [], [], []
+    for row, column in order:
+        rows.discard(row)
+        columns.discard(column)
+        pivots.append(entries[row][column])
+        over = graph.div(ONE, entries[row][column])
+        right = [(j, entries[row][j]) for j in sorted(columns) if entries[row][j] != ZERO]
+        below = []
+        for i in sorted(rows):
+            if entries[i][column] != ZERO:
+                multiple = graph.mul(entries[i][column], over)
+                below.append((i, multiple))
+                for j, x in right:
+                    entries[i][j] = graph.sub(entries[i][j], graph.mul(multiple, x))
+        inverse.append(over)
+        lower.append(tuple(below))
+        upper.append(tuple(right))
+    return Factors(order, tuple(pivots), tuple(inverse), tuple(lower), tuple(upper))
+
+
+def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
+    """A⁻¹ rhs (N,), as nodes."""
+    left = [int(x) for x in rhs]
+    for (row, _), below in zip(factors.order, factors.lower, strict=True):
+        for i, multiple in below:
+            left[i] = graph.sub(left[i], graph.mul(multiple, left[row]))
+    result = np.full(len(left), ZERO, dtype=np.int64)
+    position = {column: k for k, (_, column) in enumerate(factors.order)}
+    for (row, column), over, right in reversed(
+        list(zip(factors.order, factors.inverse, factors.upper, strict=True))
+    ):
+        total = left[row]
+        for j, x in sorted(right, key=lambda term: -position[term[0]]):  # what was found last comes last
+            total = graph.sub(total, graph.mul(x, int(result[j])))
+        result[column] = graph.mul(total, over)
+    return result
+
+
+def examine(graph: Graph, matrix: np.ndarray, factors: Factors) -> tuple[int, int]:
+    """Whether a matrix seems to be finite, and whether its factors can be trusted: the monitor.
+
+    Where a pivot has become small, multiples of its row are large and the factors grow; where pivots are of
+    very different size, the matrix may be singular.
+    """
+    total = ZERO
+    for x in matrix.max(axis=1, initial=ZERO).tolist():  # the latest expression of each row says enough
+        total = graph.add(total, x)
+    finite = graph.compare("lt", graph.apply("abs", total), graph.constant(np.inf))
+    largest = lambda entries: graph.largest([graph.apply("abs", x) for x in entries])
+    healthy = TRUE
+    if factors.pivots:
+        spread = graph.mul(largest(factors.inverse), largest(factors.pivots))
+        healthy = graph.compare("le", spread, graph.constant(CONDITION))
+    multiples = [x for row in factors.lower for _, x in row]
+    if multiples:
+        healthy = graph.logic("and", healthy, graph.compare("le", largest(multiples), graph.constant(GROWTH)))
+    return finite, healthy

@@ -1,0 +1,1 @@
+"""What the operations of JAX become in scalar expressions."""

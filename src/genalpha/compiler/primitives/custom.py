@@ -1,0 +1,215 @@
+"""Calls whose derivatives are stated instead of derived: custom_jvp, custom_vjp and linear solves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from genalpha.compiler.graph import Graph, Rule
+from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
+
+Partials = dict[int, list[tuple[int, int]]]  # of each output, by its position among all of them
+
+
+def with_rule(
+    graph: Graph,
+    equation: Any,
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    find: Callable[[], Partials],
+    held: Callable[[], Sequence[int]] = tuple,
+) -> list[Value]:
+    """The outputs of a call as nodes of their own, whose derivatives are what ``find`` returns.
+
+    In these the nodes that ``held`` gives are stopped.
+    """
+    given = tuple(dict.fromkeys(i for x in inputs for i in _variables(graph, x)))
+    if not given:
+        return list(outputs)
+    # What is known while inputs are known in part is known because of them. Where all inputs are unknown, the
+    # value does not depend on them, and the derivative that is stated may.
+    folds = any(not isinstance(x, Symbols) or len(_variables(graph, x)) < x.ids.size for x in inputs)
+    found: list[Partials] = []
+
+    def partials(position: int) -> list[tuple[int, int]]:
+        if not found:
+            found.append(find())
+        return found[0].get(position, [])
+
+    result: list[Value] = []
+    first = 0
+    for output, variable in zip(outputs, equation.outvars, strict=True):
+        ids = nodes(graph, output)
+        if kind_of(variable.aval.dtype) == "f":
+            flat = [
+                i
+                if i in graph.constants and folds
+                else graph.stated(i, Rule(given, _at(partials, first + k), held))
+                for k, i in enumerate(ids.reshape(-1).tolist())
+            ]
+            result.append(Symbols(np.array(flat, dtype=np.int64).reshape(ids.shape), "f"))
+        else:
+            result.append(output)
+        first += ids.size
+    return result
+
+
+def _at(
+    partials: Callable[[int], list[tuple[int, int]]], position: int
+) -> Callable[[], list[tuple[int, int]]]:
+    return lambda: partials(position)
+
+
+def _variables(graph: Graph, value: Value) -> list[int]:
+    if not isinstance(value, Symbols) or value.kind != "f":
+        return []
+    return [i for i in value.ids.reshape(-1).tolist() if i not in graph.constants]
+
+
+# --- rules of the user's --------------------------------------------------------------------------------
+
+
+class _Lone:
+    """One call as a JAX function of its own, and the inputs that it has derivatives with respect to."""
+
+    def __init__(self, equation: Any, inputs: Sequence[Value]) -> None:
+        pairs = [
+            (v, x) for v, x in zip(equation.invars, inputs, strict=True) if not isinstance(v, core.Literal)
+        ]
+        values = dict(pairs)  # an input may come twice
+        self.variables, self.values = list(values), list(values.values())
+        jaxpr = core.Jaxpr((), self.variables, equation.outvars, [equation], equation.effects)
+        self.function = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ()))
+        self.shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in self.variables]
+        self.smooth = [k for k, x in enumerate(self.values) if isinstance(x, Symbols) and x.kind == "f"]
+
+    def of_smooth(self, at: Sequence[Any]) -> Callable[..., Any]:
+        """The function of its smooth inputs alone."""
+
+        def moved(*chosen: Any) -> Any:
+            point = list(at)
+            for k, x in zip(self.smooth, chosen, strict=True):
+                point[k] = x
+            return self.function(*point)
+
+        return moved
+
+
+def forward(reader: Reader, equation: Any, inputs: Sequence[Value]) -> Partials:
+    """The derivatives of a custom_jvp call: its rule along each unknown entry of its inputs."""
+    lone, graph = _Lone(equation, inputs), reader.graph
+
+    def push(at: Sequence[Any], along: Sequence[Any]) -> Any:
+        return jax.jvp(lone.of_smooth(at), tuple(at[k] for k in lone.smooth), tuple(along))[1]
+
+    smooth = [lone.shapes[k] for k in lone.smooth]
+    traced = jax.make_jaxpr(push)(lone.shapes, smooth)
+    result: Partials = {}
+    for which, k in enumerate(lone.smooth):
+        for position, i in enumerate(lone.values[k].ids.reshape(-1).tolist()):
+            if i in graph.constants:
+                continue
+            along = [np.zeros(shape.shape) for shape in smooth]
+            along[which].reshape(-1)[position] = 1.0
+            slopes = reader.closed(traced, [*lone.values, *along])
+            for o, s in enumerate(_flat(graph, slopes, equation)):
+                result.setdefault(o, []).append((i, s))
+    return result
+
+
+def backward(reader: Reader, equation: Any, inputs: Sequence[Value]) -> Partials:
+    """The derivatives of a custom_vjp call: its rule for each entry of its outputs."""
+    lone, graph = _Lone(equation, inputs), reader.graph
+    shapes = [v.aval for v in equation.outvars]
+    moving = [k for k, v in enumerate(shapes) if kind_of(v.dtype) == "f"]
+
+    def pull(at: Sequence[Any], along: Sequence[Any]) -> Any:
+        whole = [np.zeros(v.shape, jax.dtypes.float0) for v in shapes]
+        for k, x in zip(moving, along, strict=True):
+            whole[k] = x
+        outputs, back = jax.vjp(lone.of_smooth(at), *(at[k] for k in lone.smooth))
+        return back(jax.tree.unflatten(jax.tree.structure(outputs), whole))
+
+    smooth = [jax.ShapeDtypeStruct(shapes[k].shape, shapes[k].dtype) for k in moving]
+    traced = jax.make_jaxpr(pull)(lone.shapes, smooth)
+    columns = [i for k in lone.smooth for i in lone.values[k].ids.reshape(-1).tolist()]
+    firsts = np.cumsum([0] + [int(np.prod(v.shape)) for v in shapes])
+    result: Partials = {}
+    for which, k in enumerate(moving):
+        for position in range(int(np.prod(shapes[k].shape))):
+            along = [np.zeros(shape.shape) for shape in smooth]
+            along[which].reshape(-1)[position] = 1.0
+            slopes = reader.closed(traced, [*lone.values, *along])
+            flat = [int(s) for x in slopes for s in nodes(graph, x).reshape(-1)]
+            result[int(firsts[k]) + position] = list(zip(columns, flat, strict=True))
+    return result
+
+
+def _flat(graph: Graph, slopes: Sequence[Value], equation: Any) -> list[int]:
+    """The nodes of all entries; zeros where an output has no derivatives."""
+    flat: list[int] = []
+    for slope, variable in zip(slopes, equation.outvars, strict=True):
+        if kind_of(variable.aval.dtype) == "f":
+            flat += nodes(graph, slope).reshape(-1).tolist()
+        else:
+            flat += [0] * int(np.prod(variable.aval.shape))
+    return flat
+
+
+# --- linear systems -------------------------------------------------------------------------------------
+
+
+def linear_solve(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
+    """x = A⁻¹ b; its derivatives are A⁻¹ (b' − A' x), not those of a factorization."""
+    lengths = equation.params["const_lengths"]
+    first = lengths.matvec + lengths.vecmat
+    matrix, consts = inputs[: lengths.matvec], inputs[first : first + lengths.solve]
+    rhs = inputs[first + lengths.solve + lengths.transpose_solve :]
+    return _solved(reader, equation, matrix, consts, rhs)
+
+
+def _solved(
+    reader: Reader, equation: Any, matrix: list[Value], consts: list[Value], rhs: list[Value]
+) -> list[Value]:
+    """x = A⁻¹ b. What A⁻¹ is made of does not know its derivatives: JAX stops them before it factorizes."""
+    graph, jaxprs = reader.graph, equation.params["jaxprs"]
+    result: list[Value] = []
+    held = lambda: [i for x in result for i in nodes(graph, x).reshape(-1).tolist()]
+
+    def find() -> Partials:
+        fixed = [Symbols(_stopped(graph, nodes(graph, x)), "f") for x in result]
+        product = reader.closed(jaxprs.matvec, [*matrix, *fixed])
+        left = [i for b in rhs for i in nodes(graph, b).reshape(-1).tolist()]
+        right = [i for x in product for i in nodes(graph, x).reshape(-1).tolist()]
+        sizes = np.cumsum([np.size(nodes(graph, b)) for b in rhs])[:-1]
+        partials: Partials = {}
+        for position, (b, x) in enumerate(zip(left, right, strict=True)):
+            defect = graph.sub(b, x)
+            if defect in graph.constants:
+                continue
+            units = np.zeros(len(left))
+            units[position] = 1.0
+            parts: list[Value] = [
+                u.reshape(v.aval.shape) for u, v in zip(np.split(units, sizes), equation.outvars, strict=True)
+            ]
+            column = [
+                i
+                for x in _solved(reader, equation, matrix, consts, parts)
+                for i in nodes(graph, x).reshape(-1).tolist()
+            ]
+            for o, s in enumerate(column):
+                partials.setdefault(o, []).append((defect, s))
+        return partials
+
+    outputs = reader.closed(jaxprs.solve, [*consts, *rhs])
+    result += with_rule(graph, equation, [*matrix, *rhs], outputs, find, held)
+    return result
+
+
+def _stopped(graph: Graph, ids: np.ndarray) -> np.ndarray:
+    flat = [graph.stopped(i) for i in ids.reshape(-1).tolist()]
+    return np.array(flat, dtype=np.int64).reshape(ids.shape)

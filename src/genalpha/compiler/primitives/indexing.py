@@ -1,0 +1,182 @@
+"""Primitives that read and write at indices; one that is not known costs a choice of all its values."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from genalpha.compiler.graph import FALSE, TRUE, Graph, Unsupported
+from genalpha.compiler.reader import Handler, Params, Symbols, Value, nodes
+
+
+def _pick(
+    graph: Graph, indices: Sequence[int], highs: Sequence[int], take: Callable[..., np.ndarray]
+) -> np.ndarray:
+    """``take(*indices)`` for indices that may be unknown, each kept within [0, high]: a tree of choices."""
+    if not indices:
+        return np.asarray(take())
+    index, rest = indices[0], indices[1:]
+
+    def between(low: int, high: int) -> np.ndarray:
+        if low == high:
+            return _pick(graph, rest, highs[1:], lambda *at: take(low, *at))
+        middle = (low + high + 1) // 2
+        return _either(
+            graph,
+            graph.compare("lt", index, graph.constant(middle)),
+            between(low, middle - 1),
+            between(middle, high),
+        )
+
+    if index in graph.constants:
+        only = min(max(int(graph.constants[index]), 0), highs[0])
+        return between(only, only)
+    return between(0, highs[0])
+
+
+def _either(graph: Graph, condition: int, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
+    pairs = zip(yes.reshape(-1).tolist(), no.reshape(-1).tolist(), strict=True)
+    return np.array([graph.select(condition, a, b) for a, b in pairs], dtype=np.int64).reshape(yes.shape)
+
+
+def _inside(graph: Graph, indices: Sequence[int], highs: Sequence[int]) -> int:
+    """Whether all indices lie within [0, high]."""
+    result = TRUE
+    for index, high in zip(indices, highs, strict=True):
+        low = graph.compare("le", graph.constant(0.0), index)
+        result = graph.logic("and", result, low)
+        result = graph.logic("and", result, graph.compare("le", index, graph.constant(high)))
+    return result
+
+
+def dynamic_slice(graph: Graph, inputs: list[Value], params: Params) -> Value:
+    value, starts = inputs[0], inputs[1:]
+    ids, sizes = nodes(graph, value), params["slice_sizes"]
+    highs = [full - size for full, size in zip(ids.shape, sizes, strict=True)]
+    take = lambda *at: ids[tuple(slice(a, a + s) for a, s in zip(at, sizes, strict=True))]
+    return Symbols(_pick(graph, [int(nodes(graph, s)) for s in starts], highs, take), _kind(graph, ids))
+
+
+def dynamic_update_slice(graph: Graph, inputs: list[Value], params: Params) -> Value:
+    value, update, starts = inputs[0], inputs[1], inputs[2:]
+    ids, new = nodes(graph, value), nodes(graph, update)
+    highs = [full - size for full, size in zip(ids.shape, new.shape, strict=True)]
+
+    def take(*at: int) -> np.ndarray:
+        result = ids.copy()
+        result[tuple(slice(a, a + s) for a, s in zip(at, new.shape, strict=True))] = new
+        return result
+
+    return Symbols(_pick(graph, [int(nodes(graph, s)) for s in starts], highs, take), _kind(graph, ids))
+
+
+def _kind(graph: Graph, ids: np.ndarray) -> str:
+    """Of entries; whether "f" are integers, the equation knows."""
+    return graph.nodes[int(ids.flat[0])].kind if ids.size else "f"
+
+
+def _mode(params: Params) -> str:
+    return getattr(params["mode"], "name", str(params["mode"]))
+
+
+def _outside(value: Value, params: Params) -> float | bool:
+    """What reading outside of an array gives."""
+    filling = params.get("fill_value")
+    if filling is not None:
+        return filling
+    kind = (
+        value.kind
+        if isinstance(value, Symbols)
+        else {"i": "i", "u": "u", "b": "b"}.get(value.dtype.kind, "f")
+    )
+    if kind == "i" and isinstance(value, Symbols):
+        raise Unsupported("reading integers that depend on values, with filling outside of the array,")
+    if kind in "iu":
+        return np.iinfo(value.dtype).min if kind == "i" else np.iinfo(value.dtype).max  # type: ignore[union-attr]
+    return True if kind == "b" else np.nan
+
+
+def gather(graph: Graph, inputs: list[Value], params: Params) -> Value:
+    value, starts = inputs
+    d, sizes = params["dimension_numbers"], params["slice_sizes"]
+    ids, at = nodes(graph, value), nodes(graph, starts)
+    filling = (
+        int(nodes(graph, np.array(_outside(value, params)))) if _mode(params) == "FILL_OR_DROP" else None
+    )
+    batch = at.shape[:-1]
+    kept = [k for k in range(ids.ndim) if k not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
+    window = [sizes[k] for k in kept]
+    result = np.empty([*batch, *window], dtype=np.int64)
+    highs = [ids.shape[k] - sizes[k] for k in d.start_index_map]
+    batched = list(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
+    for where in np.ndindex(*batch):
+        fixed = {k: where[axis] for k, axis in batched}
+
+        def take(*index: int, fixed: dict[int, int] = fixed) -> np.ndarray:
+            first = dict(zip(d.start_index_map, index, strict=True)) | fixed
+            cut = tuple(slice(first.get(k, 0), first.get(k, 0) + sizes[k]) for k in range(ids.ndim))
+            return ids[cut].reshape(window)
+
+        index = [int(i) for i in at[where]]
+        found = _pick(graph, index, highs, take)
+        if filling is not None:
+            good = _inside(graph, index, highs)
+            found = _either(graph, good, found, np.full(found.shape, filling, dtype=np.int64))
+        result[where] = found
+    rank = len(batch) + len(window)
+    others = [k for k in range(rank) if k not in d.offset_dims]
+    order = [*others, *d.offset_dims]
+    return Symbols(result.transpose(np.argsort(order) if order else None), _kind(graph, ids))
+
+
+def scatter(combine: Callable[[Graph, int, int], int] | None) -> Handler:
+    """A handler that writes (None) or combines updates; whole windows that leave the array are dropped."""
+
+    def handler(graph: Graph, inputs: list[Value], params: Params) -> Value:
+        value, starts, updates = inputs
+        if combine is None and params.get("update_jaxpr") is not None:
+            raise Unsupported("a function applied at indices (at[...].apply) has no scalar form")
+        d, clip = params["dimension_numbers"], _mode(params) == "CLIP"
+        result, new, at = nodes(graph, value).copy(), nodes(graph, updates), nodes(graph, starts)
+        scattered = [k for k in range(new.ndim) if k not in d.update_window_dims]
+        kept = [k for k in range(result.ndim) if k not in (*d.inserted_window_dims, *d.operand_batching_dims)]
+        window = dict(zip(kept, [new.shape[k] for k in d.update_window_dims], strict=True))
+        highs = [result.shape[k] - window.get(k, 1) for k in d.scatter_dims_to_operand_dims]
+        batched = list(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
+        parts = new.transpose([*scattered, *d.update_window_dims])
+        for batch in np.ndindex(*(new.shape[k] for k in scattered)):
+            fixed = {k: batch[axis] for k, axis in batched}
+            for here, start in _places(graph, [int(i) for i in at[batch]], highs, clip):
+                first = dict(zip(d.scatter_dims_to_operand_dims, start, strict=True)) | fixed
+                for where in np.ndindex(*parts[batch].shape):
+                    inner = dict(zip(kept, where, strict=True))
+                    spot = tuple(first.get(k, 0) + inner.get(k, 0) for k in range(result.ndim))
+                    old, update = int(result[spot]), int(parts[batch][where])
+                    both = update if combine is None else combine(graph, old, update)
+                    result[spot] = graph.select(here, both, old)
+        return Symbols(result, _kind(graph, result))
+
+    return handler
+
+
+def _places(
+    graph: Graph, indices: list[int], highs: list[int], clip: bool
+) -> list[tuple[int, tuple[int, ...]]]:
+    """Conditions under which a window starts at each place of an array."""
+    options: list[list[tuple[int, int]]] = []
+    for index, high in zip(indices, highs, strict=True):
+        if clip:
+            index = graph.extreme(
+                "min", graph.extreme("max", index, graph.constant(0.0)), graph.constant(high)
+            )
+        cases = [(graph.compare("eq", index, graph.constant(k)), k) for k in range(high + 1)]
+        options.append([case for case in cases if case[0] != FALSE])
+    places = []
+    for case in itertools.product(*options):
+        here = TRUE
+        for condition, _ in case:
+            here = graph.logic("and", here, condition)
+        places.append((here, tuple(k for _, k in case)))
+    return places

@@ -1,0 +1,230 @@
+"""Straight-line kernels on one array of doubles, cut out of a graph: what the emitters write down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from genalpha.compiler.graph import Graph, Node
+
+
+class Call(NamedTuple):
+    """Run a kernel."""
+
+    kernel: str
+
+
+class If(NamedTuple):
+    """Where the number in slot ``flag`` is not zero, run ``body``."""
+
+    flag: int
+    body: Instructions
+
+
+class While(NamedTuple):
+    """While the number in slot ``flag`` is not zero, run ``body``."""
+
+    flag: int
+    body: Instructions
+
+
+Instructions = Sequence["Call | If | While | StoreRow | NextTime"]
+
+
+class Kernel(NamedTuple):
+    """Load slots, compute, store slots: in this order, so a slot may be read and written.
+
+    ``loads`` are pairs of a node and its slot, ``body`` lists nodes in order, ``stores`` pairs of slot, node.
+    """
+
+    name: str
+    loads: tuple[tuple[int, int], ...]
+    body: tuple[int, ...]
+    stores: tuple[tuple[int, int], ...]
+
+    @property
+    def operations(self) -> int:
+        return len(self.body)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Kernels and the nodes they speak of; immutable.
+
+    ``slots`` is the size of the array they work on; ``pieces`` names the kernels that one was cut into.
+    """
+
+    nodes: tuple[Node, ...]
+    constants: dict[int, float | bool]
+    kernels: dict[str, Kernel]
+    slots: int
+    pieces: dict[str, list[str]] = field(default_factory=dict)
+
+
+class StoreRow(NamedTuple):
+    """Copy the slots ``row`` to the row of the records whose number is in slot ``place``."""
+
+    row: range
+    place: int
+
+
+class NextTime(NamedTuple):
+    """Count up the number in slot ``place``, and fill ``slot`` with the entry of that number in the list of
+    times."""
+
+    slot: int
+    place: int
+
+
+class Loop(NamedTuple):
+    """The steps of a run: what is done in each, and where its data are.
+
+    The run goes on while slot ``alive`` is not zero; ``row`` is the range of slots that a record consists
+    of. Before a step, the slots ``listed`` are filled with t_n and h, and after it a record is written
+    where a list says so. Without, times and records are left to the body.
+    """
+
+    once: str
+    body: Instructions
+    alive: int
+    row: range
+    listed: tuple[int, int] | None
+
+
+class Map(NamedTuple):
+    """A kernel applied to rows of an array: the slots its columns go to, and those the results come from."""
+
+    kernel: str
+    inputs: range
+    outputs: range
+
+
+@dataclass
+class Builder:
+    """Assigns slots and cuts kernels. Every input has a level: how often it changes.
+
+    A kernel of one level takes what depends on lower levels alone from slots, and the kernel of that lower
+    level fills them. So what is the same for all iterations of a step is computed once a step, and what is
+    the same for all steps once a run.
+    """
+
+    graph: Graph
+    slots: int = 0
+    slot_of: dict[int, int] = field(default_factory=dict)
+    level_of: dict[int, int] = field(default_factory=dict)
+    wanted: list[tuple[str, int, dict[int, int]]] = field(default_factory=list)
+    _levels: list[int] = field(default_factory=list)
+
+    def slot(self, count: int) -> np.ndarray:
+        """New slots."""
+        self.slots += count
+        return np.arange(self.slots - count, self.slots)
+
+    def inputs(self, slots: np.ndarray, level: int) -> np.ndarray:
+        """Inputs that live in these slots."""
+        ids = self.graph.inputs(slots.shape)
+        self.slot_of.update(zip(ids.reshape(-1).tolist(), slots.reshape(-1).tolist(), strict=True))
+        self.level_of.update(dict.fromkeys(ids.reshape(-1).tolist(), level))
+        return ids
+
+    def kernel(self, name: str, level: int, *outputs: tuple[np.ndarray, np.ndarray]) -> None:
+        """Ask for a kernel that stores nodes in slots."""
+        stores: dict[int, int] = {}
+        for slots, ids in outputs:
+            stores.update(zip(np.ravel(slots).tolist(), np.ravel(ids).tolist(), strict=True))
+        self.wanted.append((name, level, stores))
+
+    def level(self, i: int) -> int:
+        """The highest level of the inputs a node depends on; −1 for constants."""
+        levels, nodes = self._levels, self.graph.nodes
+        for k in range(len(levels), len(nodes)):
+            if nodes[k].op == "input":
+                levels.append(self.level_of.get(k, -1))  # an input of others is no concern of ours
+            else:
+                levels.append(max((levels[j] for j in nodes[k].inputs), default=-1))
+        return levels[i]
+
+    def build(self, hoisting: dict[int, str]) -> Program:
+        """All kernels; ``hoisting`` names the kernel that computes for each lower level."""
+        hoisted: dict[int, int] = {}
+        kernels = {}
+        for name, level, stores in sorted(self.wanted, key=lambda k: -k[1]):
+            lower = [low for low in hoisting if low < level]
+            if name in hoisting.values():
+                mine = next(low for low, kernel in hoisting.items() if kernel == name)
+                stores = stores | {slot: i for i, slot in hoisted.items() if self.level(i) == mine}
+            kernels[name] = self._cut(name, stores, lower, hoisted)
+        used = self.graph.nodes
+        return Program(tuple(used), dict(self.graph.constants), kernels, self.slots)
+
+    def _cut(
+        self, name: str, stores: dict[int, int], lower: Sequence[int], hoisted: dict[int, int]
+    ) -> Kernel:
+        nodes = self.graph.nodes
+        loads: dict[int, int] = {}
+        body: set[int] = set()
+        stack: list[int] = list(stores.values())
+        while stack:
+            i = stack.pop()
+            if i in body or i in loads or i in self.graph.constants:
+                continue
+            if i in self.slot_of:
+                loads[i] = self.slot_of[i]
+            elif self.level(i) in lower and nodes[i].kind == "f":
+                if i not in hoisted:
+                    hoisted[i] = int(self.slot(1)[0])
+                loads[i] = hoisted[i]
+            else:
+                body.add(i)
+                stack.extend(nodes[i].inputs)
+        return Kernel(name, tuple(sorted(loads.items())), tuple(sorted(body)), tuple(sorted(stores.items())))
+
+
+def cut(program: Program, most: int) -> Program:
+    """The program with kernels of at most ``most`` operations.
+
+    Compilers take more than twice the time for twice the code in one function. What a later piece needs of an
+    earlier one goes through new slots.
+    """
+    kernels: dict[str, Kernel] = {}
+    names: dict[str, list[str]] = {}
+    slots = program.slots
+    for name, kernel in program.kernels.items():
+        count = -(-len(kernel.body) // most) or 1
+        size = max(1, -(-len(kernel.body) // count))
+        parts = [kernel.body[k : k + size] for k in range(0, len(kernel.body), size)] or [()]
+        # What no part reads can be stored where it is computed; the rest when all is read.
+        read = {slot for _, slot in kernel.loads}
+        early = {i: slot for slot, i in kernel.stores if slot not in read}
+        late = [(slot, i) for slot, i in kernel.stores if early.get(i) != slot]
+        computed = set(kernel.body)
+        late += [(slot, i) for i, slot in early.items() if i not in computed]
+        crossing = _crossing(program.nodes, parts, [i for _, i in late])
+        places = dict(kernel.loads) | {i: slot for i, slot in early.items() if i in computed}
+        fresh = [i for i in crossing if i not in places]
+        places |= {i: slots + k for k, i in enumerate(fresh)}
+        slots += len(fresh)
+        names[name] = []
+        for k, part in enumerate(parts):
+            stores = [(places[i], i) for i in part if i in early or i in crossing]
+            stores += late if k == len(parts) - 1 else ()
+            wanted = {j for i in part for j in program.nodes[i].inputs} | {i for _, i in stores}
+            loads = [(i, places[i]) for i in sorted(wanted - set(part)) if i in places]
+            piece = name if len(parts) == 1 else f"{name}_{k}"
+            kernels[piece] = Kernel(piece, tuple(loads), tuple(part), tuple(stores))
+            names[name].append(piece)
+    return Program(program.nodes, program.constants, kernels, slots, names)
+
+
+def _crossing(
+    nodes: Sequence[Node], parts: Sequence[Sequence[int]], outputs: Iterable[int]
+) -> dict[int, None]:
+    """The nodes that a later part needs."""
+    part_of = {i: k for k, part in enumerate(parts) for i in part}
+    found = {i: None for i in outputs if part_of.get(i, len(parts)) < len(parts) - 1}
+    for k, part in enumerate(parts):
+        found |= {j: None for i in part for j in nodes[i].inputs if part_of.get(j, k) < k}
+    return found

@@ -1,0 +1,208 @@
+"""From a JAX function to scalar expressions: a jaxpr is read once, and every array becomes its entries.
+
+Arrays that are known are NumPy's and folded with NumPy. Arrays that are not hold numbers of nodes
+(:class:`Symbols`), so that whatever only moves entries about costs nothing. The table of primitives is in
+`primitives`, that of calls, branches and loops in `calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from genalpha.compiler.graph import ZERO, Graph, Unsupported
+from genalpha.numerics.derivatives import left_to_reader
+
+
+class Symbols(NamedTuple):
+    """An array of scalars: numbers of nodes, and the kind of what they stand for.
+
+    ``kind`` is "f" for doubles, "i" for integers (kept in doubles) and "b" for booleans.
+    """
+
+    ids: np.ndarray
+    kind: str
+
+
+Value = np.ndarray | Symbols
+Params = dict[str, Any]
+Handler = Callable[[Graph, list[Value], Params], Any]
+
+# Functions known by their names, which something else than their jaxpr is put in the place of.
+Helpers = dict[str, Callable[..., Sequence[np.ndarray]]]
+
+
+def inline(
+    graph: Graph, function: Callable[..., Any], *arguments: Any, helpers: Helpers | None = None
+) -> Any:
+    """``function`` of pytrees of arrays, of which some are :class:`Symbols`, as expressions in ``graph``.
+
+    Returns its output with every array as node numbers (``np.ndarray`` of integers, constants included).
+    The function is traced once, with the shapes of its arguments; nothing is executed by JAX.
+    """
+    leaves, structure = jax.tree.flatten(arguments, is_leaf=_is_symbols)
+    leaves = [leaf if _is_symbols(leaf) else _array(leaf) for leaf in leaves]
+    shapes = [jax.ShapeDtypeStruct(_shape(leaf), _dtype(leaf)) for leaf in leaves]
+    trace = jax.make_jaxpr(lambda *flat: function(*jax.tree.unflatten(structure, flat)), return_shape=True)
+    try:
+        with left_to_reader(True):
+            traced, out_shape = trace(*shapes)
+    except NotImplementedError as error:
+        raise Unsupported(f"a derivative that JAX cannot take ({error})") from error
+    outputs = Reader(graph, helpers).closed(traced, leaves)
+    return jax.tree.unflatten(jax.tree.structure(out_shape), [nodes(graph, output) for output in outputs])
+
+
+def nodes(graph: Graph, value: Value) -> np.ndarray:
+    """The node numbers of an array's entries, known or not."""
+    if isinstance(value, Symbols):
+        return value.ids
+    value = np.asarray(value)
+    make: Callable[[Any], int] = graph.flag if value.dtype == bool else graph.constant
+    flat = [make(x) for x in value.reshape(-1).tolist()]
+    return np.array(flat, dtype=np.int64).reshape(value.shape)
+
+
+def kind_of(dtype: Any) -> str:
+    return {"f": "f", "i": "i", "u": "i", "b": "b"}.get(np.dtype(dtype).kind, "?")
+
+
+def _array(value: Any) -> np.ndarray:
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.extended):
+        raise Unsupported("a key of random numbers has no scalar form")
+    return np.asarray(value)
+
+
+def _is_symbols(value: Any) -> bool:
+    return isinstance(value, Symbols)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return value.ids.shape if isinstance(value, Symbols) else np.shape(value)
+
+
+def _dtype(value: Any) -> Any:
+    if isinstance(value, Symbols):
+        return {"f": np.float64, "i": np.int64, "b": np.bool_}[value.kind]
+    return np.asarray(value).dtype
+
+
+class Reader:
+    """Reads jaxprs into one graph."""
+
+    def __init__(self, graph: Graph, helpers: Helpers | None = None) -> None:
+        self.graph = graph
+        self.helpers = helpers or {}
+
+    def closed(self, program: Any, inputs: Sequence[Value]) -> list[Value]:
+        return self.read(program.jaxpr, program.consts, inputs)
+
+    def read(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Value]) -> list[Value]:
+        """The outputs of a jaxpr."""
+        known: dict[Any, Value] = {}
+
+        def look(variable: Any) -> Value:
+            if isinstance(variable, core.Literal):
+                return _array(variable.val)
+            return known[variable]
+
+        for variable, const in zip(jaxpr.constvars, consts, strict=True):
+            known[variable] = _array(const)
+        known.update(zip(jaxpr.invars, inputs, strict=True))
+        for equation in jaxpr.eqns:
+            outputs = self.equation(equation, [look(v) for v in equation.invars])
+            known.update(zip(equation.outvars, outputs, strict=True))
+        return [look(v) for v in jaxpr.outvars]
+
+    def equation(self, equation: Any, inputs: list[Value]) -> Sequence[Value]:
+        """The outputs of one equation; whatever goes wrong, :class:`Unsupported` says so."""
+        name = equation.primitive.name
+        try:
+            return self._equation(equation, inputs)
+        except Unsupported:
+            raise
+        except RecursionError as error:
+            raise Unsupported("functions nested too deeply") from error
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise Unsupported(
+                f"the operation {name!r} is used in a form without a scalar one ({what})"
+            ) from error
+
+    def _equation(self, equation: Any, inputs: list[Value]) -> Sequence[Value]:
+        from genalpha.compiler.primitives import calls, table
+
+        name, params = equation.primitive.name, equation.params
+        unknown = any(isinstance(x, Symbols) for x in inputs)
+        if unknown and self._helps(equation):
+            helper = self.helpers[params["name"]]
+            return [Symbols(x, "f") for x in helper(self.graph, *(nodes(self.graph, x) for x in inputs))]
+        if name in calls.CALLS:
+            return calls.CALLS[name](self, equation, inputs)
+        handler = table.TABLE.get(name)
+        if handler is None:
+            reason = table.REASONS.get(name, f"the operation {name!r}")
+            raise Unsupported(f"{reason} has no scalar form")
+        for variable in equation.outvars:
+            if kind_of(variable.aval.dtype) == "?":
+                raise Unsupported(f"{name!r} makes {variable.aval.dtype} numbers, which have no scalar form")
+        outputs = handler(self.graph, inputs, params)
+        if name in ("sub", "neg"):
+            outputs = _wrapped(self.graph, outputs, equation.outvars[0].aval.dtype)
+        if not equation.primitive.multiple_results:
+            outputs = [outputs]
+        return [
+            _typed(self.graph, output, v.aval) for output, v in zip(outputs, equation.outvars, strict=True)
+        ]
+
+    def _helps(self, equation: Any) -> bool:
+        """Whether something else is put in the place of a call.
+
+        It must be one of the package's own functions, on a matrix (N, N) and perhaps a vector (N,), not what
+        vmap or jvp made of it, which has its name too.
+        """
+        params = equation.params
+        if equation.primitive.name not in ("jit", "pjit") or params["name"] not in self.helpers:
+            return False
+        shapes, outputs = [v.aval.shape for v in equation.invars], len(equation.outvars)
+        square = bool(shapes) and len(shapes[0]) == 2 and shapes[0][0] == shapes[0][1]
+        return square and shapes[1:] in ([], [shapes[0][:1]]) and outputs == 1
+
+
+def _wrapped(graph: Graph, value: Value, dtype: Any) -> Value:
+    """A difference of unsigned integers is not negative. Other overflows of integers are not looked at."""
+    if not isinstance(value, Symbols) or dtype.kind != "u":
+        return value
+    if dtype.itemsize > 4:
+        raise Unsupported("a difference of unsigned integers of 64 bits has no scalar form")
+    flat = [
+        graph.select(graph.compare("lt", i, ZERO), graph.add(i, graph.constant(2.0**32)), i)
+        for i in value.ids.reshape(-1).tolist()
+    ]
+    return Symbols(np.array(flat, dtype=np.int64).reshape(value.ids.shape), value.kind)
+
+
+def _typed(graph: Graph, value: Value, aval: Any) -> Value:
+    """What a handler returned, as what the equation says it is; a NumPy array where all entries are known."""
+    if isinstance(value, Symbols):
+        flat = value.ids.reshape(-1).tolist()
+        if all(i in graph.constants for i in flat):
+            value = np.array([graph.constants[i] for i in flat]).reshape(value.ids.shape)
+    if not isinstance(value, Symbols):
+        with np.errstate(all="ignore"):
+            return np.asarray(value, dtype=aval.dtype).reshape(aval.shape)
+    if aval.dtype not in _DTYPES:
+        raise Unsupported(
+            f"numbers of type {aval.dtype} that depend on values: only doubles and wider integers may"
+        )
+    assert value.ids.shape == aval.shape
+    return Symbols(value.ids, kind_of(aval.dtype))
+
+
+# Of arrays that are not known. Narrower ones round or wrap around, which doubles do not.
+_DTYPES = [np.dtype(kind) for kind in ("float64", "int64", "int32", "uint64", "uint32", "bool")]

@@ -1,0 +1,115 @@
+"""A JAX function applied to rows of numbers: its beginnings and its ends need no loop of their own."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from genalpha.compiler import lu
+from genalpha.compiler.graph import TRUE, ZERO, Graph, Unsupported
+from genalpha.compiler.program import Builder, Map, Program
+from genalpha.compiler.reader import Helpers, Symbols, inline, nodes
+from genalpha.numerics import linear
+
+
+class RowFunction:
+    """``function(*arguments)`` of pytrees of doubles, as a kernel on rows: a row holds one set of arguments.
+
+    Small linear systems are solved with pivots chosen on an example; the last column of the result is 1 where
+    that went well. ``often`` says whether it is worth the time to optimize its machine code.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        example: Any,
+        limit: int | None = None,
+        often: bool = True,
+    ) -> None:
+        graph = self._graph = Graph(limit)
+        builder = Builder(graph)
+        leaves, structure = jax.tree.flatten(example)
+        shapes = [np.shape(leaf) for leaf in leaves]
+        given = [
+            Symbols(builder.inputs(builder.slot(int(np.prod(shape))).reshape(shape), 0), "f")
+            for shape in shapes
+        ]
+        self._columns = np.concatenate([g.ids.reshape(-1) for g in given])
+        self.example = self.row(example)
+        self._numbers = self._named(self.example)
+        self._factors: dict[bytes, lu.Factors] = {}
+        self._trusted = TRUE
+        helpers: Helpers = {
+            linear.SOLVE: self._solve,
+            linear.CONDITION: self._condition,
+        }
+        inputs = range(builder.slots)
+        outputs = inline(graph, function, *jax.tree.unflatten(structure, given), helpers=helpers)
+        leaves, self._structure = jax.tree.flatten(outputs)
+        ends = list(itertools.accumulate((leaf.size for leaf in leaves), initial=0))
+        cuts = itertools.starmap(slice, itertools.pairwise(ends))
+        self._parts = [(at, leaf.shape) for at, leaf in zip(cuts, leaves, strict=True)]
+        flat = np.concatenate([leaf.reshape(-1) for leaf in leaves] + [np.array([self._trusted])])
+        self._flat = flat.tolist()
+        self.name, self.width, self.often = name, len(flat), often
+        results = builder.slot(len(flat))
+        builder.kernel(f"{name}_row", 0, (results, flat))
+        self.program: Program = builder.build({})
+        self.map = Map(f"{name}_row", inputs, range(int(results[0]), int(results[-1]) + 1))
+
+    # --- small linear systems -------------------------------------------------------------------
+
+    def _factor(self, graph: Graph, matrix: np.ndarray) -> lu.Factors:
+        key = matrix.tobytes()
+        if key not in self._factors:
+            with np.errstate(all="ignore"):
+                values = graph.evaluate(matrix.reshape(-1).tolist(), self._numbers)
+            order = lu.choose(matrix != ZERO, np.array(values, dtype=float).reshape((1, *matrix.shape)))
+            if order is None:
+                raise Unsupported("a linear system that is singular at the start")
+            factors = self._factors[key] = lu.factor(graph, matrix, order)
+            for good in lu.examine(graph, matrix, factors):
+                self._trusted = graph.logic("and", self._trusted, good)
+        return self._factors[key]
+
+    def _solve(self, graph: Graph, matrix: np.ndarray, rhs: np.ndarray) -> list[np.ndarray]:
+        return [lu.solve(graph, self._factor(graph, matrix), rhs)]
+
+    def _condition(self, graph: Graph, matrix: np.ndarray) -> list[np.ndarray]:
+        """One: where it is not known to be small, the last column says so."""
+        self._factor(graph, matrix)
+        return [nodes(graph, np.array(1.0))]
+
+    # --- numbers --------------------------------------------------------------------------------
+
+    def _named(self, row: np.ndarray) -> dict[int, float]:
+        return dict(zip(self._columns.tolist(), row.tolist(), strict=True))
+
+    def interpret(self, row: np.ndarray) -> tuple[Any, np.ndarray]:
+        """The results for one row of inputs without machine code, and whether they are good."""
+        with np.errstate(all="ignore"):
+            return self.unpack(np.array(self._graph.evaluate(self._flat, self._named(row)), dtype=float))
+
+    def row(self, arguments: Any) -> np.ndarray:
+        """One set of arguments as a row (inputs,)."""
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(arguments)], dtype=float)
+
+    def pack(self, arguments: Any) -> np.ndarray:
+        """Columns (count, inputs) from arrays with rows first."""
+        leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(arguments)]
+        count = max(map(len, leaves)) if all(map(len, leaves)) else 0
+        flat = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in leaves]
+        wide = [x if len(x) == count else np.broadcast_to(x[:count], (count, x.shape[1])) for x in flat]
+        return np.concatenate(wide, axis=1)
+
+    def unpack(self, table: np.ndarray) -> tuple[Any, np.ndarray]:
+        """The results (count, width), as the pytree that the function returns, and where they are good."""
+        lead = table.shape[:-1]
+        leaves = [table[..., at].reshape((*lead, *shape)) for at, shape in self._parts]
+        return jax.tree.unflatten(self._structure, leaves), table[..., -1] != 0

@@ -1,0 +1,160 @@
+"""Steps that follow an error tolerance: the controller in numbers, which every backend runs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha.mechanics.spaces import Space
+from genalpha.numerics import codes
+from genalpha.numerics.data import Carry, State
+
+# The local error of a method of order 2 is of size h³.
+ORDER = 3
+# PI control after Gustafsson: the exponents of this error and of the last one.
+INTEGRAL, PROPORTIONAL = 0.7 / ORDER, 0.4 / ORDER
+# The error that is aimed at, and the limits of a change. Larger growth would amplify a_α by (14a) of JN08.
+TARGET, LEAST, MOST = 0.5, 0.2, 2.0
+# The change after a step that has no solution.
+AFTER_FAILURE = 0.25
+# Errors below this fraction of the tolerance are no reason to grow faster.
+SMALLEST = 1e-4
+# Steps below this multiple of rounding in t lead nowhere.
+ROUNDING = 16 * jnp.finfo(float).eps
+# The first step may have this part of the span, this part of the tolerance as its estimated error, and move q
+# by this part of itself.
+FIRST_SPAN, FIRST_ERROR, FIRST_MOVE = 1e-3, 0.1, 0.01
+
+
+class Tolerances(NamedTuple):
+    """What the local error of each component may be, (n,) each: atol + rtol · size."""
+
+    rtol_q: Any
+    atol_q: Any
+    rtol_v: Any
+    atol_v: Any
+
+
+class Limits(NamedTuple):
+    """Where a run ends, and how long a step may be."""
+
+    end: Any
+    max_step: Any
+    min_step: Any
+
+
+class Pace(NamedTuple):
+    """Where a run is and how it goes on; one array in loops.
+
+    The next step is from ``t`` with size ``h``, which is ``wish`` unless that would lead past the end.
+    ``error`` is that of the last step in units of the tolerance, ``held`` is 1 after a step that was
+    rejected, ``rejected`` counts them, ``failure`` is the status of the last one (0 where its error was too
+    large), ``status`` that of the run.
+    """
+
+    t: Any
+    h: Any
+    wish: Any
+    error: Any
+    held: Any
+    rejected: Any
+    failure: Any
+    status: Any
+
+
+def norm(space: Space, tolerances: Tolerances, before: Carry, after: Carry, error: Array) -> Array:
+    """The root mean square of errors (2n,) of q and v, each in units of what is allowed."""
+    rtol_q, atol_q, rtol_v, atol_v = tolerances
+    q = jnp.maximum(space.magnitude(before.q), space.magnitude(after.q))
+    v = jnp.maximum(jnp.abs(before.v), jnp.abs(after.v))
+    allowed = jnp.concatenate([atol_q + rtol_q * q, atol_v + rtol_v * v])
+    return jnp.sqrt(jnp.mean(jnp.where(error == 0, 0.0, error / allowed) ** 2))
+
+
+def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_dot: Array) -> Array:
+    """A first step, from consistent values and a_0', (n,), at the start.
+
+    Its error h³/12 a_0' in positions, and ½h²a_0' in velocities, which is more than the method leaves, stay
+    well below what is allowed. Where a_0' is not known, a_0 takes its place with one power of h less. And
+    neither h v_0 nor ½h²a_0 may be more than a hundredth of q_0, or what is allowed: a_0' may be zero by
+    chance, as it is for a pendulum that is released at rest.
+    """
+    rtol_q, atol_q, rtol_v, atol_v = tolerances
+    # Where nothing is allowed (atol = 0, at rest), the others decide.
+    some = lambda allowed: jnp.where(allowed > 0, allowed, jnp.inf)
+    allowed_q = some(FIRST_ERROR * (atol_q + rtol_q * space.magnitude(state.q)))
+    allowed_v = some(FIRST_ERROR * (atol_v + rtol_v * jnp.abs(state.v)))
+    known = jnp.all(jnp.isfinite(a_dot))
+    a_dot = jnp.where(known, a_dot, 0.0)
+    a = jnp.where(known, 0.0, state.a)
+    size = lambda x: jnp.sqrt(jnp.mean(x**2))
+    least_q = jnp.where(jnp.isfinite(allowed_q), allowed_q, 0.0)
+    whole = jnp.maximum(FIRST_MOVE * size(space.magnitude(state.q)), size(least_q))
+    per_whole = jnp.where(whole > 0, 1 / jnp.where(whole > 0, whole, 1.0), 0.0)
+    guesses = [
+        size(a_dot / (12 * allowed_q)) ** (1 / 3),
+        size(a_dot / (2 * allowed_v)) ** (1 / 2),
+        size(a / (2 * allowed_q)) ** (1 / 2),
+        size(a / allowed_v),
+        size(state.v) * per_whole,
+        jnp.sqrt(0.5 * size(state.a) * per_whole),
+    ]
+    fastest = jnp.max(jnp.stack(guesses))
+    longest = FIRST_SPAN * (limits.end - state.t)
+    wish = 1 / jnp.maximum(fastest, 1 / longest)
+    least = jnp.maximum(limits.min_step, 100 * ROUNDING * jnp.abs(state.t))
+    return jnp.clip(wish, jnp.minimum(least, limits.max_step), limits.max_step)
+
+
+def begun(limits: Limits, t: Array, wish: Array, status: Any) -> Pace:
+    """Before the first step."""
+    zero = jnp.zeros(())
+    status = jnp.asarray(status, float)
+    return Pace(t, fitted(limits, t, wish), wish, jnp.array(TARGET), zero, zero, zero, status)
+
+
+def fitted(limits: Limits, t: Array, wish: Array) -> Array:
+    """The step to try: not past the end, and such that the last two steps are of one size."""
+    left = limits.end - t
+    h = jnp.minimum(wish, limits.max_step)
+    return jnp.where(h >= left, left, jnp.where(2 * h > left, 0.5 * left, h))
+
+
+def reached(limits: Limits, pace: Pace) -> Array:
+    """The time at the end of the step that is tried."""
+    return jnp.where(pace.h >= limits.end - pace.t, limits.end, pace.t + pace.h)
+
+
+def judged(limits: Limits, pace: Pace, error: Array, status: Array) -> tuple[Array, Pace]:
+    """Whether a step with that error and status is accepted, and how to go on."""
+    solved = (status == codes.SUCCESS) & jnp.isfinite(error)
+    accepted = solved & (error <= 1)
+    bounded = jnp.maximum(error, SMALLEST)
+    smooth = (TARGET / bounded) ** INTEGRAL * (pace.error / TARGET) ** PROPORTIONAL
+    grown = jnp.clip(smooth, LEAST, jnp.where(pace.held > 0, 1.0, MOST))
+    shrunk = jnp.where(solved, jnp.maximum((TARGET / bounded) ** (1 / ORDER), LEAST), AFTER_FAILURE)
+    # A step that was cut short by the end says little about how long the next one may be.
+    wish = jnp.where(
+        accepted, jnp.maximum(pace.h * grown, jnp.where(grown >= 1, pace.wish, 0.0)), pace.h * shrunk
+    )
+    t = jnp.where(accepted, reached(limits, pace), pace.t)
+    least = jnp.maximum(limits.min_step, ROUNDING * jnp.abs(t))
+    too_small = ~accepted & ~(wish >= least)
+    # Steps that shrink without ever being rejected would otherwise end where t stands still.
+    wish = jnp.where(accepted, jnp.maximum(wish, least), wish)
+    failure = jnp.where(
+        accepted, 0.0, jnp.where(solved, 0.0, jnp.where(status == 0, codes.NOT_FINITE, status))
+    )
+    stopped = codes.too_small(failure)
+    return accepted, Pace(
+        t=t,
+        h=fitted(limits, t, wish),
+        wish=wish,
+        error=jnp.where(accepted, bounded, pace.error),
+        held=jnp.where(accepted, 0.0, 1.0),
+        rejected=pace.rejected + jnp.where(accepted, 0.0, 1.0),
+        failure=failure,
+        status=jnp.where(too_small, stopped, pace.status),
+    )

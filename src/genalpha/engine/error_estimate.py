@@ -1,0 +1,73 @@
+"""The local error of a step, from what the step computed.
+
+The motion through (q_n, v_n) misses the update formulas of a method by a defect that divided differences of
+its accelerations tell (``AlphaMethod.defect``). The error is the response of the linearized step to that
+defect: constraints take away what they forbid, stiff forces what they damp. It takes one product with the
+inverse of the Newton matrix that the step has at hand, and no second nonlinear solve.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha.mechanics.system import Args, Dims, System
+from genalpha.methods import Method
+from genalpha.numerics.data import Carry, Scale, StepConstants
+from genalpha.numerics.derivatives import value_and_rate
+
+
+class Linearized(NamedTuple):
+    """A step at its solution x (N,), and the defect of its update formulas, (n,) for q and for v."""
+
+    system: System
+    method: Method
+    dims: Dims
+    scale: Scale
+    step: StepConstants
+    x: Array
+    defect: tuple[Array, Array]
+    args: Args
+
+    @property
+    def _coast(self) -> tuple[Array, Array]:
+        return self.step.coast_q, self.step.coast_v
+
+    def disturbance(self) -> Array:
+        """What the defect leaves in the residual (N,)."""
+        equations = self.method.residual if self.method.exact_matrix else self.method.linearized
+
+        def at(coast_q: Array, coast_v: Array) -> Array:
+            moved = self.step._replace(coast_q=coast_q, coast_v=coast_v)
+            return equations(self.system, moved, self.dims, self.scale, self.x, self.args)
+
+        return value_and_rate(at, self._coast, self.defect)[1]
+
+    def errors(self, correction: Array) -> Array:
+        """Errors of q and v, one after the other (2n,), from the inverse times the disturbance (N,)."""
+
+        def reached(x: Array, coast_q: Array, coast_v: Array) -> Array:
+            moved = self.step._replace(coast_q=coast_q, coast_v=coast_v)
+            return jnp.concatenate(self.method.reached(moved, self.method.split(self.dims, self.scale, x)))
+
+        errors = value_and_rate(reached, (self.x, *self._coast), (-correction, *self.defect))[1]
+        n = self.dims.n
+        return errors if self.method.watches_velocity else jnp.append(errors[:n], jnp.zeros(n))
+
+
+def linearized(
+    system: System,
+    method: Method,
+    dims: Dims,
+    scale: Scale,
+    carry: Carry,
+    step: StepConstants,
+    x: Array,
+    a1: Array,
+    args: Args,
+) -> Linearized:
+    """A step from ``carry`` that led to the unknowns x and the acceleration a1 (n,)."""
+    defect = method.defect(system.space.bracket, carry, step, a1)
+    return Linearized(system, method, dims, scale, step, x, defect, args)

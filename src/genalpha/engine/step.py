@@ -1,0 +1,199 @@
+"""One step: predict, solve, finish."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from genalpha.engine.controller import Limits, Pace, Tolerances, judged, norm
+from genalpha.engine.error_estimate import linearized
+from genalpha.engine.events import Crossing
+from genalpha.mechanics.initial_values import project_velocity
+from genalpha.mechanics.system import Args, Dims, System
+from genalpha.methods import Method
+from genalpha.numerics import codes, linear, newton
+from genalpha.numerics.data import (
+    Carry,
+    NewtonMemory,
+    NewtonReport,
+    Scale,
+    State,
+    StepConstants,
+    StepOutput,
+    Times,
+)
+
+Parabola = tuple[Array, Array, Array]
+
+
+class Setup(NamedTuple):
+    """What a run is made of, fixed before anything is traced."""
+
+    system: System
+    method: Method
+    newton: newton.Newton
+    dims: Dims
+    crossings: tuple[Crossing, ...] = ()
+
+
+class Memory(NamedTuple):
+    """What makes the next Newton iteration short: a parabola through the last solutions, and a matrix.
+
+    ``x`` (N,) is the last solution, ``slope`` and ``bend`` are its first and second divided differences.
+    """
+
+    x: Array
+    slope: Array
+    bend: Array
+    newton: NewtonMemory
+
+
+def no_memory(setup: Setup, scale: Scale, carry: Carry, state: State) -> Memory:
+    """The memory before the first step: unknowns as at the start, differences zero, no matrix."""
+    a, lam, psi = carry.a / scale.a, state.lam / scale.lam, state.psi / scale.psi
+    start = {"a": a, "a_q": a, "a_v": a, "lam": lam, "lam_q": lam, "lam_v": lam, "psi": psi}
+    start["phi"] = state.a / scale.a
+    sizes = setup.method.sizes(setup.dims)
+    x = jnp.concatenate([start.get(name, jnp.zeros(size)) for name, size in sizes.items()])
+    return Memory(x, jnp.zeros_like(x), jnp.zeros_like(x), newton.no_memory(x.size))
+
+
+def advance(
+    setup: Setup,
+    carry: Carry,
+    memory: Memory,
+    at: Times,
+    scale: Scale,
+    args: Args,
+    implicit: bool = True,
+) -> tuple[Carry, Memory, StepOutput, NewtonReport]:
+    """One step; ``implicit`` where it may be differentiated."""
+    step, memory, report = _solved(setup, carry, memory, at, scale, args, implicit)
+    carry, output = setup.method.finish(setup.system, step, setup.dims, scale, memory.x, args)
+    status = codes.first(codes.turned(report.status, output.turns), output.fault)
+    if at.project is not None:
+        carry, status = _project(setup, carry, at, status, args)
+    return carry, memory, output, report._replace(status=status)
+
+
+class Attempt(NamedTuple):
+    """A step under error control. Where it was not accepted, carry, parabola and time are those before it.
+
+    ``errors`` (2n,) are the estimated local errors of q and v, ``size`` is their norm.
+    """
+
+    accepted: Array
+    carry: Carry
+    memory: Memory
+    pace: Pace
+    output: StepOutput
+    report: NewtonReport
+    errors: Array
+    size: Array
+
+
+def attempt(
+    setup: Setup,
+    carry: Carry,
+    memory: Memory,
+    pace: Pace,
+    control: tuple[Tolerances, Limits],
+    scale: Scale,
+    args: Args,
+) -> Attempt:
+    """One step that is taken back where its error is too large or it has no solution."""
+    (system, method, _, dims, _), (tolerances, limits) = setup, control
+    step, tried, report = _solved(setup, carry, memory, Times(pace.t, pace.h), scale, args, implicit=False)
+    after, output = method.finish(system, step, dims, scale, tried.x, args)
+    status = codes.first(codes.turned(report.status, output.turns), output.fault)
+    around = linearized(system, method, dims, scale, carry, step, tried.x, after.a, args)
+    inverse = linear.Inverse(tried.newton.inverse, jnp.zeros(()))
+    errors = around.errors(linear.solve(inverse, around.disturbance()))
+    size = norm(system.space, tolerances, carry, after, errors)
+    accepted, pace = judged(limits, pace, size, status)
+    # A matrix from an iteration that failed may be anything.
+    fit = jnp.where(status == codes.SUCCESS, 1.0, 0.0) * tried.newton.fit_and_noise[0]
+    noise = jnp.where(accepted, tried.newton.fit_and_noise[1], memory.newton.fit_and_noise[1])
+    kept = tried.newton._replace(fit_and_noise=jnp.stack([fit, noise]))
+    after, parabola = jax.tree.map(
+        lambda new, old: jnp.where(accepted, new, old), (after, tried[:3]), (carry, memory[:3])
+    )
+    report = report._replace(status=status)
+    memory = Memory(parabola[0], parabola[1], parabola[2], kept)
+    return Attempt(accepted, after, memory, pace, output, report, errors, size)
+
+
+def _solved(
+    setup: Setup, carry: Carry, memory: Memory, at: Times, scale: Scale, args: Args, implicit: bool
+) -> tuple[StepConstants, Memory, NewtonReport]:
+    """The equations of a step and, in the memory, their solution."""
+    system, method, options, dims, _ = setup
+    t, h = at.t, at.h
+    step = method.prepare(system, carry, t, h, dims, scale, args)
+    levels, groups = rounding_levels(setup, scale, carry, h)
+    x, kept, report = newton.solve(
+        options,
+        lambda x: method.residual(system, step, dims, scale, x, args),
+        extrapolated(memory[:3], carry.h, h),
+        memory.newton,
+        levels,
+        groups,
+        implicit,
+        None if method.exact_matrix else lambda x: method.linearized(system, step, dims, scale, x, args),
+    )
+    return step, Memory(*moved_parabola(memory[:3], x, carry.h, h), kept), report
+
+
+def extrapolated(last: Parabola, h_old: Array, h: Array) -> Array:
+    """The unknowns (N,) where the parabola through the last three solutions leads."""
+    x, slope, bend = last
+    return x + h * (slope + (h + h_old) * bend)
+
+
+def moved_parabola(last: Parabola, x: Array, h_old: Array, h: Array) -> Parabola:
+    """The parabola (x, slope, bend) with a new solution x."""
+    slope = (x - last[0]) * (1 / h)
+    return x, slope, (slope - last[1]) * (1 / (h + h_old))
+
+
+def _project(setup: Setup, carry: Carry, at: Times, status: Array, args: Args) -> tuple[Carry, Array]:
+    """The velocity at the end of a marked step moved onto the hidden constraints by ACB15 (7)."""
+
+    def move() -> tuple[Array, Array]:
+        v, code = project_velocity(setup.system, setup.dims, at.t + at.h, carry.q, carry.v, args)
+        return v, codes.first(status, code)
+
+    v, status = lax.cond(at.project, move, lambda: (carry.v, status))
+    return carry._replace(v=v), status
+
+
+def rounding_levels(
+    setup: Setup, scale: Scale, carry: Carry, h: Array
+) -> tuple[newton.Levels, tuple[int, ...]]:
+    """Corrections that rounding is expected to cause in the scaled unknowns, and that may pass for it.
+
+    Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). In SOI2 they determine δ, μ, ν, which only correct
+    the positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v. A method
+    says for which unknowns the rounding of positions counts. How large the terms are that cancel in a
+    constraint is not known, so larger corrections pass for rounding too where Newton stagnates: those that
+    move q or v by less than 1e-10 of itself, or q by less than 1e-6 of a step.
+
+    Returns levels for groups of unknowns, and the sizes of these groups.
+    """
+    eps = jnp.finfo(float).eps
+    unit = 1 / scale.a
+    position = jnp.max(setup.system.space.magnitude(carry.q) * unit) / h**2
+    velocity = jnp.max(jnp.abs(carry.v) * unit) / h
+    loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
+    share = setup.method.position_rounding(setup.dims)
+    floor, loose, groups = [], [], []
+    of_name = lambda block: share.get(block[0])
+    for part, blocks in itertools.groupby(setup.method.sizes(setup.dims).items(), of_name):
+        floor += [eps * (2 * velocity + (part or 0.0) * position)]
+        loose += [loose_low if part is None else loose_high]
+        groups += [sum(size for _, size in blocks)]
+    return newton.Levels(jnp.stack(floor), jnp.stack(loose)), tuple(groups)

@@ -1,0 +1,312 @@
+"""Values at the start: consistent a, λ, ψ, their rate of change, and projection of q and v."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from genalpha.mechanics.system import Args, Dims, System
+from genalpha.numerics import codes, linear, newton
+from genalpha.numerics.data import NewtonReport, Scale, State
+from genalpha.numerics.derivatives import value_and_rate
+
+Multipliers = tuple[Array, Array]
+_NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
+
+
+class Beginning(NamedTuple):
+    """Consistent values at t_0 and what is needed to judge them.
+
+    ``rows`` (m + p, n) is the scaled constraint matrix, ``g``, ``g_dot``, ``k`` are the constraints, ``M``
+    and ``applied`` the mass matrix and the applied forces, all at (t_0, q_0, v_0).
+    """
+
+    state: State
+    a_dot: Array
+    scale: Scale
+    report: NewtonReport
+    rows: Array
+    g: Array
+    g_dot: Array
+    k: Array
+    M: Array
+    applied: Array
+
+    def shift(self, r: Array) -> Array:
+        """The smallest change d (n,) of the velocities, in the norm of M, with G d = G r and K d = 0.
+
+        M d + Bᵀμ = 0 with B = (G; K): the projection of ACB15 (7) with another right side.
+        """
+        scale, m = self.scale.a, self.g.size
+        wanted = jnp.concatenate([jnp.zeros(scale.size), self.rows[:m] @ (r / scale), jnp.zeros(self.k.size)])
+        return scale * linear.solve_once(_saddle(self.M, self.rows, scale), wanted)[: scale.size]
+
+
+class Matrices(NamedTuple):
+    """Mass matrix (n, n) and constraint matrices (m, n), (p, n) at one state."""
+
+    M: Array
+    G: Array
+    K: Array
+
+
+def matrices(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> Matrices:
+    G = system.G(t, q, args) if dims.m else jnp.zeros((0, dims.n))
+    K = system.K(t, q, v, args) if dims.p else jnp.zeros((0, dims.n))
+    return Matrices(system.M(t, q, args), G, K)
+
+
+def _inverse(sizes: Array) -> Array:
+    """1/sizes, with the largest of them in the place of zeros."""
+    largest = jnp.max(sizes, initial=0.0)
+    fallback = jnp.where(largest > 0, largest, 1.0)
+    return 1 / jnp.where(sizes > 0, sizes, fallback)
+
+
+def size_of_mass(M: Array) -> Array:
+    """1/√(max_j |M_ij|) (n,): accelerations are measured in it."""
+    return jnp.sqrt(_inverse(jnp.max(jnp.abs(M), axis=1)))
+
+
+def scales(of: Matrices) -> Scale:
+    """Typical sizes from the mass matrix and the constraint matrices at one state."""
+    a = size_of_mass(of.M)
+    lam, psi = (_inverse(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0)) for matrix in (of.G, of.K))
+    return lax.stop_gradient(Scale(a, lam, psi))
+
+
+def _saddle(M: Array, rows: Array, scale: Array) -> Array:
+    """The matrix (12) of JN08 for the default reaction, from scaled constraint rows (m + p, n)."""
+    scaled = scale[:, None] * M * scale
+    return jnp.block([[scaled, rows.T], [rows, jnp.zeros((len(rows), len(rows)))]])
+
+
+class _Hidden(NamedTuple):
+    """The equations of motion and the hidden acceleration constraints (JN08 below (12)), scaled.
+
+    They are equations for x = (a, λ, ψ) at one state, linear in a and, for the default reaction, in λ and ψ.
+    """
+
+    system: System
+    dims: Dims
+    scale: Scale
+    args: Args
+
+    def unpack(self, x: Array) -> tuple[Array, Array, Array]:
+        a, lam, psi = jnp.split(x, [self.dims.n, self.dims.n + self.dims.m])
+        return a * self.scale.a, lam * self.scale.lam, psi * self.scale.psi
+
+    def residual(self, x: Array, t: Array, q: Array, v: Array) -> Array:
+        (system, dims, scale, args), (a, lam, psi) = self, self.unpack(x)
+        rows = [scale.a * (system.M(t, q, args) @ a - system.f(t, q, v, lam, psi, args))]
+        if dims.m:
+            rows += [scale.lam * system.g_ddot(t, q, v, a, args)]
+        if dims.p:
+            rows += [scale.psi * system.k_dot(t, q, v, a, args)]
+        return jnp.concatenate(rows)
+
+    def rows(self, of: Matrices) -> Array:
+        """The scaled constraint matrix (m + p, n)."""
+        weights = jnp.concatenate([self.scale.lam, self.scale.psi])
+        return weights[:, None] * jnp.concatenate([of.G, of.K]) * self.scale.a
+
+    def solve(
+        self, of: Matrices, t: Array, q: Array, v: Array, multipliers: Multipliers | None
+    ) -> tuple[Array, NewtonReport]:
+        """x at a state, by one linear solve for the default reaction.
+
+        Otherwise by Newton's method from ``multipliers`` (λ, ψ), ones by default, because forces such as λ²
+        have no derivative at zero.
+        """
+        dims, scale = self.dims, self.scale
+        if self.system.reaction is None:
+            return _linear_root(
+                _saddle(of.M, self.rows(of), scale.a),
+                self.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v),
+            )
+        lam, psi = (jnp.ones(dims.m), jnp.ones(dims.p)) if multipliers is None else multipliers
+        guess = jnp.concatenate([jnp.zeros(dims.n), lam / scale.lam, psi / scale.psi])
+        size = jnp.max(jnp.abs(self.residual(guess, t, q, v)))
+        return _root(lambda x: self.residual(x, t, q, v), guess, size)
+
+    def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
+        """x' along the motion: differentiate the equations, solve for x'."""
+        direction = (jnp.ones_like(t), self.system.space.rate(q, v), self.unpack(x)[0])
+        _, along = value_and_rate(lambda *at: self.residual(x, *at), (t, q, v), direction)
+        if self.system.reaction is None:
+            matrix = _saddle(of.M, self.rows(of), self.scale.a)
+        else:
+            matrix = jax.jacfwd(lambda x: self.residual(x, t, q, v))(x)
+        return -linear.solve_once(matrix, along)
+
+
+def accelerations(
+    system: System, dims: Dims, scale: Scale, t: Array, q: Array, v: Array, args: Args
+) -> tuple[Array, Array, Array]:
+    """Consistent (a, λ, ψ) at one state."""
+    hidden = _Hidden(system, dims, scale, args)
+    return hidden.unpack(hidden.solve(matrices(system, dims, t, q, v, args), t, q, v, None)[0])
+
+
+def underlying(
+    system: System, dims: Dims, scale: Scale, t: Array, q: Array, v: Array, args: Args
+) -> tuple[Array, Array, Array]:
+    """(φ, λ, ψ) of the underlying ODE v' = φ(t, q, v), YPR98 (2.2), for the default reaction.
+
+    One linear solve, for use in every step; :func:`accelerations` refines and judges its result.
+    """
+    hidden, of = _Hidden(system, dims, scale, args), matrices(system, dims, t, q, v, args)
+    value = hidden.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v)
+    return hidden.unpack(-linear.solve_once(_saddle(of.M, hidden.rows(of), scale.a), value))
+
+
+def begin(
+    system: System,
+    dims: Dims,
+    t: Array,
+    q: Array,
+    v: Array,
+    args: Args,
+    multipliers: Multipliers | None = None,
+    want_rate: bool = True,
+) -> Beginning:
+    """Everything about the start in one traced function."""
+    t = jnp.asarray(t, float)
+    of = matrices(system, dims, t, q, v, args)
+    hidden = _Hidden(system, dims, scales(of), args)
+    x, report = hidden.solve(of, t, q, v, multipliers)
+    a_dot = hidden.unpack(hidden.rate(x, of, t, q, v))[0] if want_rate else jnp.zeros_like(v)
+    g, g_dot = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0), jnp.zeros(0))
+    return Beginning(
+        state=State(t, q, v, *hidden.unpack(x)),
+        a_dot=a_dot,
+        scale=hidden.scale,
+        report=report,
+        rows=hidden.rows(of),
+        g=g,
+        g_dot=g_dot,
+        k=system.k(t, q, v, args),
+        M=of.M,
+        applied=system.applied(t, q, v, args),
+    )
+
+
+def settled(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> tuple[State, Array]:
+    """A state near (q, v) on the constraints, as :func:`project` finds it, and the largest residual left.
+
+    A few corrections without a test of convergence, for q and v that are nearly on the constraints, and for
+    the default reaction.
+    """
+    t = jnp.asarray(t, float)
+    of = matrices(system, dims, t, q, v, args)
+    scale = scales(of)
+    hidden = _Hidden(system, dims, scale, args)
+    position = hidden.rows(of)[: dims.m]
+    for _ in range(3 if dims.m else 0):
+        wanted = jnp.concatenate([jnp.zeros(dims.n), scale.lam * system.g(t, q, args)])
+        d = linear.solve_once(_saddle(of.M, position, scale.a), wanted)[: dims.n]
+        q = system.space.retract(q, -scale.a * d)
+    left = [system.g(t, q, args)]
+    if dims.m or dims.p:
+        of = matrices(system, dims, t, q, v, args)
+        saddle = _saddle(of.M, hidden.rows(of), scale.a)
+        for _ in range(2):
+            rows = _velocity_rows(system, dims, t, q, v, args)
+            wanted = jnp.concatenate([jnp.zeros(dims.n), jnp.append(scale.lam, scale.psi) * rows])
+            v = v - scale.a * linear.solve_once(saddle, wanted)[: dims.n]
+        left += [_velocity_rows(system, dims, t, q, v, args)]
+    state = State(t, q, v, *underlying(system, dims, scale, t, q, v, args))
+    return state, jnp.max(jnp.abs(jnp.concatenate(left)), initial=0.0)
+
+
+def _velocity_rows(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> Array:
+    """The hidden velocity constraints and the nonholonomic ones (m + p,)."""
+    hidden = system.g_dot(t, q, v, args) if dims.m else jnp.zeros(0)
+    return jnp.concatenate([hidden, system.k(t, q, v, args)])
+
+
+def is_finite(start: Beginning) -> Array:
+    """Whether all that was evaluated at the start is finite."""
+    values = (start.M, start.applied, start.rows, start.g, start.g_dot, start.k)
+    return jnp.isfinite(sum(jnp.sum(x) for x in values))
+
+
+def project(
+    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args
+) -> tuple[Array, Array, Array]:
+    """The nearest q, then the nearest v, on the constraints: (6) and (7) of ACB15.
+
+    Returns q (size,), v (n,) and the larger of the two Newton statuses.
+    """
+    q, position = project_position(system, dims, t, q, args)
+    v, velocity = project_velocity(system, dims, t, q, v, args)
+    return q, v, jnp.maximum(position, velocity)
+
+
+def project_position(system: System, dims: Dims, t: Array, q: Array, args: Args) -> tuple[Array, Array]:
+    """q ∘ exp(d) on the constraints with the smallest d, in the norm of M(t, q), and Newton's status.
+
+    ACB15 (6), where the left side of (6a) must read q_{n+1}.
+    """
+    of = matrices(system, dims._replace(p=0), t, q, jnp.zeros(dims.n), args)
+    scale, M = scales(of), of.M
+
+    def residual(x: Array) -> Array:
+        d, mu = x[: dims.n] * scale.a, x[dims.n :] * scale.lam
+        g, transpose = jax.vjp(lambda d: system.g(t, system.space.retract(q, d), args), d)
+        return jnp.concatenate([scale.a * (M @ d + transpose(mu)[0]), scale.lam * g])
+
+    size = (1 + jnp.max(system.space.magnitude(q))) / jnp.min(scale.a)
+    x, report = _root(residual, jnp.zeros(dims.n + dims.m), size)
+    return system.space.retract(q, x[: dims.n] * scale.a), report.status
+
+
+def project_velocity(
+    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args, offset: Array | float = 0.0
+) -> tuple[Array, Array]:
+    """v + d with g_t + G (v + d) = offset, k = 0 and the smallest d, in the norm of M(t, q), and the status.
+
+    ACB15 (7) for offset = 0.
+    """
+    of = matrices(system, dims, t, q, v, args)
+    scale, M = scales(of), of.M
+
+    def residual(x: Array) -> Array:
+        d, mu, nu = jnp.split(x, [dims.n, dims.n + dims.m])
+        d = d * scale.a
+        push = system.holonomic_force(t, q, mu * scale.lam, args)
+        push += system.nonholonomic_force(t, q, v + d, nu * scale.psi, args)
+        rows = [scale.a * (M @ d - push)]
+        if dims.m:
+            rows += [scale.lam * (system.g_dot(t, q, v + d, args) - offset)]
+        if dims.p:
+            rows += [scale.psi * system.k(t, q, v + d, args)]
+        return jnp.concatenate(rows)
+
+    size = (1 + jnp.max(jnp.abs(v))) / jnp.min(scale.a)
+    x, report = _root(residual, jnp.zeros(dims.n + dims.m + dims.p), size)
+    return v + x[: dims.n] * scale.a, report.status
+
+
+def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
+    """A root by full Newton; ``size`` is that of the terms which cancel in the residual."""
+    levels = newton.Levels(10 * jnp.finfo(float).eps * size[None], 1e-9 * size[None])
+    memory = newton.no_memory(guess.size)
+    x, _, report = newton.solve(_NEWTON, residual, guess, memory, levels, (guess.size,))
+    return x, report
+
+
+def _linear_root(matrix: Array, value: Array) -> tuple[Array, NewtonReport]:
+    """The root of matrix @ x + value: one correction from zero, and a second against rounding."""
+    x = -linear.solve_once(matrix, value)
+    x = x - linear.solve_once(matrix, matrix @ x + value)
+    condition = linear.condition_number(lax.stop_gradient(matrix))
+    singular = jnp.isfinite(jnp.sum(matrix)) & ~(condition <= newton.MAX_CONDITION)
+    status = jnp.where(jnp.isfinite(jnp.sum(x)), codes.SUCCESS, codes.NOT_FINITE)
+    status = jnp.where(singular, codes.SINGULAR, status)
+    one = jnp.array(1)
+    return x, NewtonReport(status, one, one, jnp.array(False), condition)

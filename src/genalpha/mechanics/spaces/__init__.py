@@ -1,0 +1,33 @@
+"""Configuration spaces: where q lives, and how a velocity moves it."""
+
+from __future__ import annotations
+
+import ast
+
+from genalpha.mechanics.spaces._base import Space
+from genalpha.mechanics.spaces.euclidean import Euclidean
+from genalpha.mechanics.spaces.product import Product
+from genalpha.mechanics.spaces.rotations import SE3, SO3, R3xSO3
+
+__all__ = ["SE3", "SO3", "Euclidean", "Product", "R3xSO3", "Space", "named"]
+
+_KNOWN = {"SE3": SE3, "SO3": SO3, "Euclidean": Euclidean, "Product": Product, "R3xSO3": R3xSO3}
+
+
+def named(text: str | None) -> Space | None:
+    """The space with that ``repr``; None where it is none of those defined here.
+
+    >>> named("Product(R3xSO3(), Euclidean(n=2))") == Product(R3xSO3(), Euclidean(2))
+    True
+    """
+
+    def made(node: ast.expr) -> Space:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _KNOWN):
+            raise ValueError
+        options = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
+        return _KNOWN[node.func.id](*map(made, node.args), **options)
+
+    try:
+        return made(ast.parse(text or "", mode="eval").body)
+    except (SyntaxError, ValueError):
+        return None

@@ -1,0 +1,173 @@
+"""What may be wrong with the start of a run: values that are not finite, broken or dependent constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
+from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.spaces import Space
+from genalpha.mechanics.system import SIGNATURES
+from genalpha.numerics import codes
+from genalpha.numerics.newton import MAX_CONDITION
+from genalpha.run.arguments import is_traced
+
+TOLERANCE = 1e-8  # of initial values on the constraints, relative to 1 + |q|
+RANK_TOLERANCE = 1e-11  # of scaled constraint rows
+NEARLY = 1e-3  # dependent rows are worth a word after a failure
+
+
+def is_singular(matrix: Any) -> bool:
+    """Whether a mass matrix is known to be singular, whatever its units; a traced one is not."""
+    if is_traced(matrix):
+        return False
+    largest = np.abs(np.asarray(matrix)).max(axis=1)
+    scale = 1 / np.sqrt(np.where(largest > 0, largest, 1.0))
+    return bool(np.linalg.cond(scale[:, None] * matrix * scale) > MAX_CONDITION)
+
+
+def consistent(begin: Beginning) -> Any:
+    """Whether q0, v0 fulfil the constraints at the start, traced or not."""
+    residuals = jnp.concatenate([begin.g, begin.g_dot, begin.k])
+    return jnp.all(jnp.abs(residuals) <= TOLERANCE * (1 + jnp.max(jnp.abs(begin.state.q))))
+
+
+def examine(begin: Beginning, initial: str, space: Space) -> None:
+    """Raise where the start is not finite, not consistent, redundant or singular."""
+    if not isinstance(begin.M, np.ndarray):
+        begin = jax.tree.map(np.asarray, begin)
+    finite(mass=begin.M, force=begin.applied, holonomic=begin.g, nonholonomic=begin.k)
+    if not np.isfinite(begin.rows).all():
+        raise ValueError("the derivative of a constraint is NaN or infinite at the start")
+    if initial == "check":
+        consistency(begin.state.q, begin.g, begin.g_dot, begin.k)
+    _rank(begin, space)
+    if int(begin.report.status) != codes.SUCCESS:
+        _unsolvable(begin)
+
+
+def finite(**values: Any) -> None:
+    """Raise where a function of the system, by its name, is not finite at the start."""
+    for name, value in values.items():
+        if not np.isfinite(value).all():
+            entries = np.argwhere(~np.isfinite(value)).tolist()
+            where = ", ".join(str(i if len(i) > 1 else i[0]) for i in entries)
+            raise ValueError(f"{name}{SIGNATURES[name]} is NaN or infinite at the start, entries [{where}]")
+
+
+def row_names(m: int, p: int) -> list[str]:
+    return [f"holonomic[{i}]" for i in range(m)] + [f"nonholonomic[{i}]" for i in range(p)]
+
+
+def consistency(q: Any, g: Any, g_dot: Any, k: Any) -> None:
+    """Raise where q (size,), g, g_dot (m,) and k (p,) show that constraints are broken at the start."""
+    m, p = g.size, k.size
+    residuals = np.concatenate([g, g_dot, k])
+    tolerance = TOLERANCE * (1 + np.abs(q).max())
+    names = [f"holonomic[{i}] = {{:.3g}}" for i in range(m)]
+    names += [f"d/dt holonomic[{i}] = {{:.3g}}" for i in range(m)]
+    names += [f"nonholonomic[{i}] = {{:.3g}}" for i in range(p)]
+    broken = [
+        name.format(value)
+        for name, value in zip(names, residuals, strict=True)
+        if not abs(value) <= tolerance
+    ]
+    if broken:
+        error = InconsistentInitialValues(
+            f"q0, v0 break {len(broken)} of {2 * m + p} constraints at the start "
+            f"(tolerance {TOLERANCE:g} (1 + |q|)): {some(broken)}. "
+            "Correct q0 and v0, or pass initial='project' to move them onto the constraints."
+        )
+        error.broken = some(broken)
+        raise error
+
+
+def _rank(begin: Beginning, space: Space) -> None:
+    """Name the rows of (G; K) that depend on rows before them."""
+    rows = begin.rows
+    names = row_names(begin.g.size, begin.k.size)
+    kept: list[int] = []
+    dependent: list[str] = []
+    for i, row in enumerate(rows):
+        norm = np.linalg.norm(row)
+        if norm == 0:
+            dependent.append(f"{names[i]} does not depend on the motion at all (its gradient is zero)")
+            continue
+        rest, combination = row, np.zeros(0)
+        if kept:
+            combination = np.linalg.lstsq(rows[kept].T, row, rcond=None)[0]
+            rest = row - combination @ rows[kept]
+        if np.linalg.norm(rest) > RANK_TOLERANCE * norm:
+            kept.append(i)
+            continue
+        others = [names[j] for j, c in zip(kept, combination, strict=True) if abs(c) > 1e-8]
+        dependent.append(f"{names[i]} is a combination of {', '.join(others)}")
+    if dependent:
+        raise RedundantConstraints(
+            f"{len(dependent)} of {len(rows)} constraints are redundant at the start, so their multipliers "
+            f"are not unique: {some(dependent)}. Remove the redundant ones, or pass redundant='min_norm' to "
+            "ga.solve; if they are dependent only at this configuration, it is a kinematic singularity: "
+            "start from another one." + _ignored(space)
+        )
+
+
+def _ignored(space: Space) -> str:
+    """A hint for constraints that were written for another space."""
+    if not space.rotations:
+        return ""
+    return (
+        f" Mind that q lies in {space}: its quaternions (w, x, y, z) are no angles, they need no constraint "
+        "to keep their length, and gradients are taken with respect to the velocities of the space."
+    )
+
+
+def _unsolvable(begin: Beginning) -> None:
+    if int(begin.report.status) == codes.SINGULAR:
+        rows = np.asarray(begin.rows)
+        nearly = dependence(rows, rows, begin.g.size, float(begin.state.t)) if len(rows) else ""
+        condition = float(begin.report.condition)
+        number = f" (condition number {condition:.1e})" if np.isfinite(condition) else ""
+        raise SingularSystem(
+            f"the matrix (12) of JN08, of mass matrix and constraints, is singular at the start{number}: "
+            "the mass matrix is singular on motions that the constraints allow (check for massless "
+            "coordinates), or a reaction of your own does not act against a constraint, or not at the "
+            "multipliers from which Newton starts (see the argument multipliers)."
+            + (f" {nearly}." if nearly else "")
+        )
+    raise ValueError(
+        "no consistent accelerations and multipliers at the start: "
+        + codes.reason(int(begin.report.status))
+        + f" ({int(begin.report.iterations)} iterations on the equations of motion and hidden constraints)"
+    )
+
+
+def dependence(rows: np.ndarray, before: np.ndarray, m: int, t: float) -> str:
+    """Which rows (m + p, n) of the scaled constraint matrix depend on each other, or nearly so, at t.
+
+    The smallest singular value of the rows measures it, in units of their lengths ``before``; its vector
+    names them.
+    """
+    lengths = np.linalg.norm(before, axis=1, keepdims=True)
+    if not (np.isfinite(rows).all() and np.isfinite(lengths).all()):
+        return ""
+    left, sizes, _ = np.linalg.svd(rows / np.where(lengths > 0, lengths, 1.0))
+    ratio = sizes[-1] / max(sizes[0], 1.0)
+    if ratio > NEARLY:
+        return ""
+    share = np.abs(left[:, -1])
+    names = row_names(m, len(rows) - m)
+    involved = [name for name, x in zip(names, share, strict=True) if x > 0.1 * share.max()]
+    return (
+        f"Near t = {t:.9g} the gradients of {some(involved)} become dependent, or vanish: their smallest "
+        f"singular value falls to {ratio:.1e}"
+    )
+
+
+def some(items: Sequence[str], most: int = 6) -> str:
+    rest = f"; and {len(items) - most} more" if len(items) > most else ""
+    return "; ".join(items[:most]) + rest

@@ -1,0 +1,249 @@
+"""What the user states about a mechanical system, and what follows from it by differentiation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from genalpha.mechanics.programs import Programs
+from genalpha.mechanics.spaces import Euclidean, Space
+from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pulled_back, value_and_rate
+
+Args = tuple[Any, ...]
+
+
+class Dims(NamedTuple):
+    """Sizes of a system: stored coordinates, velocities, holonomic and nonholonomic constraints."""
+
+    size: int
+    n: int
+    m: int
+    p: int
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """A constrained mechanical system (JN08 (11)).
+
+    ::
+
+        M(t, q) v' = f(t, q, v, λ, ψ),    q' = v,
+        0 = g(t, q)       and so 0 = g_t + G v,
+        0 = k(t, q, v).
+
+    All functions are written with ``jax.numpy`` and take the entries of ``args`` after their own arguments.
+
+    Parameters
+    ----------
+    mass : (n, n) array, or callable (t, q, *args) -> (n, n).
+    force : callable (t, q, v, *args) -> (n,), the applied forces.
+    holonomic : callable (t, q, *args) -> (m,), optional.
+    nonholonomic : callable (t, q, v, *args) -> (p,), optional.
+    reaction : callable (t, q, v, lam, psi, *args) -> (n,), optional; the default is −Gᵀλ − Kᵀψ with
+        G = ∂g/∂q and K = ∂k/∂v. It may be nonlinear in λ and ψ. f = force + reaction.
+    space : configuration space of q, default ``Euclidean(n)``.
+
+    Everything else is derived: ``G``, ``K``, the hidden velocity constraint ``g_dot`` and the hidden
+    acceleration constraints ``g_ddot`` and ``k_dot``.
+
+    Example
+    -------
+    A point mass on a circle, moving at unit speed:
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> pendulum = ga.System(
+    ...     mass=jnp.eye(2),
+    ...     force=lambda t, q, v: jnp.array([0.0, -9.81]),
+    ...     holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    ... )
+    >>> q, v = jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])
+    >>> pendulum.G(0.0, q).tolist()
+    [[2.0, 0.0]]
+    >>> pendulum.g_ddot(0.0, q, v, jnp.zeros(2)).tolist()  # g_qq(v, v)
+    [2.0]
+    """
+
+    mass: Callable[..., ArrayLike] | ArrayLike
+    force: Callable[..., ArrayLike]
+    holonomic: Callable[..., ArrayLike] | None = None
+    nonholonomic: Callable[..., ArrayLike] | None = None
+    reaction: Callable[..., ArrayLike] | None = None
+    space: Space = field(default_factory=Euclidean)
+    # Compiled programs live and die with the system they belong to.
+    _programs: Programs = field(default_factory=Programs, init=False, repr=False)
+    _traced: dict[str, Callable[..., Array]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.space is None:
+            object.__setattr__(self, "space", Euclidean())
+        if not isinstance(self.space, Space):
+            hint = ""
+            if isinstance(self.space, type) and issubclass(self.space, Space):
+                hint = f"; write {self.space.__name__}()"
+            elif isinstance(self.space, tuple | list):
+                hint = "; several spaces are a ga.Product(...)"
+            raise TypeError(f"space must be a space such as ga.R3xSO3(), got {self.space!r}{hint}")
+        if not callable(self.mass):
+            object.__setattr__(self, "mass", _constant_mass(self.mass))
+        for name in ("mass", "force", "holonomic", "nonholonomic", "reaction"):
+            function = getattr(self, name)
+            if name == "mass" and self.constant_mass:
+                continue
+            if function is None and name != "force":
+                continue
+            if not callable(function):
+                raise TypeError(
+                    f"{name} must be a function {SIGNATURES[name]}, got {type(function).__name__}"
+                )
+            self._traced[name] = _as_array_function(name, function)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What the user stated; programs are made again where a copy is used."""
+        parts = (self.mass, self.force, self.holonomic, self.nonholonomic, self.reaction, self.space)
+        return System, parts
+
+    @property
+    def constant_mass(self) -> bool:
+        return not callable(self.mass)
+
+    # --- what the user stated -------------------------------------------------------------------
+
+    def M(self, t: ArrayLike, q: Array, args: Args = ()) -> Array:
+        """Mass matrix (n, n)."""
+        if self.constant_mass:
+            return jnp.asarray(self.mass)
+        return self._traced["mass"](t, q, *args)
+
+    def applied(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> Array:
+        """Applied forces (n,)."""
+        return self._traced["force"](t, q, v, *args)
+
+    def g(self, t: ArrayLike, q: Array, args: Args = ()) -> Array:
+        """Holonomic constraints (m,)."""
+        if self.holonomic is None:
+            return jnp.zeros(0)
+        return self._traced["holonomic"](t, q, *args)
+
+    def k(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> Array:
+        """Nonholonomic constraints (p,)."""
+        if self.nonholonomic is None:
+            return jnp.zeros(0)
+        return self._traced["nonholonomic"](t, q, v, *args)
+
+    # --- forces -----------------------------------------------------------------------------------
+
+    def f(self, t: ArrayLike, q: Array, v: Array, lam: Array, psi: Array, args: Args = ()) -> Array:
+        """All forces, applied and reaction (n,): the right side of M v' = f."""
+        return self.applied(t, q, v, args) + self.reactions(t, q, v, lam, psi, args)
+
+    def reactions(self, t: ArrayLike, q: Array, v: Array, lam: Array, psi: Array, args: Args = ()) -> Array:
+        """Reaction forces (n,): −Gᵀλ − Kᵀψ, or what ``reaction`` returns."""
+        if self.reaction is not None:
+            return self._traced["reaction"](t, q, v, lam, psi, *args)
+        return self.holonomic_force(t, q, lam, args) + self.nonholonomic_force(t, q, v, psi, args)
+
+    def reactions_and_change(
+        self, t: ArrayLike, q: Array, v: Array, lam: Array, psi: Array, mu: Array, nu: Array, args: Args = ()
+    ) -> tuple[Array, Array]:
+        """Reactions at (λ, ψ), and those at (λ + μ, ψ + ν) less them, (n,) each."""
+        if self.reaction is None:  # linear: that of (μ, ν), evaluated together
+            forces = lambda lam, psi: self.reactions(t, q, v, lam, psi, args)
+            both = for_each(forces, jnp.stack([lam, mu]), jnp.stack([psi, nu]))
+            return both[0], both[1]
+        before = self.reactions(t, q, v, lam, psi, args)
+        return before, self.reactions(t, q, v, lam + mu, psi + nu, args) - before
+
+    def holonomic_force(self, t: ArrayLike, q: Array, lam: Array, args: Args = ()) -> Array:
+        """−Gᵀλ (n,)."""
+        if self.holonomic is None:
+            return self.space.pull(q, jnp.zeros_like(q))
+        return -self.space.pull(q, pulled_back(lambda q: self.g(t, q, args), q, lam))
+
+    def nonholonomic_force(self, t: ArrayLike, q: Array, v: Array, psi: Array, args: Args = ()) -> Array:
+        """−Kᵀψ (n,)."""
+        if self.nonholonomic is None:
+            return jnp.zeros_like(v)
+        return -pulled_back(lambda v: self.k(t, q, v, args), v, psi)
+
+    # --- what follows by differentiation --------------------------------------------------------
+
+    def G(self, t: ArrayLike, q: Array, args: Args = ()) -> Array:
+        """Constraint matrix G = g_q with respect to the space's velocity, (m, n)."""
+        gradient = jacobian(lambda q: self.g(t, q, args), q)
+        return jax.vmap(lambda row: self.space.pull(q, row))(gradient)
+
+    def K(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> Array:
+        """Constraint matrix K = k_v, (p, n)."""
+        return jacobian(lambda v: self.k(t, q, v, args), v)
+
+    def g_and_dot(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> tuple[Array, Array]:
+        """g and the hidden velocity constraint g_t + G v, (m,) each."""
+        t = jnp.asarray(t, float)
+        direction = (jnp.ones_like(t), self.space.rate(q, v))
+        return value_and_rate(lambda t, q: self.g(t, q, args), (t, q), direction)
+
+    def g_dot(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> Array:
+        """Hidden velocity constraint g_t + G v, (m,)."""
+        return self.g_and_dot(t, q, v, args)[1]
+
+    def g_ddot(self, t: ArrayLike, q: Array, v: Array, a: Array, args: Args = ()) -> Array:
+        """Hidden acceleration constraint g_tt + 2 g_tq v + g_qq(v, v) + G a, (m,)."""
+        return self._along(lambda t, q, v: self.g_dot(t, q, v, args), t, q, v, a)
+
+    def k_dot(self, t: ArrayLike, q: Array, v: Array, a: Array, args: Args = ()) -> Array:
+        """Hidden acceleration constraint k_t + k_q v + k_v a, (p,)."""
+        return self._along(lambda t, q, v: self.k(t, q, v, args), t, q, v, a)
+
+    def _along(self, function: Callable[..., Array], t: ArrayLike, q: Array, v: Array, a: Array) -> Array:
+        """Time derivative of a function of (t, q, v) along a motion with acceleration a."""
+        t = jnp.asarray(t, float)
+        direction = (jnp.ones_like(t), self.space.rate(q, v), a)
+        return value_and_rate(function, (t, q, v), direction)[1]
+
+
+SIGNATURES = {
+    "mass": "(t, q, *args) -> (n, n)",
+    "force": "(t, q, v, *args) -> (n,)",
+    "holonomic": "(t, q, *args) -> (m,)",
+    "nonholonomic": "(t, q, v, *args) -> (p,)",
+    "reaction": "(t, q, v, lam, psi, *args) -> (n,)",
+}
+
+
+def _constant_mass(mass: ArrayLike) -> ArrayLike:
+    if isinstance(mass, jax.core.Tracer):
+        return mass
+    try:
+        matrix = np.array(mass, dtype=float)  # a copy: what was traced must not change
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"mass must be an (n, n) array or a function {SIGNATURES['mass']}: {error}"
+        ) from error
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"mass must be a square matrix (n, n), got shape {matrix.shape}")
+    if not np.isfinite(matrix).all():
+        raise ValueError("mass holds NaN or infinite entries")
+    return matrix
+
+
+def _as_array_function(name: str, function: Callable[..., Any]) -> Callable[..., Array]:
+    """The user's function as double-precision JAX code: its Python runs once for each set of shapes."""
+
+    def evaluate(*inputs: Any) -> Array:
+        try:
+            with left_to_reader(False):  # JAX keeps what it traces here, for other purposes too
+                return jnp.asarray(function(*inputs), dtype=float)
+        except jax.errors.TracerArrayConversionError as error:
+            raise TypeError(
+                f"{name} mixes NumPy with traced values. Write it with jax.numpy (import jax.numpy as jnp)."
+            ) from error
+
+    evaluate.__name__ = name
+    return jax.jit(evaluate, inline=True)

@@ -1,0 +1,305 @@
+"""Newton's method for the equations of a step: policies, stopping test, report, implicit derivatives."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from genalpha.numerics import codes, linear
+from genalpha.numerics.data import NewtonMemory, NewtonReport
+
+Policy = Literal["full", "modified", "frozen"]
+Residual = Callable[[Array], Array]
+
+# A matrix beyond this condition number has lost all digits: it is singular to double precision.
+MAX_CONDITION = 1e15
+# A matrix is replaced at once when a correction with it shrinks less than by this factor,
+# or would need more than this number of further ones,
+SLOW, LONG = 0.3, 8
+# and before the next step when it shrinks less than by this one, seen well above the tolerance.
+STALE, WELL_ABOVE = 0.03, 10.0
+# Parts of the unknowns shrink at rates of their own: a better rate than this one, with a kept matrix, may be
+# that of the part that was large at first, and is not relied on.
+LEAST_RATE = 0.01
+# Corrections that shrink less than by this factor may lead anywhere.
+DIVERGING = 0.9
+# Corrections that stop shrinking below this fraction of the unknowns have come down to rounding.
+NOISE = 1e-6
+# Corrections below this are none at all, whatever the units: numbers that small have lost their digits.
+NOTHING = 1e-150
+# Residuals up to this multiple of those seen at rounding level are at rounding level too,
+AT_NOISE = 4.0
+# and what was seen counts a little less with every step.
+FADING = 0.9
+
+
+@dataclass(frozen=True)
+class Newton:
+    """How the nonlinear equations of a step are solved.
+
+    Parameters
+    ----------
+    policy : ``"modified"`` keeps the factorized matrix from step to step and renews it when the measured
+        contraction rate gets poor; ``"full"`` takes a new matrix in every iteration; ``"frozen"`` never
+        renews the matrix of the first step (for linear systems with one step size).
+    tol : the iteration stops when the estimated error that remains is below ``tol`` times the size of the
+        unknowns, both scaled to accelerations times the root of mass.
+    max_iterations : corrections allowed in one step.
+
+    The remaining error is estimated from the contraction rate, rate/(1 − rate) times the last correction;
+    with a matrix of an earlier step one correction is never enough. Rounding sets a limit: a row g/(βh²)
+    carries rounding of size ε|q|/(βh²), a stiff force ε times its stiffness. Corrections that stop shrinking
+    although the matrix is new have reached it, if they are small; the size of the residual there is
+    remembered. Steps that end in this way are counted in ``sol.stats.rounding_limited``.
+
+    >>> Newton(policy="full", tol=1e-8)
+    Newton(policy='full', tol=1e-08, max_iterations=20)
+    """
+
+    policy: Policy = "modified"
+    tol: float = 1e-12
+    max_iterations: int = 20
+
+    def __post_init__(self) -> None:
+        if self.policy not in get_args(Policy):
+            raise ValueError(f"policy must be one of {', '.join(get_args(Policy))}, got {self.policy!r}")
+        if not 0 < self.tol < 1:
+            raise ValueError(f"tol = {self.tol} must lie between 0 and 1")
+        if self.max_iterations < 1:
+            raise ValueError(f"max_iterations = {self.max_iterations} must be at least 1")
+
+
+class Levels(NamedTuple):
+    """Sizes of corrections that rounding is expected to cause, and that may be taken for rounding.
+
+    One number (G,) for each group of unknowns that follow each other.
+    """
+
+    floor: Array
+    loose: Array
+
+
+class Numbers(NamedTuple):
+    """What is known about an iteration; one array in loops, which pay for every array they carry."""
+
+    norm: Array  # size of the last correction in units of what may be left over; inf before the first
+    rate: Array  # ratio of the last two norms; NaN before the second
+    status: Array  # RUNNING, SLOW, or a status of `diagnose`
+    iterations: Array
+    noise: Array  # size of residuals at rounding level, as far as known; 0 if it is not
+    rounding: Array  # whether the iteration ended at rounding level
+    jacobians: Array  # new matrices so far
+
+
+class _Iterate(NamedTuple):
+    x: Array
+    numbers: Array
+
+    @property
+    def known(self) -> Numbers:
+        return Numbers(*self.numbers)
+
+
+class _Round(NamedTuple):
+    iterate: _Iterate
+    factors: linear.Inverse
+
+
+RUNNING, SLOW_DOWN = -1.0, -2.0
+
+
+def no_memory(size: int) -> NewtonMemory:
+    """The memory before the first step: no matrix, no known noise."""
+    return NewtonMemory(inverse=linear.no_inverse(size), fit_and_noise=jnp.zeros(2))
+
+
+def solve(
+    newton: Newton,
+    residual: Residual,
+    guess: Array,
+    memory: NewtonMemory,
+    levels: Levels,
+    groups: Sequence[int],
+    implicit: bool = True,
+    linearized: Residual | None = None,
+) -> tuple[Array, NewtonMemory, NewtonReport]:
+    """Solve residual(x) = 0, with derivatives by the implicit function theorem.
+
+    ``guess`` (N,) starts the iteration, ``levels`` are those of rounding in groups of unknowns of the sizes
+    ``groups``, ``memory`` comes from the step before. Returns x (N,), the memory for the next step, and the
+    report. Derivatives with respect to everything ``residual`` closes over come from one linear solve at the
+    solution; the iteration itself is not differentiated. Where nobody will ask for them
+    (``implicit=False``), less is traced. Matrices are those of ``linearized``, where it is given: a function
+    with the same values.
+    """
+    memory, levels = lax.stop_gradient((memory, levels))
+
+    def iterate(residual: Residual, guess: Array) -> tuple[Array, tuple[Any, ...]]:
+        end, factors = _iterate(newton, residual, linearized or residual, guess, memory, levels, groups)
+        known = end.known
+        kept = NewtonMemory(factors.inverse, remembered(newton, known))
+        # custom_root wants auxiliary outputs of one kind: counts travel as floats.
+        counts = jnp.stack([final_status(known), known.iterations, known.jacobians, known.rounding])
+        return end.x, (kept, counts, factors.condition)
+
+    def tangent_solve(linear_map: Callable[[Array], Array], rhs: Array) -> Array:
+        return jnp.linalg.solve(jax.jacfwd(linear_map)(rhs), rhs)
+
+    if implicit:
+        x, (kept, counts, condition) = lax.custom_root(residual, guess, iterate, tangent_solve, has_aux=True)
+    else:
+        x, (kept, counts, condition) = iterate(residual, guess)
+    status, iterations, jacobians, rounding = counts.astype(int)
+    return x, kept, NewtonReport(status, iterations, jacobians, rounding != 0, condition)
+
+
+def _iterate(
+    newton: Newton,
+    residual: Residual,
+    linearized: Residual,
+    guess: Array,
+    memory: NewtonMemory,
+    levels: Levels,
+    groups: Sequence[int],
+) -> _Round:
+    """Corrections with a kept matrix; where they are slow, a new matrix and more corrections."""
+
+    def renew(s: _Round) -> _Round:
+        matrix = jax.jacfwd(linearized)(s.iterate.x)
+        factors = linear.factor(matrix)
+        singular = ~(factors.condition <= MAX_CONDITION)
+        numbers = renewed(newton, s.iterate.known, jnp.isfinite(jnp.sum(matrix)), singular)
+        return _Round(_Iterate(s.iterate.x, jnp.stack(numbers)), factors)
+
+    def correct(s: _Iterate, factors: linear.Inverse) -> _Iterate:
+        value = residual(s.x)
+        step = linear.solve(factors, value)
+        x = s.x - step
+        return _Iterate(x, jnp.stack(judged(newton, levels, groups, s.known, x, value, step)))
+
+    def attempt(s: _Round) -> _Round:
+        s = lax.cond(s.iterate.known.status == SLOW_DOWN, renew, lambda s: s, s)
+        end = lax.while_loop(lambda i: running(newton, i.known), lambda i: correct(i, s.factors), s.iterate)
+        astray, numbers = reconsidered(newton, end.known)
+        return s._replace(iterate=_Iterate(jnp.where(astray, guess, end.x), jnp.stack(numbers)))
+
+    start = _Iterate(guess, jnp.stack(begun(*memory.fit_and_noise)))
+    factors = linear.Inverse(memory.inverse, jnp.array(0.0))
+    return lax.while_loop(lambda s: unfinished(newton, s.iterate.known), attempt, _Round(start, factors))
+
+
+# --- the course of an iteration, in numbers: every backend runs these -------------------------------
+
+
+def begun(fit: Array, noise: Array) -> Numbers:
+    """Before the first correction of a step, with a kept matrix that is fit for use or not."""
+    zero = jnp.zeros(())
+    status = jnp.where(fit > 0, RUNNING, SLOW_DOWN)
+    return Numbers(jnp.array(jnp.inf), jnp.array(jnp.nan), status, zero, noise, zero, zero)
+
+
+def running(newton: Newton, s: Numbers) -> Array:
+    """Whether another correction with the same matrix is due."""
+    return (s.status == RUNNING) & (s.iterations < newton.max_iterations)
+
+
+def unfinished(newton: Newton, s: Numbers) -> Array:
+    """Whether the iteration has neither converged nor failed."""
+    return (s.status < 0) & (s.iterations < newton.max_iterations)
+
+
+def renewed(newton: Newton, s: Numbers, finite: Array, singular: Array) -> Numbers:
+    """After a new matrix, which may not be finite, or singular."""
+    status = jnp.where(singular, codes.SINGULAR, RUNNING)
+    status = jnp.where(finite, status, codes.NOT_FINITE)
+    # Where an iteration that does not contract has led to such a matrix, the iteration is to blame.
+    diverged = (status != RUNNING) & (s.rate > DIVERGING)
+    status = jnp.where(diverged, codes.NOT_CONVERGED, status)
+    # What was measured with the matrix of an earlier step says nothing about this one.
+    comparable = (s.jacobians > 0) | (newton.policy == "full")
+    norm, rate = jnp.where(comparable, s.norm, jnp.inf), jnp.where(comparable, s.rate, jnp.nan)
+    return s._replace(norm=norm, rate=rate, status=status, jacobians=s.jacobians + 1)
+
+
+def judged(
+    newton: Newton, levels: Levels, groups: Sequence[int], s: Numbers, x: Array, value: Array, step: Array
+) -> Numbers:
+    """The verdict on a correction ``step`` (N,) that led to ``x`` from a residual ``value``."""
+    size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
+    allowed = newton.tol * size + NOTHING
+    moved = jnp.abs(step)
+    ends = [0, *itertools.accumulate(groups)]
+    largest = jnp.stack([jnp.max(moved[i:j]) for i, j in itertools.pairwise(ends)])
+    norm = jnp.max(largest / (allowed + levels.floor))
+    above_noise = jnp.any(largest > NOISE * size + levels.loose)
+    strict = jnp.max(largest)
+    rate = jnp.where(jnp.isinf(s.norm), jnp.nan, norm / s.norm)  # NaN compares false
+
+    # A small correction means little with the matrix of an earlier step: it may be far too stiff.
+    trusted = (s.jacobians > 0) | (newton.policy == "frozen") & (s.iterations > 0)
+    contracting = _contracts(newton, norm, rate, 1.0) | (error == 0)
+    small = trusted & (norm <= 1)
+    stagnated = trusted & (rate * s.rate > SLOW**2) & ~above_noise  # rounding may alternate
+    # What is harmless with most matrices may not be so with one that is nearly singular.
+    at_noise = (error <= AT_NOISE * s.noise) & ~above_noise
+    found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
+    converged = contracting | small | stagnated | at_noise
+
+    # A new matrix is cheaper than a long way at this rate. Where a second one did not serve for long either,
+    # the problem is too nonlinear to keep any.
+    slow = (rate > SLOW) | (norm * rate**LONG > 1) | (s.jacobians > 1)
+    status = jnp.where(_renewing(newton, slow), SLOW_DOWN, RUNNING)
+    status = jnp.where(converged, codes.SUCCESS, status)
+    # Overflow at the end of such an iteration is divergence; out of the blue it is a bad function value.
+    failed = jnp.where(s.rate > DIVERGING, codes.NOT_CONVERGED, codes.NOT_FINITE)
+    status = jnp.where(jnp.isfinite(norm), status, failed)
+    within_tolerance = (
+        _contracts(newton, strict, rate, allowed) | (trusted & (strict <= allowed)) | (error == 0)
+    )
+    # Only residuals that would be harmless with any matrix are remembered as noise.
+    noise = jnp.where(found & (error <= NOISE * size), error, s.noise)
+    rounding = converged & ~within_tolerance
+    return Numbers(norm, rate, status, s.iterations + 1, noise, rounding.astype(float), s.jacobians)
+
+
+def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
+    """After corrections with one matrix: whether to start again from the guess, and the numbers then.
+
+    A stale matrix may have led astray.
+    """
+    if newton.policy != "modified":
+        return jnp.array(False), s
+    astray = (s.jacobians == 0) & ((s.rate > SLOW) | (s.status == codes.NOT_FINITE))
+    astray &= s.status != codes.SUCCESS
+    again = Numbers(jnp.inf, jnp.nan, SLOW_DOWN, s.iterations, s.noise, 0.0, s.jacobians)  # type: ignore[arg-type]
+    return astray, Numbers(*(jnp.where(astray, new, old) for new, old in zip(again, s, strict=True)))
+
+
+def remembered(newton: Newton, s: Numbers) -> Array:
+    """At the end of a step: whether the matrix is fit for the next one, and the noise it will know of."""
+    stale = _renewing(newton, (s.rate > STALE) & (s.norm > WELL_ABOVE * s.rate))
+    return jnp.stack([jnp.where(stale, 0.0, 1.0), FADING * s.noise])
+
+
+def final_status(s: Numbers) -> Array:
+    return jnp.where(s.status < 0, codes.NOT_CONVERGED, s.status)
+
+
+def _renewing(newton: Newton, poor: Array) -> Array:
+    """Whether the policy wants a new matrix after a correction, given whether it was poor."""
+    return {"full": jnp.array(True), "modified": poor, "frozen": jnp.array(False)}[newton.policy]
+
+
+def _contracts(newton: Newton, norm: Array, rate: Array, allowed: Array | float) -> Array:
+    """Whether the error left after a correction of that size is allowed, if the rate stays the same.
+
+    It is rate/(1 − rate) times the correction.
+    """
+    reliable = rate if newton.policy == "full" else jnp.maximum(rate, LEAST_RATE)
+    return (rate < 1) & (norm * reliable <= (1 - rate) * allowed)

@@ -1,8 +1,0 @@
-"""Constraints that follow from others: an independent choice of rows is integrated, the load shared by all.
-
-The rows that are left out are watched: a run never succeeds with one of them broken.
-"""
-
-from genalpha.redundant.front import Redundant, allowed
-
-__all__ = ["Redundant", "allowed"]

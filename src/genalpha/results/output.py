@@ -1,0 +1,98 @@
+"""What is kept of a run: every step, some of them, or the motion at given times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from genalpha.errors import unknown
+
+# What a solution may be asked to keep.
+NAMES = ("q", "v", "a", "a_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors", "newton")
+
+
+_ROUNDING = 8 * np.finfo(float).eps
+
+
+class Output(NamedTuple):
+    """Every ``every``-th step and the last one (only that where 0), or the times ``t_eval``.
+
+    ``names`` are the quantities to keep, None for all of them; ``dense`` asks for what ``sol(t)`` needs.
+    """
+
+    every: int
+    t_eval: np.ndarray | None
+    names: tuple[str, ...] | None
+    dense: bool
+
+    @property
+    def complete(self) -> bool:
+        """Whether the rows of the solution say all that ``sol(t)`` needs."""
+        return (
+            self.every == 1
+            and self.t_eval is None
+            and (self.names is None or {"q", "v", "lam", "psi"} <= set(self.names))
+        )
+
+    @property
+    def everything(self) -> bool:
+        return self.every == 1 and self.t_eval is None and self.names is None
+
+
+def parse(save: Any, t_eval: Any, dense: bool, span: tuple[float, float]) -> Output:
+    """What ``save``, ``t_eval`` and ``dense_output`` ask for.
+
+    >>> parse((10, ["q", "lam"]), None, False, (0.0, 1.0)).every
+    10
+    """
+    every, names = 1, None
+    parts = save if isinstance(save, tuple) and len(save) == 2 and not isinstance(save[0], str) else (save,)
+    for part in parts:
+        if isinstance(part, str) and part in ("all", "final"):
+            every = 1 if part == "all" else 0
+        elif isinstance(part, int | np.integer) and not isinstance(part, bool) and part > 0:
+            every = int(part)
+        elif isinstance(part, Sequence) and not isinstance(part, str):
+            names = _names(part)
+        else:
+            raise ValueError(
+                'save must be "all", "final", a whole number k > 0 for every k-th step, a list of quantities '
+                f'such as ["q", "lam"], or a pair such as (k, ["q"]); got {save!r}'
+            )
+    if not isinstance(dense, bool):
+        raise TypeError(f"dense_output must be True or False, got {dense!r}")
+    if t_eval is not None and every != 1:
+        raise ValueError("t_eval says which times are kept, and so does save: leave out one of them")
+    return Output(every, None if t_eval is None else times(t_eval, span), names, dense)
+
+
+def _names(wanted: Sequence[Any]) -> tuple[str, ...]:
+    for name in wanted:
+        if name != "t" and name not in NAMES:
+            raise unknown("quantity in save", name, NAMES)
+    return tuple(sorted(set(wanted) - {"t"}))
+
+
+def times(t_eval: Any, span: tuple[float, float]) -> np.ndarray:
+    """The times that were asked for, within the span of a run."""
+    try:
+        wanted = np.array(t_eval, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"t_eval must be an array of times: {error}") from error
+    if wanted.ndim != 1 or wanted.size == 0:
+        raise ValueError(f"t_eval must be a one-dimensional array of times, got shape {wanted.shape}")
+    if not (np.isfinite(wanted).all() and (np.diff(wanted) > 0).all()):
+        raise ValueError("t_eval must increase, without NaN or infinite times")
+    rounding = _ROUNDING * max(map(abs, span))  # such as that of 3 * 0.1
+    if wanted[0] < span[0] - rounding or wanted[-1] > span[1] + rounding:
+        raise ValueError(
+            f"t_eval reaches from {float(wanted[0])!r} to {float(wanted[-1])!r}, beyond the time span {span}"
+        )
+    within = np.clip(wanted, *span)
+    if not (np.diff(within) > 0).all():
+        raise ValueError(
+            "t_eval has several times that are the same as an end of the time span but for rounding"
+        )
+    return within

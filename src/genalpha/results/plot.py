@@ -1,0 +1,54 @@
+"""Pictures of a solution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from genalpha.results.solution import Solution
+
+_MOST_LABELS = 12
+
+
+def plot(sol: Solution, names: list[str] | None = None) -> Any:
+    """One panel each for q, v, multipliers (if any) and constraint residuals (if any)."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install genalpha[plot]") from error
+
+    size = sol.q.shape[1]
+    labels = list(names) if names is not None else [f"q{i}" for i in range(size)]
+    if len(labels) != size:
+        raise ValueError(f"names has {len(labels)} entries for {size} coordinates")
+    rates = [f"d/dt {label}" for label in labels] if sol.v.shape[1] == size else None
+    rates = rates or [f"v{i}" for i in range(sol.v.shape[1])]
+    panels: list[tuple[str, list[tuple[str, Any]], bool]] = [
+        ("coordinates", [(label, sol.q[:, i]) for i, label in enumerate(labels)], False),
+        ("velocities", [(label, sol.v[:, i]) for i, label in enumerate(rates)], False),
+    ]
+    forces = [(f"λ{i}", sol.lam[:, i]) for i in range(sol.lam.shape[1])]
+    forces += [(f"ψ{i}", sol.psi[:, i]) for i in range(sol.psi.shape[1])]
+    if forces:
+        panels.append(("multipliers", forces, False))
+        shown = [(name, r) for name, r in sol.residuals._asdict().items() if np.any(r)]
+        panels.append(("constraint residuals", shown, True))
+
+    figure = Figure(figsize=(8, 2.2 * len(panels)), layout="constrained")
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, (title, curves, logarithmic) in zip(axes, panels, strict=True):
+        for label, values in curves:
+            if logarithmic:  # zero has no logarithm: a gap says that the residual vanished
+                values = np.where(values > 0, values, np.nan)
+            ax.plot(sol.t, values, label=label, lw=1.2)
+        if logarithmic:
+            ax.set_yscale("log")
+        ax.set_ylabel(title)
+        ax.grid(alpha=0.3)
+        if 0 < len(curves) <= _MOST_LABELS:
+            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small", frameon=False)
+    axes[-1].set_xlabel("t")
+    axes[0].set_title(f"{sol.method}, {len(sol.t) - 1} steps")
+    return figure

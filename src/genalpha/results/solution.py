@@ -1,0 +1,334 @@
+"""The result of a run: arrays, statistics, save and load, a plot."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from genalpha.engine import interpolate
+from genalpha.engine.run_data import Later, RunState
+from genalpha.mechanics.spaces import Space, named
+from genalpha.numerics import codes
+from genalpha.numerics.data import State
+
+_FORMAT = 5
+_META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
+
+
+class Residuals(NamedTuple):
+    """Largest constraint residual at each time (N+1,), unscaled: g, g_t + G v, and k."""
+
+    position: Array
+    velocity: Array
+    nonholonomic: Array
+
+
+class Reactions(NamedTuple):
+    """Reaction forces at each time (N+1, n): −Gᵀλ, −Kᵀψ, and all of them together.
+
+    ``total`` is the sum of the two unless the system has a ``reaction`` of its own; then it is that.
+    """
+
+    holonomic: Array
+    nonholonomic: Array
+    total: Array
+
+
+class Errors(NamedTuple):
+    """Estimated local errors of each step under error control, zero in the first row.
+
+    ``q`` and ``v`` (N+1, n), those of q in the tangent space; ``norm`` (N+1,) is what was compared with 1.
+    """
+
+    q: Array
+    v: Array
+    norm: Array
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Totals of a run. ``rounding_limited`` counts steps whose Newton iteration ended at rounding level.
+
+    ``fallback`` says why XLA ran it, or a part of it, where native code was wanted; None otherwise.
+    """
+
+    steps: Any
+    rejected: Any
+    newton_iterations: Any
+    jacobians: Any
+    factorizations: Any
+    rounding_limited: Any
+    fallback: str | None = None
+
+
+_COUNTS = tuple(spec.name for spec in fields(Stats) if spec.name != "fallback")
+jax.tree_util.register_dataclass(Stats, data_fields=list(_COUNTS), meta_fields=["fallback"])
+
+
+class NewtonHistory(NamedTuple):
+    """Newton's work step by step (N,): iterations, new matrices, and whether rounding ended it."""
+
+    iterations: Array
+    jacobians: Array
+    rounding: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A computed motion; arrays with time first, start and end included.
+
+    Attributes
+    ----------
+    t (N+1,), q (N+1, size), v (N+1, n) : times, coordinates, velocities.
+    a (N+1, n) : accelerations v' at t: M a = f(t, q, v, λ, ψ). Where M is singular, they follow from the
+        constraints; under a JAX transform only if it is an array, and NaN if it is a function.
+    a_alpha (N+1, n), t_alpha (N+1,) : the method's own a_{n+α} and its time t_n + α(t_n − t_{n−1}); row 0 is
+        the starting value and its time.
+    lam (N+1, m), psi (N+1, p) : multipliers at t.
+    residuals : .position, .velocity, .nonholonomic (N+1,).
+    reactions : .holonomic, .nonholonomic, .total (N+1, n).
+    stats : totals of the run; newton : the same step by step.
+    status, success, message : 0, True and a sentence where the end was reached.
+    t_end : the time up to which the run came, whichever rows were kept; that of the last good step where it
+        failed.
+    extra : variables that only some methods have, by name, each (N+1, ...).
+    errors : .q, .v (N+1, n) and .norm (N+1,), estimated local errors, under error control; else None.
+    method, rotations : names of the method and of the rotations in the space.
+    backend : what computed it: "native", "xla" or "cuda".
+    detail : what else is known about a failure or the multipliers, part of the message.
+    not_unique : constraints whose multipliers are not unique, as indices into (lam, psi) one after the other;
+        only ``redundant="min_norm"`` of ``solve`` allows for them, and gives the smallest.
+    t_events, q_events, v_events, lam_events, psi_events : for each event an array with a row each time it
+        happened; None without events.
+    nodes, space, complete : what ``sol(t)`` is made of: the ends of all steps, unless t, q, v, lam and psi
+        are.
+
+    Outside of JAX transforms the arrays are NumPy's and end at the last good row. Under a transform they
+    are traced, and rows after a failure are NaN.
+    """
+
+    t: Any
+    q: Any
+    v: Any
+    a: Any
+    a_alpha: Any
+    t_alpha: Any
+    lam: Any
+    psi: Any
+    residuals: Residuals
+    reactions: Reactions
+    stats: Stats
+    newton: NewtonHistory
+    status: Any
+    t_end: Any
+    extra: dict[str, Any]
+    errors: Errors | None
+    method: str
+    rotations: tuple[str, ...] = ()
+    backend: str = "xla"
+    detail: str = ""
+    not_unique: tuple[int, ...] = ()
+    t_events: list[Any] | None = None
+    q_events: list[Any] | None = None
+    v_events: list[Any] | None = None
+    lam_events: list[Any] | None = None
+    psi_events: list[Any] | None = None
+    nodes: interpolate.StepEnd | None = None
+    space: Space | None = None
+    complete: bool = False
+
+    @property
+    def state(self) -> RunState | None:
+        """From where ``ga.solve(..., state=sol.state)`` goes on; None after a failure, a file or a
+        transform."""
+        later = getattr(self, "_later", None)
+        return None if later is None else later()
+
+    def continued_by(self, later: Later | None) -> Solution:
+        """This solution, which knows now from where to go on.
+
+        That is no field: it is neither an array nor something to compile for.
+        """
+        object.__setattr__(self, "_later", later)
+        return self
+
+    def __call__(self, t: Any) -> State:
+        """The motion at a time or at times t within the run: a :class:`State` with t, q, v, a, lam, psi.
+
+        Between the steps q and v are interpolated with third order on their space, a, λ and ψ with second;
+        at the ends of steps q, v, λ and ψ are those of the method, and a is the derivative of the
+        interpolated v. Needs all steps: a run with ``t_eval`` or ``save`` keeps them where
+        ``dense_output=True``.
+
+        >>> import jax.numpy as jnp, genalpha as ga
+        >>> fall = ga.System(mass=jnp.eye(1), force=lambda t, q, v: jnp.array([-10.0]))
+        >>> sol = ga.solve(fall, (0.0, 1.0), [0.0], [0.0])
+        >>> sol(0.5).q.round(12).tolist(), sol([0.25, 0.75]).v.round(12).tolist()
+        ([-1.25], [[-2.5], [-7.5]])
+        """
+        if np.ndim(self.status):
+            raise TypeError("this is a batch of solutions: ask its members, sol[0](t)")
+        if self.space is None or (self.nodes is None and not self.complete):
+            raise ValueError("not all steps of this run were kept: pass dense_output=True to ga.solve")
+        nodes = self.nodes or interpolate.StepEnd(self.t, self.q, self.v, self.lam, self.psi)
+        times = t if isinstance(t, jax.core.Tracer) else np.asarray(t, dtype=float)
+        if isinstance(nodes.t, np.ndarray) and isinstance(times, np.ndarray):
+            first, last = nodes.t[0], nodes.t[-1]
+            if not ((times >= first) & (times <= last)).all():
+                raise ValueError(f"the run reaches from t = {first:.9g} to {last:.9g}, asked for {t!r}")
+        found = interpolate.at(self.space, nodes, times.reshape(-1))
+        return State(*(x.reshape((*np.shape(times), *x.shape[1:])) for x in found))
+
+    @property
+    def success(self) -> Any:
+        """Whether the run came to its end, or was ended by an event or by the callback."""
+        return self.status <= codes.SUCCESS
+
+    @property
+    def message(self) -> str:
+        """What the status means, with time and step of a failure."""
+        if np.ndim(self.status):
+            return (
+                f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
+            )
+        steps, end = int(self.stats.steps), float(self.t_end)
+        text = codes.message(int(self.status), end, steps, self.rotations)
+        return f"{text}. {self.detail}" if self.detail else text
+
+    def __getitem__(self, index: Any) -> Solution:
+        """A member of a batch that ``vmap`` made."""
+        if not np.ndim(self.status):
+            raise TypeError("this solution is a single run, not a batch")
+        return jax.tree.map(lambda leaf: leaf[index], self)
+
+    def __repr__(self) -> str:
+        if isinstance(self.status, jax.core.Tracer):
+            return f"<Solution by {self.method}, traced, q {np.shape(self.q)}>"
+        if np.ndim(self.status):
+            return f"<Solutions by {self.method}: {self.message}>"
+        span = f"t = {self.t[0]:g} to {self.t[-1]:g}" if len(self.t) else "no times"
+        return f"<Solution by {self.method}: {self.stats.steps} steps, {span}, {self.message}>"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file (NumPy's .npz), without loss; ``ga.load`` reads it back."""
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._parts().items()}
+        header = {"genalpha": _FORMAT, "fallback": self.stats.fallback}
+        header |= {name: getattr(self, name) for name in _META}
+        header["space"] = None if self.space is None else repr(self.space)
+        arrays["header"] = np.array(json.dumps(header))
+        with open(path, "wb") as file:
+            np.savez(file, **arrays)
+
+    def _parts(self) -> dict[str, Any]:
+        """All arrays, by names such as ``q`` and ``residuals.position``."""
+        parts: dict[str, Any] = {}
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if spec.name in _META or value is None:
+                continue
+            if isinstance(value, Stats):
+                parts |= {f"{spec.name}.{key}": getattr(value, key) for key in _COUNTS}
+            elif isinstance(value, tuple):
+                parts |= {f"{spec.name}.{key}": part for key, part in value._asdict().items()}  # type: ignore[attr-defined]
+            elif isinstance(value, list):
+                parts |= {f"{spec.name}.{i}": part for i, part in enumerate(value)}
+            elif isinstance(value, dict):
+                parts |= {f"{spec.name}.{key}": part for key, part in value.items()}
+            else:
+                parts[spec.name] = value
+        return parts
+
+    def plot(self, names: list[str] | None = None) -> Any:
+        """Draw coordinates, velocities, multipliers and constraint residuals; returns the figure.
+
+        ``names`` labels the coordinates. Needs matplotlib (``pip install genalpha[plot]``).
+        """
+        from genalpha.results.plot import plot
+
+        if np.ndim(self.status):
+            raise TypeError("this is a batch of solutions: plot its members, sol[0].plot()")
+        if any(x is None for x in (self.q, self.v, self.lam, self.psi, self.residuals)):
+            raise ValueError("a plot needs q, v, lam, psi and residuals, and save left out some of them")
+        return plot(self, names)
+
+
+jax.tree_util.register_dataclass(
+    Solution,
+    data_fields=[spec.name for spec in fields(Solution) if spec.name not in _META],
+    meta_fields=list(_META),
+)
+
+
+def load(path: str | os.PathLike[str]) -> Solution:
+    """Read a solution that ``Solution.save`` wrote.
+
+    >>> import tempfile, jax.numpy as jnp, genalpha as ga
+    >>> fall = ga.System(mass=jnp.eye(1), force=lambda t, q, v: jnp.array([-9.81]))
+    >>> sol = ga.solve(fall, (0.0, 1.0), [0.0], [0.0], h=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sol.save(f"{folder}/fall.npz")
+    ...     again = ga.load(f"{folder}/fall.npz")
+    >>> bool((again.q == sol.q).all()), again.stats == sol.stats
+    (True, True)
+    """
+    foreign = ValueError(f"{os.fspath(path)} was not written by genalpha's Solution.save")
+    try:
+        opened = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise foreign from error
+    if not isinstance(opened, np.lib.npyio.NpzFile):
+        raise foreign
+    with opened as file:
+        if "header" not in file:
+            raise foreign
+        header = json.loads(str(file["header"]))
+        if header.get("genalpha") not in (2, 3, 4, _FORMAT):
+            raise ValueError(f"{os.fspath(path)} has format {header.get('genalpha')}, expected {_FORMAT}")
+        parts = {name: file[name] for name in file.files if name != "header"}
+
+    def group(kind: Any, prefix: str) -> Any:
+        found = {key: parts.pop(f"{prefix}.{key}", None) for key in kind._fields}
+        return kind(**found) if any(x is not None for x in found.values()) else None
+
+    residuals, reactions = group(Residuals, "residuals"), group(Reactions, "reactions")
+    number = lambda x: x if x.ndim else x.item()  # a batch has an array of each
+    counts = {key: number(parts.pop(f"stats.{key}")) for key in _COUNTS}
+    stats, newton = Stats(**counts, fallback=header.get("fallback")), group(NewtonHistory, "newton")
+    extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
+    arrays: dict[str, Any] = {
+        name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi")
+    }
+    status = number(parts.pop("status"))
+    end = parts["t"][..., -1] if parts["t"].size else np.array(np.nan)  # in older files
+    errors, nodes = group(Errors, "errors"), group(interpolate.StepEnd, "nodes")
+    told: dict[str, Any] = {}
+    for name in ("t", "q", "v", "lam", "psi"):
+        keys = [key for key in parts if key.startswith(f"{name}_events.")]
+        rows = [parts.pop(key) for key in sorted(keys, key=lambda key: int(key.rpartition(".")[2]))]
+        told[f"{name}_events"] = rows or None
+    return Solution(
+        **arrays,
+        **told,
+        residuals=residuals,
+        reactions=reactions,
+        stats=stats,
+        newton=newton,
+        status=status,
+        t_end=number(parts.pop("t_end", end)),
+        extra=extra,
+        errors=errors,
+        method=header["method"],
+        rotations=tuple(header["rotations"]),
+        backend=header.get("backend", "xla"),
+        detail=header.get("detail", ""),
+        not_unique=tuple(header.get("not_unique", ())),
+        nodes=nodes,
+        space=named(header.get("space")),
+        complete=header.get("complete", False),
+    )

@@ -1,0 +1,1 @@
+"""A run from its arguments to its solution."""

@@ -1,0 +1,313 @@
+"""Checks of what comes in. Every refusal says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend.core import get_opaque_trace_state
+from jax.typing import ArrayLike
+
+from genalpha.compiler.graph import Unsupported
+from genalpha.compiler.rows import RowFunction
+from genalpha.engine.run_data import RunState
+from genalpha.mechanics.spaces import Space
+from genalpha.mechanics.system import SIGNATURES, Args, Dims, System
+from genalpha.numerics import codes
+
+# Where nothing is traced, which is known at once; inside of a transform, a new array tells more.
+_OUTSIDE = get_opaque_trace_state()
+# Spans of which the squares of steps are numbers; as long as its reciprocal at most.
+SHORTEST_SPAN = 1e-120
+
+
+def span(t_span: Any) -> tuple[float, float]:
+    """(t0, t1) as two increasing floats."""
+    if any(isinstance(t, jax.core.Tracer) for t in jax.tree.leaves(t_span)):
+        raise TypeError("t_span must not be traced: it decides the number of steps")
+    try:
+        if isinstance(t_span, str):
+            raise TypeError
+        t0, t1 = (float(t) for t in t_span)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"t_span must be a pair (t0, t1) of numbers, got {t_span!r}") from error
+    if not (math.isfinite(t0) and math.isfinite(t1)):
+        raise ValueError(f"t_span = ({t0}, {t1}) must be finite")
+    if t1 <= t0:
+        raise ValueError(f"t_span = ({t0:g}, {t1:g}): the end must lie after the start")
+    if not SHORTEST_SPAN <= t1 - t0 <= 1 / SHORTEST_SPAN:
+        raise ValueError(
+            f"t_span = ({t0:g}, {t1:g}): squares of steps leave the range of numbers. Scale time"
+        )
+    return t0, t1
+
+
+def vector(name: str, value: ArrayLike) -> Array | np.ndarray:
+    """A one-dimensional, finite array of doubles."""
+    result: Any
+    if is_traced(value):
+        result = jnp.asarray(value, float)
+    else:
+        if np.iscomplexobj(value):
+            raise TypeError(f"{name} must be real")
+        try:
+            result = np.asarray(value, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must be an array of numbers: {error}") from error
+    if result.ndim != 1 or result.size == 0:
+        raise ValueError(f"{name} must have shape (n,) with n > 0, got shape {result.shape}")
+    if isinstance(result, np.ndarray) and not np.isfinite(result).all():
+        where = np.flatnonzero(~np.isfinite(result)).tolist()
+        raise ValueError(f"{name} holds NaN or infinite values at {where}")
+    return result
+
+
+def count(name: str, value: Any) -> None:
+    """A whole number above zero, or None."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if value is not None and not (whole and value > 0):
+        raise ValueError(f"{name} must be a whole number above zero, got {value!r}")
+
+
+def callback(function: Any, every: Any) -> None:
+    if function is not None and not callable(function):
+        raise TypeError(f"callback must be a function of a State, got {function!r}")
+    if every is None:
+        raise ValueError("callback_every must be a whole number above zero, got None")
+    count("callback_every", every)
+
+
+def possible_under_transform(
+    callback: Any, progress: bool, events: Any, state: Any = None, checkpoint: Any = None
+) -> None:
+    """Nothing can be told about a run that is only traced."""
+    if progress or any(x is not None for x in (callback, events, state, checkpoint)):
+        raise ValueError(
+            "events, callback, progress, state and checkpoint need numbers, which there are none of under a "
+            "JAX transform: call ga.solve outside of jit, vmap and grad for them"
+        )
+
+
+def state(q0: Any, v0: Any, given: Any) -> RunState | None:
+    """The state to go on from, given by name or in the place of q0; None where q0 and v0 are given."""
+    if isinstance(q0, RunState) and given is None:
+        q0, given = None, q0
+    if given is None:
+        missing = [name for name, value in (("q0", q0), ("v0", v0)) if value is None]
+        if missing:
+            raise TypeError(f"{' and '.join(missing)} must be given, or the state of another run")
+        return None
+    if not isinstance(given, RunState):
+        raise TypeError(f"state must be the state of a solution, sol.state, got {given!r}")
+    if q0 is not None or v0 is not None:
+        raise ValueError("a state tells q and v: leave out q0 and v0")
+    return given
+
+
+def from_state(span: tuple[float, float], state: RunState) -> tuple[float, float]:
+    """The time span that is left: from where the state stands."""
+    t0, t1 = span
+    began = (
+        {state.t} | ({state.grid.t0} if state.grid else set()) | ({state.start.t} if state.start else set())
+    )
+    near = 1e-9 * (abs(state.t) + t1 - t0)
+    if not any(abs(t0 - t) <= near for t in began):
+        raise ValueError(f"t_span starts at {t0:.9g}, but the state stands at t = {state.t:.9g}: start there")
+    if t1 <= state.t:
+        raise ValueError(f"t_span ends at {t1:.9g}, and the state stands at t = {state.t:.9g} already")
+    return state.t, t1
+
+
+def interval(seconds: Any) -> float:
+    if not (isinstance(seconds, int | float | np.number) and seconds >= 0):
+        raise ValueError(f"checkpoint_every must be a number of seconds, got {seconds!r}")
+    return float(seconds)
+
+
+def adjusting(method: Any) -> None:
+    """Error control changes the step size all the time."""
+    if not method.adjust:
+        raise ValueError(
+            "error control changes the step size in every step, where a method with adjust=False is of first "
+            "order only and cannot tell its error. Leave out adjust=False, or pass h"
+        )
+
+
+def backend(name: Any, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ValueError(f"backend must be one of {', '.join(known)}, got {name!r}")
+
+
+def arguments(args: Any) -> Args:
+    """``args`` as a tuple of pytrees of arrays."""
+    if not isinstance(args, tuple | list):
+        raise TypeError(f"args must be a tuple, got {type(args).__name__}; for one argument write args=(x,)")
+
+    def leaf(value: Any) -> Any:
+        if isinstance(value, jax.core.Tracer | jax.Array | np.ndarray):
+            single = value.dtype in (np.float32, np.float16) or value.dtype == jnp.bfloat16
+            return value.astype(float) if single else value  # double precision always
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(
+                f"args must hold real numbers and arrays, got {value!r}; functions may close over the rest"
+            )
+        return array.astype(float) if array.dtype.kind == "f" else array
+
+    return tuple(jax.tree.map(leaf, tuple(args)))
+
+
+def is_traced(*trees: Any) -> bool:
+    """Whether JAX is tracing any of these values."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def under_transform(*trees: Any) -> bool:
+    """Whether JAX is tracing any of these values, or everything, as it does inside ``jit``."""
+    return is_traced(*trees) or (get_opaque_trace_state() != _OUTSIDE and is_traced(jnp.zeros(())))
+
+
+def is_system(system: Any) -> None:
+    if not isinstance(system, System):
+        raise TypeError(f"the first argument must be a ga.System, got {type(system).__name__}")
+
+
+def trace(
+    system: System, t: ArrayLike, q: Any, v: Any, args: Args, redundant: bool = False
+) -> tuple[Dims, bool]:
+    """Sizes of a system, from tracing its functions once, and whether they close over traced values.
+
+    ``redundant`` says that there may be more constraints than can be independent.
+    """
+    is_system(system)
+    leaves, structure = jax.tree.flatten((q, v, args))
+    key = ("trace", redundant, structure, *((np.shape(x), x.dtype) for x in leaves))
+    return system._programs.made(key, lambda: _trace(system, t, q, v, args, redundant))
+
+
+def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args, redundant: bool) -> tuple[Dims, bool]:
+    n = v.shape[0]
+    if system.space.dim not in (None, n):
+        raise ValueError(f"v0 has {n} entries, but {system.space} has velocities of size {system.space.dim}")
+    size = system.space.size(n)
+    if q.shape[0] != size:
+        raise ValueError(f"q0 has {q.shape[0]} entries, but {system.space} with v0 of size {n} needs {size}")
+    traced = isinstance(system.mass, jax.core.Tracer)
+
+    def shape(name: str, function: Callable[..., Array], *inputs: Any) -> tuple[int, ...]:
+        nonlocal traced
+        try:
+            jaxpr = jax.make_jaxpr(function)(*inputs)
+        except Exception as error:
+            sizes = ", ".join(str(np.shape(x)) for x in inputs[:-1])
+            error.add_note(f"This happened in {name}{SIGNATURES[name]}, called with shapes {sizes} and args.")
+            raise
+        traced = traced or any(isinstance(const, jax.core.Tracer) for const in jaxpr.consts)
+        return jaxpr.out_avals[0].shape
+
+    def demand(name: str, got: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+        if got != wanted:
+            raise ValueError(f"{name}{SIGNATURES[name]} must return shape {wanted}, got {got}")
+
+    def constraint(name: str, got: tuple[int, ...], most: str) -> int:
+        if len(got) != 1:
+            raise ValueError(
+                f"{name}{SIGNATURES[name]} must return a one-dimensional array, got shape {got}; "
+                "a single constraint is jnp.array([...])"
+            )
+        if got[0] > n and not redundant:
+            raise ValueError(
+                f"{name} returns {got[0]} constraints for {n} {most}: at most {n} can hold, unless some are "
+                "redundant and ga.solve is told so by redundant='min_norm'"
+            )
+        return got[0]
+
+    demand("mass", shape("mass", system.M, t, q, args), (n, n))
+    demand("force", shape("force", system.applied, t, q, v, args), (n,))
+    m = p = 0
+    if system.holonomic is not None:
+        m = constraint("holonomic", shape("holonomic", system.g, t, q, args), "coordinates")
+    if system.nonholonomic is not None:
+        p = constraint("nonholonomic", shape("nonholonomic", system.k, t, q, v, args), "velocities")
+    if system.reaction is not None:
+        got = shape("reaction", system.reactions, t, q, v, jnp.zeros(m), jnp.zeros(p), args)
+        demand("reaction", got, (n,))
+    return Dims(size, n, m, p), traced
+
+
+def point(space: Space, q: Any) -> Any:
+    """q with its quaternions normalised; refused where one is not nearly of length one. A traced q stays."""
+    if not space.rotations or is_traced(q):
+        return q
+    defects, normalized = _rotations_of(space, len(q))(q)
+    wrong = np.flatnonzero(~(defects <= codes.UNIT_TOLERANCE))
+    if wrong.size:
+        i = wrong[0]
+        raise ValueError(
+            f"the quaternion of {space.rotations[i]} in q0 has a length that differs from one by "
+            f"{defects[i]:.3g} (at most {codes.UNIT_TOLERANCE:g} is normalised away). Rotations are unit "
+            "quaternions (w, x, y, z); ga.rotation makes them from other forms"
+        )
+    return normalized
+
+
+@functools.cache
+def _rotations_of(space: Space, size: int) -> Callable[[Any], tuple[np.ndarray, np.ndarray]]:
+    """How far the rotations in q (size,) are from unit quaternions, and q with unit ones."""
+    both = lambda q: (space.defect(q), space.normalize(q))
+    try:
+        rows = RowFunction("rotations", both, (np.zeros(size),))
+    except Unsupported:
+        compiled = jax.jit(both)
+
+        def by_xla(q: Any) -> tuple[np.ndarray, np.ndarray]:
+            with jax.ensure_compile_time_eval():
+                defects, normalized = compiled(q)
+            return np.asarray(defects), np.asarray(normalized)
+
+        return by_xla
+    return lambda q: rows.interpret(rows.row((q,)))[0]
+
+
+def projections(at: Any, times: Any) -> Any:
+    """Which steps (N,) end at the times ``at``; None where there are none."""
+    if isinstance(at, tuple | list) and not at:
+        return None
+    if is_traced(times, at):
+        raise TypeError("project_velocity_at and the steps must be known: neither it nor h may be traced")
+    try:
+        if isinstance(at, str | bool):
+            raise TypeError
+        at = np.atleast_1d(np.asarray(at, dtype=float))
+        if at.ndim > 1:
+            raise TypeError
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"project_velocity_at must be a time or a list of times, got {at!r}") from error
+    if at.size == 0:
+        return None
+    ends = np.asarray(times)[1:]
+    nearest = np.abs(ends - at[:, None]).argmin(axis=1)
+    for t, i in zip(at, nearest, strict=True):
+        if not abs(ends[i] - t) <= 1e-6 * (ends[-1] - times[0]) / len(ends):
+            raise ValueError(f"project_velocity_at: no step ends at t = {t:g}, the nearest at {ends[i]:.9g}")
+    return np.isin(np.arange(len(ends)), nearest)
+
+
+def multipliers(dims: Dims, guess: Any) -> Any:
+    """A first guess (λ, ψ) of the multipliers, with the right shapes; None stays None."""
+    if guess is None:
+        return None
+    try:
+        lam, psi = guess
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"multipliers must be a pair (lam, psi), got {guess!r}") from error
+    if np.shape(lam) != (dims.m,) or np.shape(psi) != (dims.p,):
+        shapes = f"{np.shape(lam)} and {np.shape(psi)}"
+        raise ValueError(f"multipliers must have shapes ({dims.m},) and ({dims.p},), got {shapes}")
+    return jnp.asarray(lam, float), jnp.asarray(psi, float)

@@ -1,0 +1,95 @@
+"""Which arrays of a batch vary from member to member."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from genalpha.mechanics.system import Args, System
+from genalpha.run import arguments
+
+
+def member(values: Any, axes: Any, i: int) -> Any:
+    """The part of ``values`` that belongs to member ``i``."""
+    return jax.tree.map(lambda x, varies: x[i] if varies else x, values, axes)
+
+
+def find_axes(system: System, t: float, q: Any, v: Any, args: Args, chosen: Any) -> tuple[Any, int]:
+    """Which leaves of args vary, as a tree of booleans, and the number of members."""
+    leaves, structure = jax.tree.flatten(args)
+    names = [f"args{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(args)]
+    sizes = {name: len(x) for name, x in (("q0", q), ("v0", v)) if x.ndim == 2}
+    if isinstance(chosen, str):
+        if chosen != "auto":
+            raise ValueError(f'args_axes must be "auto" or a tree of 0 and None, got {chosen!r}')
+        candidates = {n: len(x) for n, x in zip(names, leaves, strict=True) if np.ndim(x)}
+        possible = list(dict.fromkeys((sizes or candidates).values()))
+        if len(possible) == 1 or not sizes:
+            for count in possible:
+                flags = [np.ndim(x) > 0 and len(x) == count for x in leaves]
+                for choice in _choices(flags):
+                    if _fits(
+                        system,
+                        t,
+                        q,
+                        v,
+                        jax.tree.unflatten(structure, leaves),
+                        jax.tree.unflatten(structure, choice),
+                    ):
+                        return jax.tree.unflatten(structure, choice), count
+        sizes |= candidates
+    else:
+        flags = _flags(args, chosen)
+        sizes |= {n: len(x) for n, x, varies in zip(names, leaves, flags, strict=True) if varies}
+        if len(set(sizes.values())) == 1:
+            return jax.tree.unflatten(structure, flags), next(iter(sizes.values()))
+    if not sizes:
+        raise ValueError("nothing varies: give q0, v0 or an array in args a leading axis, or use ga.solve")
+    listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    raise ValueError(
+        "the leading axes of the batch disagree, or the functions of the system do not take a member's part: "
+        f"{listed}. All that vary must have one length: name them with args_axes, or try one with ga.solve"
+    )
+
+
+def _choices(flags: list[bool]) -> Iterator[list[bool]]:
+    """All that can vary does; or one of them is a parameter that happens to have that length."""
+    yield flags
+    for i in itertools.compress(range(len(flags)), flags):
+        yield [f and k != i for k, f in enumerate(flags)]
+
+
+def _fits(system: System, t: float, q: Any, v: Any, args: Args, axes: Any) -> bool:
+    """Whether the functions of the system can be called with a member's values."""
+    try:
+        arguments.trace(system, t, *member((q, v, args), (q.ndim == 2, v.ndim == 2, axes), 0))
+    except Exception:  # whatever the user's functions raise
+        return False
+    return True
+
+
+def _flags(args: Args, chosen: Any) -> list[bool]:
+    """One boolean for each leaf, from a tree of 0 and None that may stop early."""
+    flags: list[bool] = []
+
+    def one(axis: Any, part: Any) -> None:
+        if axis not in (0, None) or isinstance(axis, bool):
+            raise ValueError(
+                f"args_axes must hold 0 for an array that varies and None for others, got {axis!r}"
+            )
+        for leaf in jax.tree.leaves(part):
+            if axis == 0 and np.ndim(leaf) == 0:
+                raise ValueError("args_axes says 0 for a number, which has no axis")
+            flags.append(axis == 0)
+
+    try:
+        jax.tree.map(one, chosen, args, is_leaf=lambda x: x is None)
+    except (TypeError, ValueError) as error:
+        if "args_axes" in str(error):
+            raise
+        raise ValueError(f"args_axes does not match args: {error}") from error
+    return flags

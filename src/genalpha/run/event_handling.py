@@ -1,0 +1,205 @@
+"""What happens at events: where they are, the state there on the constraints, and how the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from genalpha.backends.native import kernels as native
+from genalpha.backends.native.step import floating
+from genalpha.backends.xla import given as xla
+from genalpha.compiler.graph import Unsupported
+from genalpha.compiler.rows import RowFunction
+from genalpha.consistent import begin as begin_program
+from genalpha.engine import events, interpolate
+from genalpha.engine.events import Event, Happened
+from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.step import Setup
+from genalpha.errors import InconsistentInitialValues
+from genalpha.mechanics import initial_values
+from genalpha.mechanics.system import Args
+from genalpha.numerics.data import State
+
+# Constraints hold at an event as well as this, relative to 1 + |q|, or Newton's method is asked to help.
+_ENOUGH = 1e-12
+# A moment, as a part of the last step, or of the time span where there is none yet.
+_MOMENT = 1e-7
+# Events are at the same time where so little lies between them, relative to the step and to t.
+_SAME = 1e-12
+# So many resets by one event within this part of the span, or of ten times what has passed of it, are taken
+# for a motion that never gets on.
+CROWD, CROWDED = 30, 1e-6
+
+
+class Outcome(NamedTuple):
+    """Why a run does not go on as it was: an event that ends it, or new velocities (n,) after it."""
+
+    event: int
+    state: State
+    velocity: np.ndarray | None
+    crowded: bool = False
+    together: tuple[int, ...] = ()  # all events at this moment
+
+
+class Handler:
+    """Finds events in steps, and says how to go on."""
+
+    def __init__(
+        self, setup: Setup, listed: tuple[Event, ...], began: float, span: float, args: Args
+    ) -> None:
+        self.setup, self.listed, self.args, self.began, self.span = setup, listed, args, began, span
+        self.happened: list[Happened] = []
+        self._moment = _MOMENT * span
+        if listed:
+            self._doubles, self._rebuild, self._fixed = floating(args)
+
+    def known(self, state: State, just: tuple[int, ...], elsewhere: bool = False) -> np.ndarray:
+        """The values (E,) that a run starts with: of those that are zero, or have ``just`` happened, where
+        they go.
+
+        Then an event that returns to zero within one step is seen. What happened in another run
+        (``elsewhere``) may be other events now: their values must be small too.
+        """
+        values = np.array(self.values(state))
+        at_zero = values == 0
+        at_zero[[i for i in just if i < len(values)]] = True
+        if at_zero.any():
+            space = self.setup.system.space
+            function = lambda at, by, x: events.soon(self.setup.crossings, space, at, by, self._rebuild(x))
+            at = state._replace(t=np.asarray(state.t, dtype=float))  # type: ignore[arg-type]
+            soon = self._one("soon", function, (at, np.float64(self._moment), self._doubles))
+            if elsewhere:
+                at_zero &= np.abs(values) <= np.abs(soon)
+            values = np.where(at_zero, soon, values)
+        return values
+
+    def values(self, state: State) -> np.ndarray:
+        """The functions of all events (E,) at a state."""
+        function = lambda t, q, v, lam, psi, x: events.values(
+            self.setup.crossings, t, q, v, lam, psi, self._rebuild(x)
+        )
+        t, q, v, _, lam, psi = state
+        return self._one("event values", function, (np.float64(t), q, v, lam, psi, self._doubles))
+
+    def examine(self, before: StepEnd, after: StepEnd, fired: np.ndarray) -> Outcome | None:
+        """All that happened in a step, in order, up to what changes the run."""
+        row = lambda node: StepEnd(*(np.asarray(x)[None] for x in node))
+        ends, span = (row(before), row(after)), (float(before.t), float(after.t))
+        between = lambda t: jax.tree.map(
+            lambda x: x[0], interpolate.ends(self.setup.system.space, *ends, np.array([t]))
+        )
+        value = lambda i: lambda t: self._along(*ends, t)[:, i]
+        times = sorted((events.located(value(i), *span), i) for i in np.flatnonzero(fired).tolist())
+        self._moment = _MOMENT * (span[1] - span[0])
+        while times:
+            t = times[0][0]
+            together = tuple(i for later, i in times if later - t <= _SAME * (span[1] - span[0] + abs(t)))
+            times = times[len(together) :]
+            state = self.settled(between(t))
+            self.happened += [Happened(i, state) for i in together]
+            verdict = self._judged(together, state)
+            if verdict is not None:
+                return verdict
+        return None
+
+    def _along(self, before: StepEnd, after: StepEnd, t: np.ndarray) -> np.ndarray:
+        """The functions of all events (K, E) at times t (K,) in a step whose ends are rows."""
+        space = self.setup.system.space
+
+        def function(before: StepEnd, after: StepEnd, t: Any, x: Any) -> Any:
+            _, q, v, _, lam, psi = interpolate.between(space, before, after, t)
+            return events.values(self.setup.crossings, t, q, v, lam, psi, self._rebuild(x))
+
+        doubles = [np.asarray(x)[None] for x in self._doubles]
+        return self._rows("events along", function, (before, after, t, doubles))
+
+    def _judged(self, together: tuple[int, ...], state: State) -> Outcome | None:
+        """What follows from events at one moment: the end of the run, or velocities after all resets."""
+        velocity, first = np.asarray(state.v), None
+        for i in together:
+            terminal = self.listed[i].terminal
+            if terminal and sum(h.event == i for h in self.happened) >= int(terminal):
+                return Outcome(i, state, None, together=together)
+        for i in together:
+            reset = self.listed[i].reset
+            if reset is None:
+                continue
+            first = i if first is None else first
+            if self._crowded(i, float(state.t)):
+                return Outcome(i, state, None, crowded=True, together=together)
+            now: Any = state._replace(v=velocity)  # type: ignore[arg-type]
+            own = jax.tree.map(np.array, now)  # a copy: it may be changed in place
+            velocity = np.array(events.call(reset, own, self.args), dtype=float)
+            if velocity.shape != (self.setup.dims.n,):
+                raise ValueError(
+                    f"the reset of event {i} must return velocities of shape ({self.setup.dims.n},); "
+                    f"at t = {state.t:.9g} it returned {velocity!r}"
+                )
+        return None if first is None else Outcome(first, state, velocity, together=together)
+
+    def _crowded(self, i: int, t: float) -> bool:
+        """Whether an event happens again and again while time does not get on."""
+        times = [float(h.state.t) for h in self.happened if h.event == i][-CROWD:]
+        reached = min(self.span, 10 * (t - self.began))
+        return len(times) == CROWD and times[-1] - times[0] < CROWDED * reached
+
+    def settled(self, state: State) -> State:
+        """A state with q and v on the constraints, and a, λ and ψ that belong to them."""
+        setup = self.setup
+        at = (np.float64(state.t), state.q, state.v)
+        if setup.system.reaction is None:
+            function = lambda t, q, v, x: initial_values.settled(
+                setup.system, setup.dims, t, q, v, self._rebuild(x)
+            )
+            found, left = self._one("settled", function, (*at, self._doubles))
+            if left <= _ENOUGH * (1 + np.abs(state.q).max()):
+                return found
+        project = lambda setup, t, q, v, args: initial_values.project(setup.system, setup.dims, t, q, v, args)
+        q, v, _ = xla.program(setup, "project", project)(*at, self.args)
+        begin = xla.program(setup, "begin", begin_program)(at[0], q, v, self.args, (state.lam, state.psi))
+        return jax.tree.map(np.asarray, begin.state)
+
+    def _one(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
+        """A function of one set of arguments, compiled once."""
+        rows = jax.tree.map(lambda x: np.asarray(x)[None], arguments)
+        return jax.tree.map(lambda x: x[0], self._rows(name, function, rows))
+
+    def _rows(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
+        """A function of rows of arguments, one row of which may be for all, by LLVM where it can."""
+        example = jax.tree.map(lambda x: x[0], arguments)
+        key = (name, *self.setup[1:], native.shapes(example), self._fixed)
+
+        def make() -> native.RowCode | None:
+            try:
+                return native.RowCode(RowFunction("row", function, example, often=False), 1)
+            except Unsupported:
+                return None
+
+        code = self.setup.system._programs.made(key, make)
+        if code is not None:
+            found, good = code(arguments)
+            if good.all():
+                return found
+        count = max(len(x) for x in jax.tree.leaves(arguments))
+        wide = jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape[1:])), arguments)
+        plain = lambda setup, *inputs: jax.vmap(function)(*inputs)
+        return jax.tree.map(
+            np.asarray, xla.program(self.setup, f"{name} by xla, {self._fixed}", plain)(*wide)
+        )
+
+
+def explained(error: ValueError, verdict: Outcome) -> str:
+    """Why a run cannot start again after an event."""
+    velocity = np.asarray(verdict.velocity)
+    reset = f"the reset of event {verdict.event} returned"
+    if not np.isfinite(velocity).all():
+        return f"The velocities that {reset} are NaN or infinite: {velocity}"
+    if isinstance(error, InconsistentInitialValues):
+        return (
+            f"The velocities that {reset} break the constraints: {error.broken}. ga.project_velocity moves "
+            "velocities onto them"
+        )
+    return f"With the velocities that {reset}, {error}"

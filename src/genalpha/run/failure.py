@@ -1,0 +1,128 @@
+"""Why a run failed: what can be found out at its last good state, beyond its status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.backends.xla import given as xla
+from genalpha.consistent import begin as begin_program
+from genalpha.engine.step import Setup
+from genalpha.mechanics import initial_values, start_errors
+from genalpha.mechanics.system import Args
+from genalpha.numerics import codes
+from genalpha.numerics.data import State
+
+# Iterations of Newton's method that are shown.
+_SHOWN = 8
+
+
+def detail(setup: Setup, status: int, at: State, h: float, args: Args) -> str:
+    """Sentences about a failure in the step of size h after the state ``at``."""
+    code = codes.behind(status)
+    found = []
+    if code == codes.NOT_FINITE:
+        found.append(_not_finite(setup, at, h, args))
+    if code in (codes.SINGULAR, codes.NOT_CONVERGED, codes.NOT_FINITE):
+        found.append(_dependent(setup, at, h, args))
+    if code == codes.NOT_CONVERGED:
+        found.append(_history(setup, at, h, args))
+    return ". ".join(sentence for sentence in found if sentence)
+
+
+def _not_finite(setup: Setup, at: State, h: float, args: Args) -> str:
+    """Which components of which functions are NaN or infinite, there or where the step leads."""
+    system, dims = setup.system, setup.dims
+
+    def look(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> dict[str, Any]:
+        found = {"force": system.applied(t, q, v, args)}
+        if not system.constant_mass:
+            found["mass"] = system.M(t, q, args)
+        if dims.m:
+            found["holonomic"] = system.g(t, q, args)
+            found["the gradient of holonomic"] = system.G(t, q, args)
+        if dims.p:
+            found["nonholonomic"] = system.k(t, q, v, args)
+        return found
+
+    program = xla.program(setup, "what is finite", look)
+    # Steps that failed again and again may have become too small to lead over the place.
+    sizes = [0.0, h, *(size * max(1.0, abs(float(at.t))) for size in (1e-9, 1e-6) if size > h)]
+    for size in sizes:
+        t, v = at.t + size, at.v + size * at.a
+        q = system.space.retract(jnp.asarray(at.q), size * at.v)
+        where = "one step after the last row" if size else "at the last row"
+        bad = []
+        for name, value in program(t, q, v, args).items():
+            for index in np.argwhere(~np.isfinite(np.asarray(value)))[:3].tolist():
+                number = ", ".join(map(str, index))
+                bad.append(f"{name}[{number}] is {np.asarray(value)[tuple(index)]}")
+        if bad:
+            return f"{start_errors.some(bad)} {where}, t = {float(t):.9g}"
+    return ""
+
+
+def _dependent(setup: Setup, at: State, h: float, args: Args) -> str:
+    """Which constraints become dependent where the step leads."""
+    dims = setup.dims
+    if not (dims.m or dims.p):
+        return ""
+
+    def rows(setup: Setup, t: Any, q: Any, v: Any, h: Any, args: Args) -> tuple[Any, Any]:
+        def scaled(t: Any, q: Any) -> Any:
+            of = initial_values.matrices(setup.system, dims, t, q, v, args)
+            return jnp.concatenate([of.G, of.K]) * initial_values.size_of_mass(of.M)
+
+        return scaled(t, q), scaled(t + h, setup.system.space.retract(q, h * v))
+
+    before, after = xla.program(setup, "rows", rows)(at.t, at.q, at.v, h, args)
+    return start_errors.dependence(np.asarray(after), np.asarray(before), dims.m, float(at.t) + h)
+
+
+def _history(setup: Setup, at: State, h: float, args: Args) -> str:
+    """How Newton's method goes in that step, started anew there, and where it gets stuck."""
+    system, method, _, dims, _ = setup
+    begin = xla.program(setup, "begin", begin_program)(at.t, at.q, at.v, args, (at.lam, at.psi))
+    carry, memory, _, _ = xla.program(setup, "start", xla.start)(begin, h, args)
+
+    def equations(setup: Setup, carry: Any, t: Any, h: Any, scale: Any, x: Any, args: Args) -> Any:
+        step = method.prepare(system, carry, t, h, dims, scale, args)
+        residual = lambda x: method.residual(system, step, dims, scale, x, args)
+        return residual(x), jax.jacfwd(residual)(x)
+
+    program = xla.program(setup, "residual and matrix", equations)
+    x, sizes, worst = np.asarray(memory.x), [], np.zeros(0)
+    for _ in range(_SHOWN):
+        value, matrix = map(np.asarray, program(carry, at.t, h, begin.scale, x, args))
+        if not (np.isfinite(value).all() and np.isfinite(matrix).all()):
+            break
+        sizes.append(float(np.abs(value).max()))
+        worst = np.abs(value)
+        with np.errstate(all="ignore"):
+            try:
+                x = x - np.linalg.solve(matrix, value)
+            except np.linalg.LinAlgError:
+                break
+    if not sizes:
+        return ""
+    names = row_names(method.row_blocks(dims))
+    rows = [names[i] for i in np.argsort(-worst)[:3] if worst[i] > 0.1 * worst.max() > 0]
+    history = ", ".join(f"{size:.1e}" for size in sizes)
+    stuck = f"; largest at the end in {start_errors.some(rows)}" if rows else ""
+    return f"Newton's scaled residuals in that step, started anew: {history}{stuck}"
+
+
+def row_names(blocks: dict[str, int]) -> list[str]:
+    """The names of all rows of a residual, from those of its blocks.
+
+    >>> row_names({"motion": 2, "holonomic (velocity)": 1})
+    ['motion[0]', 'motion[1]', 'holonomic[0] (velocity)']
+    """
+    names = []
+    for name, size in blocks.items():
+        head, _, rest = name.partition(" ")
+        names += [f"{head}[{i}] {rest}".strip() for i in range(size)]
+    return names

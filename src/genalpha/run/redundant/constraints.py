@@ -1,0 +1,175 @@
+"""All constraints of a system along a motion: values, rates and gradients at many rows at once."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha import methods
+from genalpha.backends.native import kernels as native
+from genalpha.backends.native.step import LIMIT, floating
+from genalpha.backends.xla import given as xla
+from genalpha.compiler.graph import Unsupported
+from genalpha.compiler.rows import RowFunction
+from genalpha.engine.step import Setup
+from genalpha.mechanics import initial_values, start_errors
+from genalpha.mechanics.system import Args, Dims, System
+from genalpha.numerics.newton import Newton
+from genalpha.run.redundant.rank import Kept
+
+_MAKING = threading.Lock()
+_CORRECTIONS, _SMALL = 20, 1e-13
+
+
+class Seen(NamedTuple):
+    """Constraints at states, rows first: g, g_t + G v (N, m), k (N, p), and (G; K) (N, m + p, n).
+
+    ``unit`` (N, n) is 1/√mass, in which velocities are measured.
+    """
+
+    g: Any
+    g_dot: Any
+    k: Any
+    gradients: Any
+    unit: Any
+
+    @property
+    def rates(self) -> np.ndarray:
+        """(g_t + G v; k) (N, m + p)."""
+        return np.concatenate([self.g_dot, self.k], axis=1)
+
+    @property
+    def scaled(self) -> np.ndarray:
+        """(G; K) (N, m + p, n) in the scale of the mass matrix."""
+        return self.gradients * self.unit[:, None, :]
+
+
+def _look(system: System, dims: Dims, t: Any, q: Any, v: Any, args: Args) -> Seen:
+    g, g_dot = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0), jnp.zeros(0))
+    of = initial_values.matrices(system, dims, t, q, v, args)
+    gradients = jnp.concatenate([of.G, of.K])
+    return Seen(g, g_dot, system.k(t, q, v, args), gradients, initial_values.size_of_mass(of.M))
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The constraints of a system with given ``args``, by machine code where ``compiled`` and possible."""
+
+    system: System
+    dims: Dims
+    args: Args
+    compiled: bool
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the rows of (G; K)."""
+        return start_errors.row_names(self.dims.m, self.dims.p)
+
+    def look(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen:
+        """What is seen at times (N,), coordinates (N, size) and velocities (N, n)."""
+        found = self._by_machine_code(t, q, v) if self.compiled else None
+        return self._by_xla(t, q, v) if found is None else found
+
+    def look_once(self, t: float, q: Any, v: Any) -> Seen:
+        """What is seen at one state, as one row."""
+        return self.look(np.array([t], dtype=float), np.asarray(q)[None], np.asarray(v)[None])
+
+    def _by_machine_code(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen | None:
+        try:
+            columns = (t, q, v, [x[None] for x in floating(self.args)[0]])
+        except Unsupported:
+            return None
+        example = jax.tree.map(lambda x: x[0], columns)
+        rows, code = self._code(example, compiled=len(t) > 1)
+        if rows is None:
+            return None
+        if code is None:
+            return jax.tree.map(lambda x: x[None], rows.interpret(rows.row(example))[0])
+        return code(columns)[0]
+
+    def _code(self, example: Any, compiled: bool) -> tuple[RowFunction | None, native.RowCode | None]:
+        """The function of a row, read once if it can be, and its machine code where that is wanted."""
+        doubles, rebuild, fixed = floating(self.args)
+        shapes = tuple(x.shape for x in doubles)
+        key = ("constraints", self.dims, fixed, shapes, jax.tree.structure(self.args))
+
+        def read() -> RowFunction | None:
+            look = lambda t, q, v, x: _look(self.system, self.dims, t, q, v, rebuild(x))
+            try:
+                return RowFunction("constraints", look, example, LIMIT)
+            except Unsupported:
+                return None
+
+        programs = self.system._programs
+        with _MAKING:
+            rows = programs.made(key, read)
+            if rows is None or not compiled:
+                return rows, None
+            return rows, programs.made((key, "code"), lambda: native.RowCode(rows, 1))
+
+    def _by_xla(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen:
+        setup = Setup(self.system, methods.SOI2(start="a0"), Newton(), self.dims)
+        every = lambda setup, t, q, v, args: jax.vmap(
+            lambda t, q, v: _look(setup.system, setup.dims, t, q, v, args)
+        )(t, q, v)
+        run, parts = xla.program(setup, "constraints", every), []
+        for first in range(0, len(t), xla.BLOCK):
+            block = np.minimum(np.arange(first, first + xla.BLOCK), len(t) - 1)  # one program for every N
+            parts.append(jax.tree.map(np.asarray, run(t[block], q[block], v[block], self.args)))
+        return jax.tree.map(lambda *blocks: np.concatenate(blocks)[: len(t)], *parts)
+
+    def nearby(self, t: float, q: Any, v: Any, kept: Kept) -> tuple[np.ndarray, np.ndarray]:
+        """A point and a velocity near q and v on the constraints ``kept``, by Gauss and Newton's method."""
+        rows, M = [i for i in kept if i < self.dims.m], np.asarray(self.system.M(t, q, self.args))
+        for _ in range(_CORRECTIONS):
+            seen = self.look_once(t, q, v)
+            d = _shift(M, seen, rows, seen.g[0, rows])
+            q = self.moved(q, d)
+            if np.abs(d).max(initial=0.0) <= _SMALL * (1 + np.abs(q).max()):
+                break
+        return q, self.settled(t, q, v, kept)
+
+    def moved(self, q: Any, d: Any) -> np.ndarray:
+        """The point q ∘ exp(d) of the space."""
+        return np.asarray(self.system.space.retract(q, d))
+
+    def settled(self, t: float, q: Any, v: Any, kept: Kept) -> np.ndarray:
+        """The velocity on the constraints ``kept`` that is nearest to v, ACB15 (7)."""
+        rows, M = list(kept), np.asarray(self.system.M(t, q, self.args))
+        for _ in range(_CORRECTIONS):
+            seen = self.look_once(t, q, v)
+            d = _shift(M, seen, rows, seen.rates[0, rows])
+            if np.abs(d).max(initial=0.0) <= _SMALL * (1 + np.abs(v).max()):
+                break
+            v = v + d
+        return v
+
+    def reduced(self, kept: Kept) -> System:
+        """The system with these rows of (G; K) alone, the same object every time: it compiles once."""
+        key = ("rows", kept, self.dims)
+        return self.system._programs.made(key, lambda: _with_rows(self.system, kept, self.dims.m))
+
+
+def _shift(M: np.ndarray, seen: Seen, rows: list[int], values: np.ndarray) -> np.ndarray:
+    """The smallest change (n,), in the norm of M, that takes ``values`` from these rows, to first order."""
+    unit, B = seen.unit[0], seen.scaled[0, rows]
+    matrix = np.block([[unit[:, None] * M * unit, B.T], [B, np.zeros((len(rows), len(rows)))]])
+    wanted = np.concatenate([np.zeros(len(unit)), values])
+    return -unit * np.linalg.lstsq(matrix, wanted, rcond=None)[0][: len(unit)]
+
+
+def _with_rows(system: System, kept: Kept, m: int) -> System:
+    holonomic, other = [i for i in kept if i < m], [i - m for i in kept if i >= m]
+    pick = lambda values, rows: jnp.stack([values[i] for i in rows])
+    return System(
+        system.mass,
+        system.force,
+        (lambda t, q, *args: pick(system.g(t, q, args), holonomic)) if holonomic else None,
+        (lambda t, q, v, *args: pick(system.k(t, q, v, args), other)) if other else None,
+        space=system.space,
+    )

@@ -1,0 +1,185 @@
+"""The argument ``redundant`` of ``solve``: what it refuses, and which constraints a run starts with."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, ParamSpec, get_args
+
+import numpy as np
+
+from genalpha import consistent
+from genalpha.engine import steps as control
+from genalpha.errors import InconsistentInitialValues, IntegrationError
+from genalpha.mechanics import start_errors
+from genalpha.mechanics.system import System
+from genalpha.results.solution import Solution
+from genalpha.run import arguments
+from genalpha.run.redundant import rank
+from genalpha.run.redundant.constraints import Constraints, Seen
+from genalpha.run.redundant.legs import Legs
+from genalpha.run.redundant.monitor import BROKEN, ConstraintMonitor
+from genalpha.run.redundant.rank import Kept
+
+Redundant = Literal["raise", "min_norm"]
+P = ParamSpec("P")
+
+# Rows that nearly depend on each other beside the constraints may do so exactly on them. Before q is moved
+# there, choices with these tolerances are tried one after the other.
+_LOOSE = (0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
+# Gradients at rounded initial values are off by up to this many times as much as the constraints are,
+_ROUNDING = 100.0
+# and by no more than this, both relative to their sizes.
+_NOT_ROUNDING = 1e-6
+
+
+def allowed(solve: Callable[P, Solution]) -> Callable[P, Solution]:
+    """``solve`` with a meaning for its argument ``redundant``; whatever else it takes is passed on."""
+
+    @functools.wraps(solve)
+    def front(
+        system: Any,
+        t_span: Any,
+        q0: Any = None,
+        v0: Any = None,
+        *,
+        redundant: Redundant = "raise",
+        **options: Any,
+    ) -> Solution:
+        if redundant not in get_args(Redundant):
+            raise ValueError(f"redundant must be one of {', '.join(get_args(Redundant))}, got {redundant!r}")
+        if redundant == "min_norm":
+            return _min_norm(solve, system, t_span, q0, v0, options)
+        return solve(system, t_span, q0, v0, **options)
+
+    return front  # type: ignore[return-value]
+
+
+def _min_norm(
+    solve: Callable[..., Solution], system: System, t_span: Any, q0: Any, v0: Any, options: dict[str, Any]
+) -> Solution:
+    _refuse(system, options)
+    (t0, t1), given = arguments.span(t_span), (q0, v0)
+    q0, v0, args = (
+        arguments.vector("q0", q0),
+        arguments.vector("v0", v0),
+        arguments.arguments(options.get("args", ())),
+    )
+    dims, closes_over_traced = arguments.trace(system, t0, q0, v0, args, redundant=True)
+    h = options.get("h")
+    if closes_over_traced or arguments.under_transform(q0, v0, args, h):
+        raise TypeError(
+            "redundant='min_norm' chooses among constraints by their numbers, and under a JAX transform "
+            "there are none. State independent constraints"
+        )
+    full = Constraints(system, dims, args, options.get("backend") != "xla")
+    start = _start(full, t0, arguments.point(system.space, q0), v0, options.get("initial", "check"))
+    if start is None:
+        return solve(system, t_span, *given, **options)
+    if options.get("initial") == "project":  # done
+        options = {**options, "initial": "check"}
+    grid = None if h is None else control.steps(t0, t1, h)
+    sol = Legs(solve, start.watch, (t0, t1), grid, options).run(start.q, start.v, start.kept)
+    if options.get("throw", True) and not sol.success:
+        raise IntegrationError(sol.message, sol)
+    return sol
+
+
+def _refuse(system: System, options: dict[str, Any]) -> None:
+    if system.reaction is not None:
+        raise ValueError(
+            "redundant='min_norm' is for the reaction forces −Gᵀλ − Kᵀψ: which multipliers of a reaction of "
+            "your own exert the same force is not known. State independent constraints"
+        )
+    if options.get("multipliers") is not None:
+        raise ValueError("redundant='min_norm' takes no multipliers to start from: they follow from q and v")
+    usual = {"events": None, "save": "all", "dense_output": False, "state": None, "checkpoint": None}
+    for name, value in usual.items():
+        given = options.get(name, value)
+        if given is not value and not (isinstance(given, str) and given == value):
+            raise ValueError(
+                "redundant='min_norm' looks at all constraints after the run, at every step of it, and "
+                f"{name} would have to know during the run. Leave it out, or state independent constraints"
+            )
+
+
+class _IndependentStart(NamedTuple):
+    """Where a run with redundant constraints starts, and the rows that it starts with."""
+
+    q: np.ndarray
+    v: np.ndarray
+    kept: Kept
+    watch: ConstraintMonitor
+
+
+def _start(full: Constraints, t: float, q: Any, v: Any, initial: str) -> _IndependentStart | None:
+    """None where all constraints are independent."""
+    seen = full.look_once(t, q, v)
+    start_errors.finite(holonomic=seen.g[0], nonholonomic=seen.k[0])
+    if not np.isfinite(seen.unit).all():
+        start_errors.finite(mass=full.system.M(t, q, full.args))
+    if not np.isfinite(seen.gradients).all():
+        raise ValueError("the derivative of a constraint is NaN or infinite at the start")
+    if initial == "project":
+        moved = _projected(full, seen, t, q, v)
+        if moved is None:
+            return None
+        q, v, seen = moved
+    elif initial == "check":
+        _on_all(full, t, q, v)
+    kept = _independent(full, seen, q, v)
+    if len(kept) == len(full.names):
+        return None
+    watch = ConstraintMonitor(full, seen)
+    relation = rank.relation(watch.rows(seen), kept)
+    mismatch = watch.mismatch(seen, q[None], v[None], kept, watch.factors(relation, kept))
+    if not mismatch.max() <= BROKEN:
+        _on_all(full, t, q, v)
+        name = full.names[rank.left_out(kept, len(full.names))[mismatch.argmax()]]
+        raise InconsistentInitialValues(f"{name} contradicts other constraints at the start")
+    return _IndependentStart(q, v, kept, watch)
+
+
+def _independent(full: Constraints, seen: Seen, q: np.ndarray, v: np.ndarray) -> Kept:
+    """The rows to keep at one state on the constraints.
+
+    Where rounded values break the constraints a little, their gradients are rounded too, and may depend on
+    each other no better than that.
+    """
+    reach = np.abs(seen.gradients[0]).max(axis=1)
+    values = np.concatenate([seen.g[0] / (1 + np.abs(q).max()), seen.k[0] / (1 + np.abs(v).max())])
+    off = np.abs(values / np.where(reach > 0, reach, np.inf)).max(initial=0.0)
+    tolerance = max(start_errors.RANK_TOLERANCE, min(_ROUNDING * off, _NOT_ROUNDING))
+    return rank.choose(ConstraintMonitor(full, seen).rows(seen)[0], full.dims.m, tolerance)
+
+
+def _projected(
+    full: Constraints, seen: Seen, t: float, q: np.ndarray, v: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, Seen] | None:
+    """q and v moved onto all constraints, where some of them are redundant; None where none is."""
+    rows, tried = ConstraintMonitor(full, seen).rows(seen)[0], set()
+    for tolerance in _LOOSE:
+        kept = rank.choose(rows, full.dims.m, tolerance)
+        if len(kept) == len(rows):
+            return None
+        if kept in tried:
+            continue
+        tried.add(kept)
+        with contextlib.suppress(InconsistentInitialValues):
+            near = full.nearby(t, q, v, kept)
+            kept = _independent(full, _on_all(full, t, *near), *near)
+            if len(kept) == len(rows):
+                return None
+            reduced = full.reduced(kept)
+            p = np.asarray(consistent.project_position(reduced, t, q, full.args))
+            w = np.asarray(consistent.project_velocity(reduced, t, p, v, full.args))
+            return p, w, _on_all(full, t, p, w)
+    raise ValueError("initial='project' found no q and v on all constraints near q0 and v0")
+
+
+def _on_all(full: Constraints, t: float, q: np.ndarray, v: np.ndarray) -> Seen:
+    """What is seen where all constraints hold; raises where they do not."""
+    seen = full.look_once(t, q, v)
+    start_errors.consistency(q, seen.g[0], seen.g_dot[0], seen.k[0])
+    return seen

@@ -1,0 +1,238 @@
+"""A run with redundant constraints, in as many legs as the choice of independent ones changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from genalpha import methods
+from genalpha.mechanics import start_errors
+from genalpha.numerics import codes
+from genalpha.results.solution import NewtonHistory, Reactions, Solution, Stats
+from genalpha.run.redundant.monitor import ConstraintMonitor, LegVerdict, Share
+from genalpha.run.redundant.rank import Kept
+
+MOST_LEGS = 1000
+# A leg after the first runs this many times as long as the longest before it, and is run again up to the end
+# of the time span where its constraints serve that long.
+_FURTHER = 4.0
+_TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors")
+# Arguments of solve with which a leg can start anywhere.
+_ANYWHERE = {
+    *("h", "method", "rho_inf", "newton", "args", "initial", "multipliers", "project_velocity_at", "throw"),
+    *(
+        "backend",
+        "rtol",
+        "atol",
+        "progress",
+        "max_step",
+        "min_step",
+        "max_steps",
+        "callback",
+        "callback_every",
+    ),
+}
+
+
+class _Leg(NamedTuple):
+    """Where a leg starts, with which constraints, how ``initial`` takes its start, and where it ends."""
+
+    t: float
+    q: np.ndarray
+    v: np.ndarray
+    kept: Kept
+    initial: str
+    end: float
+
+
+class Legs:
+    """Legs from t0 to t1 by ``solve``, with given ``options`` and the steps of ``grid`` if there is one."""
+
+    def __init__(
+        self,
+        solve: Callable[..., Solution],
+        watch: ConstraintMonitor,
+        span: tuple[float, float],
+        grid: tuple[Any, Any] | None,
+        options: dict[str, Any],
+    ) -> None:
+        self.solve, self.watch, self.span, self.options = solve, watch, span, options
+        self.times: Any = None if grid is None else np.asarray(grid[0])
+        self.sizes: Any = None if grid is None else np.asarray(grid[1])
+        self.shared = np.zeros(len(watch.lengths), dtype=bool)
+
+    def run(self, q: np.ndarray, v: np.ndarray, kept: Kept) -> Solution:
+        """The whole run from q and v, first with the constraints ``kept``."""
+        leg = _Leg(self.span[0], q, v, kept, self.options.get("initial", "check"), self.span[1])
+        parts: list[Solution] = []
+        while True:
+            try:
+                part, verdict = self._integrated(leg)
+            except ValueError as error:
+                if not parts:
+                    raise
+                detail = f"No start with other constraints: {self._renamed(str(error), leg.kept)}"
+                verdict = LegVerdict(0, codes.SINGULAR, detail)
+                break
+            parts.append(part)
+            if verdict.kept is not None:
+                verdict = self._bounded(verdict, parts)
+            if verdict.kept is None:
+                break
+            leg = self._next(parts, verdict.kept)
+        return self._finished(_joined(parts), verdict)
+
+    def _integrated(self, leg: _Leg) -> tuple[Solution, LegVerdict]:
+        """A leg as far as its constraints serve, with the multipliers of all, and what to do then."""
+        options = {**self.options, "initial": leg.initial, "throw": False}
+        if (leg.t, leg.end) != self.span:
+            options |= self._steps(leg)
+        system = self.watch.full.reduced(leg.kept)
+        sol = self.solve(system, (leg.t, leg.end), leg.q, leg.v, **options)
+        multipliers = np.concatenate([sol.lam, sol.psi], axis=1)
+        share, verdict = self.watch.examine(sol.t, sol.q, sol.v, multipliers, leg.kept)
+        if verdict.good == len(sol.t) and not sol.success:
+            verdict = self._failed(sol, leg)
+        elif verdict.good == len(sol.t) and leg.end < self.span[1]:
+            return self._integrated(leg._replace(end=self.span[1]))
+        self.shared |= share.shared.any(axis=0)
+        return self._expanded(sol, share, leg.kept, verdict.good), verdict
+
+    def _steps(self, leg: _Leg) -> dict[str, Any]:
+        """Arguments of solve for a leg that is not the whole run."""
+        at = np.atleast_1d(np.asarray(self.options.get("project_velocity_at", ()), dtype=float))
+        small = 1e-9 * (leg.end - leg.t)
+        steps = {"project_velocity_at": at[(at > leg.t + small) & (at < leg.end + small)].tolist()}
+        if self.sizes is None:
+            return steps
+        return steps | {"h": self.sizes[self._index(leg.t) : self._index(leg.end)]}
+
+    def _index(self, t: float) -> int:
+        return int(np.abs(self.times - t).argmin())
+
+    def _failed(self, sol: Solution, leg: _Leg) -> LegVerdict:
+        """What to do about a step that failed: other constraints may help."""
+        verdict = LegVerdict(len(sol.t), int(sol.status), self._renamed(sol.detail, leg.kept))
+        h = self._step_after(sol.t)
+        if sol.status not in (codes.NOT_CONVERGED, codes.SINGULAR, codes.NOT_FINITE) or h is None:
+            return verdict
+        found = self.watch.ahead(sol.t[-1], sol.q[-1], sol.v[-1], h, leg.kept)
+        if isinstance(found, str):
+            return verdict._replace(detail=f"{verdict.detail}. {found}" if verdict.detail else found)
+        return verdict if found is None else LegVerdict(len(sol.t), kept=found)
+
+    def _renamed(self, text: str, kept: Kept) -> str:
+        """A text about the constraints ``kept``, which are counted from zero in it, with their own names."""
+        names, m = self.watch.full.names, self.watch.full.dims.m
+        holonomic = sum(i < m for i in kept)
+        counted = start_errors.row_names(holonomic, len(kept) - holonomic)
+        own = dict(zip(counted, (names[i] for i in kept), strict=True))
+        return re.sub(r"(non)?holonomic\[\d+\]", lambda name: own.get(name[0], name[0]), text)
+
+    def _step_after(self, t: np.ndarray) -> float | None:
+        if self.sizes is not None:
+            return float(self.sizes[self._index(t[-1])])
+        return float(t[-1] - t[-2]) if len(t) > 1 else None
+
+    def _bounded(self, verdict: LegVerdict, parts: list[Solution]) -> LegVerdict:
+        """A change of constraints, or why there can be none; nothing where the run is at its end."""
+        if parts[-1].t[-1] >= self.span[1]:
+            return LegVerdict(verdict.good)
+        strange = [
+            name
+            for name, value in self.options.items()
+            if name not in _ANYWHERE and not (value is None or value is False)
+        ]
+        if strange:
+            reason = f"and a run with {', '.join(strange)} cannot be continued with others"
+        elif len(parts) == MOST_LEGS:
+            reason = f"too often: {MOST_LEGS} times"
+        elif len(parts) > 1 and all(len(part.t) == 1 for part in parts[-2:]):
+            reason = "again and again"
+        else:
+            return verdict
+        detail = f"Near t = {parts[-1].t[-1]:.9g} the constraints that were kept become dependent, {reason}"
+        return LegVerdict(verdict.good, codes.REDUNDANT, detail)
+
+    def _next(self, parts: list[Solution], kept: Kept) -> _Leg:
+        """The leg after these, from consistent values even if their method lets velocities be off."""
+        last, end = parts[-1], self.span[1]
+        t, q = float(last.t[-1]), last.q[-1]
+        if self.times is not None:
+            longest = max(float(part.t[-1] - part.t[0]) for part in parts)
+            further = t + max(_FURTHER * longest, 2 * float(self.sizes[self._index(t)]))
+            end = float(self.times[self.times <= further][-1])
+        return _Leg(t, q, self.watch.full.settled(t, q, last.v[-1], kept), kept, "assume", end)
+
+    def _expanded(self, sol: Solution, share: Share, kept: Kept, good: int) -> Solution:
+        """The first rows of a leg, with multipliers and residuals of all constraints."""
+        m, p = self.watch.full.dims.m, self.watch.full.dims.p
+        parts = {name: getattr(sol, name) for name in _TIMED}
+        parts |= {"lam": share.lam, "psi": share.psi, "residuals": share.residuals}
+        if m and p:  # a holonomic and a nonholonomic constraint may share a load
+            holonomic: Any = share.holonomic_force
+            total = sol.reactions.total[: len(holonomic)]
+            parts["reactions"] = Reactions(holonomic, total - holonomic, total)
+        parts["extra"] = {name: self._filled(name, value, kept) for name, value in sol.extra.items()}
+        parts = jax.tree.map(lambda x: x[:good], parts)
+        steps = len(sol.newton.iterations)
+        by_rows = steps == len(sol.t) - 1
+        end = sol.t_end if good == len(sol.t) else float(sol.t[good - 1])
+        sol = dataclasses.replace(sol, **parts, t_end=end)
+        if steps < good or not by_rows:
+            return sol
+        history = jax.tree.map(lambda x: x[: good - 1], sol.newton)
+        return dataclasses.replace(sol, newton=history, stats=_counted(history, sol.stats))
+
+    def _filled(self, name: str, value: np.ndarray, kept: Kept) -> np.ndarray:
+        """A method's own variable with zeros for the holonomic constraints that its steps left out."""
+        method, dims = self.options.get("method", "soi2"), self.watch.full.dims
+        if isinstance(method, str):
+            method = methods.by_name(method, self.options.get("rho_inf", 0.8))
+        width = method.extras(dims)[name]
+        if value.shape[1] == width:
+            return value
+        filled = np.zeros((len(value), width))
+        filled[:, [i for i in kept if i < dims.m]] = value
+        return filled
+
+    def _finished(self, sol: Solution, verdict: LegVerdict) -> Solution:
+        names, shared = self.watch.full.names, np.flatnonzero(self.shared)
+        which = start_errors.some([names[i] for i in shared])
+        note = f"The multipliers of {which} are not unique: those of minimum norm are given"
+        status = verdict.status if verdict.status != codes.SUCCESS else sol.status
+        return dataclasses.replace(
+            sol, status=status, detail=verdict.detail or note, not_unique=tuple(shared.tolist())
+        )
+
+
+def _joined(parts: list[Solution]) -> Solution:
+    """Legs as one run; the first row of a leg is the last one of the leg before."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = lambda first, *later: np.concatenate([first, *(x[1:] for x in later)])
+    timed = [{name: getattr(part, name) for name in _TIMED} for part in parts]
+    history = jax.tree.map(lambda *x: np.concatenate(x), *(part.newton for part in parts))
+    rejected = sum(part.stats.rejected for part in parts)
+    reasons = [part.stats.fallback for part in parts if part.stats.fallback is not None]
+    stats = dataclasses.replace(parts[-1].stats, rejected=rejected, fallback=reasons[0] if reasons else None)
+    return dataclasses.replace(
+        parts[-1], **jax.tree.map(rows, *timed), newton=history, stats=_counted(history, stats)
+    )
+
+
+def _counted(history: NewtonHistory, stats: Stats) -> Stats:
+    """Totals of the steps of ``history``."""
+    iterations, jacobians, rounding = (int(column.sum()) for column in history)
+    counts: dict[str, Any] = {
+        "newton_iterations": iterations,
+        "jacobians": jacobians,
+        "factorizations": jacobians,
+    }
+    steps = len(history.iterations)
+    return dataclasses.replace(stats, steps=steps, rounding_limited=rounding, **counts)
