@@ -199,18 +199,18 @@ HEAD_OPTIONS = ("option", "ms", "ratio")
 
 NOTES = """\
 First result: the pendulum of the README over ten seconds in a new process, medians of {STARTS}.
-dependencies: import of JAX, NumPy and llvmlite; genalpha: its import and the statement of the system;
+dependencies: import of JAX, NumPy and llvmlite. genalpha: its import and the definition of the system.
 solve: the call.
 
-Steps: {METHOD}, error control with rtol = atol = 1e-7 (1e-3 for the flexible slider crank), and as many
-equal steps. µs: slope between a quarter and the whole of the span, medians of {REPEATS} in turns; call ms:
-what is left. iter., Jac.: Newton corrections and new matrices per step; rejected: share of steps that were
-given up.
+Steps: {METHOD}, error control with rtol = atol = 1e-7 (1e-3 for the flexible slider crank), and the same
+number of equal steps. µs: slope between a quarter and the whole of the span, medians of {REPEATS} in turns.
+call ms: the rest of the call. iter., Jac.: Newton corrections and new matrices per step. rejected: share of
+rejected steps.
 
-Options: {STEPS:,} equal steps of the pendulum; ratio to the run without.
+Options: {STEPS:,} equal steps of the pendulum; ratio to the run without options.
 
-Cores to run on: {cores}; mean number of busy processes in the minute before: {load:.1f}; JAX starts in
-{start:.2f} s. Times mean little where others are at work."""
+Cores available: {cores}; mean number of busy processes in the minute before: {load:.1f}; JAX starts in
+{start:.2f} s. Times are not reliable if other programs run at the same time."""
 
 
 def start_cells(found: list[Start]) -> Iterator[tuple[str, ...]]:

@@ -252,9 +252,9 @@ def crossing(rows: Sequence[Row]) -> str:
     later = [row.links for row in served if row.first_native > row.first_xla]
     refused = [row for row in rows if row.refusal]
     parts = [
-        f"XLA's first result is sooner from {min(later)} links on"
+        f"XLA gives the first result earlier from {min(later)} links on"
         if later
-        else "native code's first result is always sooner",
+        else "native code always gives the first result earlier",
         f"XLA's steps are faster from {min(slower)} links on" if slower else "XLA's steps are never faster",
     ]
     if refused:

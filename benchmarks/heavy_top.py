@@ -276,24 +276,27 @@ def picture(found: Curves) -> Figure:
 
 
 NOTES = """\
-First table: one second, rho_inf = {RHO_INF:g}, h = {H:g}. µs: a step's share of the whole call, median of
-{REPEATS} with all solvers in turns; best: of the same; step: slope between a fifth and the whole of the
-second. ×best, ×Lie: µs relative to Exudyn's fastest line, and to its fastest on the Lie group, index 3.
-iter., Jac.: Newton iterations and new matrices per step. error x, λ: at t = 1; worst λ: at any step in units
-of |λ(1)|; pos., vel.: largest residual of the constraints. first s: to the first result, after the packages
-are imported (genalpha {genalpha:.2f} s, exudyn {exudyn:.2f} s) and JAX has started ({start:.2f} s).
+First table: one second, rho_inf = {RHO_INF:g}, h = {H:g}. µs: time of the whole call divided by the number
+of steps, median of {REPEATS} with all solvers in turns. best: the smallest of these. step: slope between a
+fifth and the whole of the second. ×best, ×Lie: µs relative to Exudyn's fastest line, and to its fastest on
+the Lie group, index 3. iter., Jac.: Newton iterations and new matrices per step. error x, λ: at t = 1.
+worst λ: at any step, in units of |λ(1)|. pos., vel.: largest residual of the constraints. first s: time to
+the first result, after the packages are imported (genalpha {genalpha:.2f} s, exudyn {exudyn:.2f} s) and JAX
+has started ({start:.2f} s).
 
-A call of genalpha holds checks, initial values, and accelerations, residuals and reactions for all steps, and
-returns all steps. Exudyn's model is assembled before the clock runs; it writes nothing and keeps the end.
-Last columns of a name: Newton's policy and tolerance, whose tests differ. Exudyn's new matrices: once a step
-(step), after three iterations (modified), by its own rule (default), in every iteration (full).
+A call of genalpha includes checks, initial values, and accelerations, residuals and reactions for all
+steps, and returns all steps. Exudyn's model is assembled before timing starts; it writes nothing and keeps
+only the end. The last two parts of a name are Newton's policy and tolerance; the two codes test convergence
+differently. Exudyn's new matrices: once per step (step), after three iterations (modified), by its own rule
+(default), in every iteration (full).
 
-Times to an error: h from {STEP_SIZES[0]:g} to {STEP_SIZES[6]:g}, medians of {TURNS} in turns, tolerance 1e-8,
-the fastest policy for each, a power law between step sizes; in brackets relative to Exudyn on the Lie group
-and in angles, index 3. -: not reached. Where the longest step suffices, its time.
+Times to an error: h from {STEP_SIZES[0]:g} to {STEP_SIZES[6]:g}, medians of {TURNS} in turns, tolerance
+1e-8, the fastest policy for each, interpolated by a power law between step sizes. In brackets: relative to
+Exudyn on the Lie group and in angles, index 3. -: not reached. If the longest step is accurate enough, its
+time is shown.
 
-Cores to run on: {cores}; mean number of busy processes in the minute before: {load:.1f}. Times mean little
-where others are at work."""
+Cores available: {cores}; mean number of busy processes in the minute before: {load:.1f}. Times are not
+reliable if other programs run at the same time."""
 
 
 def write(text: str, record: dict[str, Any], figure: Figure) -> None:

@@ -263,35 +263,38 @@ def batch_table(rows: Sequence[dict[str, Any]]) -> Table:
 # --- the report ----------------------------------------------------------------------------------------
 
 NOTES = """\
-First table: one second in steps of {H:g}, Newton tolerance {TOL:g}; heavy top on R³×SO(3) with rho_inf = 0.9,
-others with 0.8. µs a step: median (and least) of {REPEATS} runs in turns. Whole call: ga.solve with checks,
-initial values, accelerations, residuals and reactions. Loop alone: the steps, after the run has begun.
-Exudyn: the top on the Lie group, position constraints, a new Jacobian once a step; its "index 3" is the
-method "index3"; it keeps the end only. iter., Jac.: Newton iterations and new matrices a step.
+First table: one second in steps of {H:g}, Newton tolerance {TOL:g}; heavy top on R³×SO(3) with rho_inf =
+0.9, others with 0.8. Times are µs per step, median (and smallest) of {REPEATS} runs in turns. Whole call:
+ga.solve with checks, initial values, accelerations, residuals and reactions. Loop alone: only the steps,
+after the start of the run. Exudyn: the top on the Lie group, position constraints, a new Jacobian once per
+step; its "index 3" is the method "index3"; it keeps only the end. iter., Jac.: Newton iterations and new
+matrices per step.
 
-Operations: scalar operations in each kernel (prepare and finish once a step, correct once an iteration, renew
-once a matrix, judge once after the iterations with a matrix); mean step: what a mean step executes, with one
-judge. ns/op: the loop's time over that. kB code: object code of the steps, the start and what follows.
+Operations: scalar operations in each kernel. prepare and finish run once per step, correct once per
+iteration, renew once per matrix, judge once after the iterations with a matrix. mean step: operations of a
+mean step, with one judge. ns/op: time of the loop divided by these operations. kB code: object code of the
+steps, the start and the output.
 
-First result: fresh processes, medians (and least) of {FRESH}, after imports and after JAX has started
-({start:.2f} s); caches of machine code as named, JAX's own off. trace: tracing, scalar program, derivatives,
-pivots; write: LU, kernels, LLVM's language; LLVM: its compiler (load: from the cache); functions to code:
-the three with an empty cache.
+First result: new processes, medians (and smallest) of {FRESH}, after imports and after JAX has started
+({start:.2f} s). The caches of machine code are as named, JAX's own cache is off. trace: tracing, scalar
+program, derivatives, pivots. write: LU, kernels, LLVM's language. LLVM: its compiler (load: from the
+cache). functions to code: the sum of the three with an empty cache.
 
-Newton matrix: derivatives of the scalar program against jax.jacfwd of the residual read into scalar form,
-each in a new graph that holds the residual. Operations are those the entries need. difference: of the two
-matrices at the start, relative to the largest entry. Medians (and least) of {jacobians.TURNS}.
+Newton matrix: derivatives of the scalar program compared with jax.jacfwd of the residual read into scalar
+form, each in a new graph that contains the residual. Only operations that the entries need are counted.
+difference: of the two matrices at the start, relative to the largest entry. Medians (and smallest) of
+{jacobians.TURNS}.
 
-Batches: heavy tops with masses within 10 %, {steps} steps, save="final", µs a step and system; native: median
-(and least) of {BATCHES}; XLA: one run after the first. In a process of its own on all cores.
+Batches: heavy tops with masses within 10 %, {steps} steps, save="final", µs per step and system. native:
+median (and smallest) of {BATCHES}. XLA: one run after the first. In a separate process on all cores.
 
-Growth: chain of n links, SOI2, {growth.STEPS} steps, medians (and least) of {growth.TURNS} in turns; nodes:
-all scalars of a step, which the limit of {growth.LIMIT} counts; first s: in one process, after another
-problem, nothing from caches; for a refused system until XLA has the result. catches up: steps after which
-native code has made up for what it took longer to make. {crossing}
+Growth: chain of n links, SOI2, {growth.STEPS} steps, medians (and smallest) of {growth.TURNS} in turns.
+nodes: all scalars of a step, which the limit of {growth.LIMIT} counts. first s: in one process, after
+another problem, nothing from caches; for a refused system the time until XLA has the result. catches up
+after: number of steps after which native code has made up for its longer compilation. {crossing}
 
-Cores to run on: {cores}; mean number of busy processes in the minute before: {load:.1f}; took {minutes:.1f}
-minutes. Times mean little where others are at work."""
+Cores available: {cores}; mean number of busy processes in the minute before: {load:.1f}; took {minutes:.1f}
+minutes. Times are not reliable if other programs run at the same time."""
 
 
 def report(results: dict[str, Any], values: dict[str, Any], begin: float) -> None:

@@ -43,7 +43,7 @@ def measure() -> Result:
     n = np.arange(1, COUNT + 1)
     data: dict[float, Any] = {}
     head = "| h | largest change | at n̄ | max of change/(n̄²ρ∞ⁿ̄ h) | measured/predicted, n̄ = 1 | n̄ = 20 |"
-    lines = [head]
+    lines = [head, "|---|---|---|---|---|---|"]
     constants, ratios, ratios_late = [], [], []
     for h in STEPS:
         measured, predicted = change(h)
