@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from pathlib import Path
 
 from reproduce import ACB15, J11, JN08, YPR98, orders
 from reproduce.common import Experiment, Result
 
 PAPERS = (JN08, J11, ACB15, YPR98, orders)
+INTRODUCTION = (
+    "Made by `make reproduce`. y and z are the papers' symbols for q and v. Slopes are least squares over "
+    "all steps shown, unless stated otherwise. Every number that is checked has a band: the expected value "
+    "and how far the measured one may be from it."
+)
 EXPERIMENTS = {e.name: e for paper in PAPERS for e in paper.EXPERIMENTS}
 
 
@@ -48,7 +54,7 @@ def summary(results: list[tuple[Experiment, Result]]) -> str:
     lines = [
         "# Reproduced experiments",
         "",
-        "Made by `make reproduce`. Slopes are least squares over all steps shown, unless said otherwise.",
+        *_filled(INTRODUCTION),
         "",
         "| experiment | paper | measured | |",
         "|---|---|---|---|",
@@ -63,9 +69,16 @@ def summary(results: list[tuple[Experiment, Result]]) -> str:
         lines.append(f"| [{experiment.name}](#{anchor}) | {experiment.paper} | {measured} | {ok} |")
     for experiment, result in results:
         picture = f"![{experiment.title}]({experiment.name}.png)"
-        lines += ["", f"## {experiment.name}", "", f"{experiment.title}.", "", experiment.notes, ""]
-        lines += [f"Paper: {experiment.paper}.", "", picture, "", result.table, "", f"{verdict(result)}."]
+        title = experiment.title if experiment.title.endswith("?") else f"{experiment.title}."
+        lines += ["", f"## {experiment.name}", "", *_filled(title), "", *_filled(experiment.notes), ""]
+        lines += [*_filled(f"Paper: {experiment.paper}."), "", picture, "", result.table, ""]
+        lines += [f"{verdict(result)}."]
     return "\n".join(lines) + "\n"
+
+
+def _filled(text: str) -> list[str]:
+    """A paragraph in lines of at most 100 characters."""
+    return textwrap.wrap(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

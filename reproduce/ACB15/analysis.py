@@ -65,7 +65,8 @@ EXPERIMENT = Experiment(
     notes=(
         "−ρ∞ is a triple eigenvalue with one eigenvector; its modulus is computed from the factors of the "
         "characteristic polynomial. The constrained test equation is an oscillator with one constraint; its "
-        "matrix is the derivative of the step as it is run. Two eigenvalues belong to the oscillation, the "
-        "rest to the method: index 3 shows ρ∞ three times, the other two r_γ and r_αf of J11."
+        "matrix is the derivative of the step as it is run. Two eigenvalues belong to the oscillation, and "
+        "the others to the method: index 3 has ρ∞ three times, the other two methods have r_γ and r_αf of "
+        "J11."
     ),
 )

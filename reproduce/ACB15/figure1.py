@@ -60,8 +60,8 @@ EXPERIMENT = Experiment(
     run=measure,
     plot=plot,
     notes=(
-        "ρ∞ = 0.9, started with B v_0 = h² B r. The projection removes the residual at t*, where the method "
-        "needs it, and an oscillation of the same size follows. The stabilized method and SOI2, "
-        "projected at the same time, have no residual to remove."
+        "ρ∞ = 0.9, started with B v_0 = h² B r. The method needs this residual. The projection removes it "
+        "at t*, and an oscillation of the same size follows. The stabilized method and SOI2, projected at "
+        "the same time, have no residual to remove."
     ),
 )

@@ -73,7 +73,8 @@ EXPERIMENT = Experiment(
     run=measure,
     plot=plot,
     notes=(
-        "ρ∞ = 0.9, relative errors ‖λ(t_n) − λ_n‖/‖λ_n‖. The paper shows the index-3 method alone; beside it "
-        "the stabilized method, which it recommends, and SOI2, both with the same projection."
+        "ρ∞ = 0.9, relative errors ‖λ(t_n) − λ_n‖/‖λ_n‖. The paper shows only the index-3 method. For "
+        "comparison the stabilized method, which the paper recommends, and SOI2 are shown with the same "
+        "projection."
     ),
 )

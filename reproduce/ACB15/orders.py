@@ -63,7 +63,8 @@ EXPERIMENT = Experiment(
     plot=plot,
     notes=(
         "Least squares over four steps, errors at the end. SOI2 on Lie groups with both kinds of constraint "
-        "is not in the papers. In the index-3 method rounding of positions reaches λ with the factor "
-        "1/(βh²(1 − ρ∞)³), which shows on the rolling disk at the smaller steps: that slope has no band."
+        "is not in the papers. In the index-3 method, rounding errors of positions affect λ with the factor "
+        "1/(βh²(1 − ρ∞)³). This can be seen on the rolling disk at the smaller steps, so that slope has no "
+        "band."
     ),
 )

@@ -47,7 +47,7 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "'perturbed' starts from B v_0 = h² B r(t_0) and a_0 = v̇(t_0 + Δ_α h), 'second-order' from the same "
-        "a_0 and the given v_0, 'a0' from a_0 = v̇(t_0)."
+        "'perturbed' starts from B v_0 = h² B r(t_0) and a_0 = v̇(t_0 + Δ_α h). 'second-order' starts from "
+        "the same a_0 and the given v_0, and 'a0' from a_0 = v̇(t_0) and the given v_0."
     ),
 )

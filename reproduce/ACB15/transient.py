@@ -93,8 +93,9 @@ EXPERIMENT = Experiment(
     run=measure,
     plot=plot,
     notes=(
-        "ρ∞ = 0.9; the difference of two runs, with and without the projection at t* = 0.7 s. C does not "
-        "depend on h, and the decay is that of the bound. The recursion (8) predicts size and sign, with the "
-        "first component of E as −B v/h + h B r: the sign printed in the paper would give the opposite."
+        "ρ∞ = 0.9. The table shows the difference of two runs, with and without the projection at t* = 0.7 "
+        "s. C does not depend on h, and the decay is that of the bound. The recursion (8) predicts size and "
+        "sign if the first component of E is −B v/h + h B r. The sign printed in the paper would give the "
+        "opposite."
     ),
 )

@@ -33,9 +33,9 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "ρ∞ = 0.2. Forces from the printed Lagrangian: the printed f_4 lacks −I_2 z_5 z_3 cos(y_3). "
-        "a is shown too. Over ten seconds the third-order term of the error, which numerical damping causes, "
-        "is large: it outweighs the second-order term for h above 0.003, where slopes lie between 2 and 3. "
-        "The bands are checked over the four smallest steps."
+        "ρ∞ = 0.2. The forces are derived from the printed Lagrangian, because the printed f_4 lacks −I_2 "
+        "z_5 z_3 cos(y_3). a is shown too. Over ten seconds the third-order term of the error, which "
+        "numerical damping causes, is large. It outweighs the second-order term for h above 0.003, and "
+        "slopes there lie between 2 and 3. The bands are checked over the four smallest steps."
     ),
 )

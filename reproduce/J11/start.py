@@ -79,7 +79,7 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "Errors of a that break the hidden constraints decay with r_γ, those that respect them with r_αm, "
-        "multipliers with r_αf: J11's factors, with r_αmⁿ added to its estimate of a."
+        "Errors of a that break the hidden constraints decay with r_γ, and those that satisfy them with "
+        "r_αm. Multipliers decay with r_αf. These are J11's factors, with r_αmⁿ added to its estimate of a."
     ),
 )

@@ -1,4 +1,4 @@
-"""Are the adjusting formulas (14) needed for y and z? JN08 section 7 says no; problem (15) cannot tell."""
+"""Are the adjusting formulas (14) needed for y and z? JN08 section 7 says no; problem (15) cannot show it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Data = dict[tuple[str, bool], Study]
 
 def run() -> Result:
     symbols = " | ".join(MARKS[c][0] for c in COMPONENTS)
-    head = f"| problem | freedoms | adjusted | {symbols} |"
+    head = f"| problem | degrees of freedom | adjusted | {symbols} |"
     lines = [head, "|---|---|---|" + "---|" * len(COMPONENTS)]
     checks: list[Check] = []
     data: Data = {}
@@ -54,8 +54,8 @@ EXPERIMENT = Experiment(
     plot=plot,
     notes=(
         "ρ∞ = 0.2, steps 0.1h, 0.2h, 0.3h, 0.4h in turns. The paper's example (15) has as many constraints "
-        "as coordinates, so its y and z follow from the constraints alone. Wherever a freedom is left, y and "
-        "z fall to first order as well: a_α is off by α(h_n − h_{n−1}) a', z by h_n times that, and these "
-        "errors add up."
+        "as coordinates, so its y and z follow from the constraints alone. If a degree of freedom is left, "
+        "y and z fall to first order as well: a_α is off by α(h_n − h_{n−1}) a', z by h_n times that, and "
+        "these errors add up."
     ),
 )

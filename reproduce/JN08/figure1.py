@@ -32,5 +32,7 @@ EXPERIMENT = Experiment(
     paper="order 2 in y, z, a, λ, ψ",
     run=run,
     plot=plot,
-    notes="ρ∞ = 0.2. The paper does not print its start; a_α = a_0 here, and the other start gives the same.",
+    notes=(
+        "ρ∞ = 0.2. The paper does not print its start. Here it is a_α = a_0; the other start gives the same."
+    ),
 )

@@ -30,8 +30,8 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "ρ∞ = 0.2, parameters of the paper's figure 3. The mass matrix is constant, so (14a) is all that is "
-        "needed. For h above 0.005 the velocity converges faster than order 2 at t = 2: two parts of its "
-        "error cancel there."
+        "ρ∞ = 0.2, parameters of the paper's figure 3. The mass matrix is constant, so only (14a) is "
+        "needed. For h above 0.005 the velocity converges faster than order 2 at t = 2, because two parts "
+        "of its error cancel there."
     ),
 )

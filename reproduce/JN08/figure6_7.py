@@ -63,8 +63,8 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "α = −0.1, our slider crank (0.6 s to 1 s, when it turns freely). The paper prints neither α nor the "
-        "parameters of its mechanism, so the size of the cycle cannot be compared; that it is a cycle, "
-        "shrinks like h², and disappears with HHT-SOI2 can."
+        "α = −0.1, our slider crank (0.6 s to 1 s, when it turns freely). The paper prints neither α nor "
+        "the parameters of its mechanism, so the size of the cycle cannot be compared. It can be confirmed "
+        "that there is a cycle, that it shrinks like h², and that it disappears with HHT-SOI2."
     ),
 )

@@ -53,5 +53,8 @@ EXPERIMENT = Experiment(
     paper="left open ('remains to be investigated')",
     run=run,
     plot=plot,
-    notes="Slopes, in brackets the error at the smallest step. Steps alternate between h/3 and 2h/3.",
+    notes=(
+        "The table shows slopes and, in brackets, the error at the smallest step. Steps alternate between "
+        "h/3 and 2h/3."
+    ),
 )

@@ -97,13 +97,14 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "Policy: full Newton from the parabola through the last three steps, until the largest correction of "
-        "q, v, ν and μ is below 1e-7 (absolute), at most 25 corrections. The energies of the paper cannot be "
-        "reproduced: (3.3), CS and CM are the same equations, and with a converged iteration the energies "
-        "agree to all digits shown, so the difference in table 1 comes from iterations that had not "
-        "converged. Nor do its numbers fit either form of (4.4c): with 500 or 1200 steps the true damping is "
-        "smaller, with 200 steps larger than in the table. The printed form of (4.4c) has no energy; the "
-        "column uses that of the conservative one, and it grows. That CM allows larger steps is right under "
-        "this policy, by a factor of 1.3 to 1.8; YPR98-policies shows how much of it is policy."
+        "Policy: full Newton from the parabola through the last three steps, until the largest correction "
+        "of q, v, ν and μ is below 1e-7 (absolute), with at most 25 corrections. The energies of the paper "
+        "cannot be reproduced. (3.3), CS and CM are the same equations, and with a converged iteration the "
+        "energies agree to all digits shown. So the difference in table 1 comes from iterations that had "
+        "not converged. The numbers of the paper do not fit either form of (4.4c): the true damping is "
+        "smaller than in the table with 500 or 1200 steps, and larger with 200 steps. The printed form of "
+        "(4.4c) has no energy; the column uses the energy of the conservative form, and it grows. Under "
+        "this policy CM does allow larger steps, by a factor of 1.3 to 1.8. YPR98-policies shows how much "
+        "of this depends on the policy."
     ),
 )

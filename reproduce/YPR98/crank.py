@@ -140,11 +140,11 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "Corrected coupling, smooth torque, E', g = 9.81. The largest frequency is 1.2e5 rad/s; no reading "
-        "of the data gives 1.3e4, unless the rod is 83 times softer (E = 2.4e9), and only then is h = 1/2000 "
-        "about one period. Figures 8 to 11 do not depend on it: with hω between 60 and 400 all bending modes "
-        "but the lowest are damped as the paper shows, and (φ1, φ2, x3) follow the reference. Figure 12 "
-        "cannot be reproduced: CM and (3.3) are the same equations, and their energies agree to 1e-9 J where "
-        "both iterations have converged."
+        "Corrected coupling, smooth torque, E', g = 9.81. The largest frequency is 1.2e5 rad/s. No reading "
+        "of the data gives 1.3e4, unless the rod is 83 times softer (E = 2.4e9), and only then is h = "
+        "1/2000 about one period. Figures 8 to 11 do not depend on this: with hω between 60 and 400 all "
+        "bending modes except the lowest are damped as the paper shows, and (φ1, φ2, x3) follow the "
+        "reference. Figure 12 cannot be reproduced: CM and (3.3) are the same equations, and their energies "
+        "agree to 1e-9 J if both iterations have converged."
     ),
 )

@@ -84,10 +84,11 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "A unit mass on y = 0 with a spring along the diagonal, displaced and at rest. The radius is that of "
-        "all that a step carries, scaled to (q, hv, h²a, h²φ). For large hω it is ρ∞, or |α_m/(1 − α_m)| "
-        "where that is larger: what is left of a_n across the constraint. Displacements never overshoot; "
-        "velocities do in the first steps, by a factor that grows with hω, as in the α-method for ODEs: this "
-        "is the largest energy in the table. It comes from a_0 = φ_0 = −ω²x and is gone after a few steps."
+        "A unit mass on y = 0 with a spring along the diagonal, displaced and at rest. The radius is that "
+        "of the map of all variables that a step carries, scaled to (q, hv, h²a, h²φ). For large hω it is "
+        "the larger of ρ∞ and |α_m/(1 − α_m)|; the second factor damps the remaining part of a_n across the "
+        "constraint. Displacements never overshoot. Velocities do in the first steps, by a factor that "
+        "grows with hω, as in the α-method for ODEs. This causes the largest energy in the table. It comes "
+        "from a_0 = φ_0 = −ω²x and disappears after a few steps."
     ),
 )

@@ -1,4 +1,4 @@
-"""The orders of the methods of YPR98, which proves less than it finds, and which JN08 calls first order."""
+"""Orders of the methods of YPR98: higher than the paper proves, and higher than JN08 states."""
 
 from __future__ import annotations
 
@@ -123,11 +123,11 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "Least squares over four steps, errors at the end; a is a_n at its own time, λ follows from (2.2). "
-        "All components are of second order, for every ρ∞. The theorems are not sharp: they bound the local "
-        "error of v by O(h²) and sum it, but the projection moves v by O(h³) only, since q̃ and ṽ break the "
-        "constraints by O(h³). Coordinate splitting solves the same equations (`tests/test_yen.py`). "
-        "Nonholonomic constraints are our extension. For the pendulum on a stiff spring λ is the tension of "
-        "the spring, and the steps are far beyond its period."
+        "Least squares over four steps, errors at the end. a is a_n at its own time, and λ follows from "
+        "(2.2). All components are of second order, for every ρ∞. The theorems are not sharp: they bound "
+        "the local error of v by O(h²) and sum it. But q̃ and ṽ break the constraints by only O(h³), so the "
+        "projection moves v by only O(h³). Coordinate splitting solves the same equations "
+        "(`tests/test_yen.py`). Nonholonomic constraints are our extension. For the pendulum on a stiff "
+        "spring λ is the tension of the spring, and the steps are far longer than its period."
     ),
 )

@@ -107,13 +107,13 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "Every number is T over the largest step from which on all smaller ones (in steps of five) converge; "
-        "tolerance 1e-7 unless said. CM leaves a term out, so it converges linearly and needs more "
-        "corrections: with few of them allowed it takes smaller steps than (3.3), with many and an "
-        "extrapolated start larger ones. From the values of the last step both manage the same steps, and so "
-        "they do with one matrix a step, where 25 corrections from the parabola give T/150 as the paper has "
-        "it for (3.3). "
-        "Whether ν and μ take part in the test does not matter here: corrections of v are always larger. "
-        "In the map (3.3) and CM depend on h/ε alone until gravity counts, near ε = 0.1."
+        "Every number is T over the largest step such that all smaller ones (in steps of five) converge "
+        "too. The tolerance is 1e-7 unless stated otherwise. CM leaves a term out, so it converges linearly "
+        "and needs more corrections. If only few are allowed, it takes smaller steps than (3.3). If many "
+        "are allowed and the start is extrapolated, it takes larger ones. From the values of the last step "
+        "both allow the same steps. With one matrix a step they do so too, and 25 corrections from the "
+        "parabola then give T/150, the value that the paper gives for (3.3). It does not matter here "
+        "whether ν and μ take part in the test, because corrections of v are always larger. In the map "
+        "(3.3) and CM depend only on h/ε until gravity becomes important, near ε = 0.1."
     ),
 )

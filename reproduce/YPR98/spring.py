@@ -113,7 +113,8 @@ EXPERIMENT = Experiment(
     run=run,
     plot=plot,
     notes=(
-        "The paper does not state h of figure 2 or ρ of figure 3; here 1e-2 and 0.5. The spring turns once "
-        "in 0.2 s. Its energy is 5 at the start; without it the rod swings with energy 0."
+        "The paper does not state h of figure 2 or ρ of figure 3; here they are 1e-2 and 0.5. The period of "
+        "the spring is 0.2 s. Its energy is 5 at the start; without the vibration the rod swings with "
+        "energy 0."
     ),
 )

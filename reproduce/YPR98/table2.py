@@ -103,13 +103,13 @@ EXPERIMENT = Experiment(
     plot=plot,
     notes=(
         "E = 2.4e9 is the modulus with which the largest frequency is the 1.3e4 rad/s of the paper "
-        "(YPR98-crank); with it and the smooth torque the rod bends by a tenth of its length, and nothing "
-        "converges with these steps. What the table shows of the paper depends on the policy: with new "
-        "matrices and enough corrections the tolerance does not matter; with one matrix a step, or few "
-        "corrections, the largest step shrinks with the tolerance as in table 2, and some numbers come close "
-        "to the paper's. That CM takes steps twice as large is not found under any of these policies: with "
-        "one matrix a step both manage the same, and with new matrices CM converges linearly and (3.3) "
-        "quadratically, so that CM falls behind where corrections are few. The map is for new matrices, the "
-        "parabola and five corrections."
+        "(YPR98-crank). With it and the smooth torque the rod bends by a tenth of its length, and nothing "
+        "converges with these steps. How far the table agrees with the paper depends on the policy. With "
+        "new matrices and enough corrections the tolerance does not matter. With one matrix a step, or few "
+        "corrections, the largest step shrinks with the tolerance as in table 2, and some numbers come "
+        "close to the paper's. Steps of CM that are twice as large are not found under any of these "
+        "policies. With one matrix a step both allow the same steps. With new matrices CM converges "
+        "linearly and (3.3) quadratically, so that CM allows smaller steps if corrections are few. The map "
+        "is for new matrices, the parabola and five corrections."
     ),
 )

@@ -82,8 +82,8 @@ EXPERIMENT = Experiment(
     plot=plot,
     notes=(
         "Least squares over four steps. ρ∞ = 1, the trapezoidal rule and Störmer's rule lie on the boundary "
-        "of the theorems; started with second order they show order 2 here as well. Störmer's rule (β = 0) "
-        "is refused with holonomic constraints."
+        "of the theorems. With a start of second order they show order 2 here as well. Störmer's rule (β = "
+        "0) is refused with holonomic constraints."
     ),
 )
 EXPERIMENTS = [EXPERIMENT]
