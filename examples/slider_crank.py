@@ -1,6 +1,7 @@
 """Simulate a slider crank with the default method, print a summary and save a plot.
 
-``make run`` runs this. Any named problem will do: ``python examples/slider_crank.py rolling-disk``.
+``make run`` runs this. It also works with any other named problem:
+``python examples/slider_crank.py rolling-disk``.
 """
 
 from __future__ import annotations

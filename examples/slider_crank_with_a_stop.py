@@ -1,11 +1,11 @@
-"""A slider crank whose slider strikes a stop: an impact that goes through all joints.
+"""A slider crank whose slider strikes a stop: an impact that acts through all joints.
 
-The stop pushes the slider only, but joints pass the blow on. With n the row of v that the stop acts on, the
-velocities after it are those of Newton's law of impact, n·v⁺ = −e n·v⁻, that the joints allow:
+The stop pushes only the slider, but the joints transmit the impact. Let n be the row of v that the stop acts on.
+The velocities after the impact follow from Newton's law of impact, n·v⁺ = −e n·v⁻, and the joint constraints:
 
     M (v⁺ − v⁻) = n Λ − Gᵀ Λ_G,    G v⁺ = 0.
 
-The blow takes (1 − e²)/2 · Λ n·v⁻/(1 + e) of energy, which the run is checked against.
+The impact takes (1 − e²)/2 · Λ n·v⁻/(1 + e) of energy. The result is checked against this loss.
 """
 
 from __future__ import annotations
