@@ -1,8 +1,8 @@
 """A ball slides down a smooth sphere and leaves it: a constraint that is switched off.
 
-The sphere can push but not pull. When the multiplier of the constraint changes its sign, the run ends. The
-motion is then continued with another system, without the constraint. A ball that starts at the top with speed v
-leaves at the height 2/3 + v²/(3g) of the radius. The result is checked against this height.
+The sphere can push but not pull. When the multiplier of the constraint changes its sign, the run ends.
+The motion is then continued with another system, without the constraint. A ball that starts at the top
+with speed v leaves at the height 2/3 + v²/(3g) of the radius. The result is checked against this height.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A pendulum strikes a wall below its pivot and bounces, until it hardly moves.
 
-Between impacts it keeps its energy, so the speed at each impact is e times the speed at the impact before. The
-times between impacts are elliptic integrals. The result is checked against them.
+Between impacts it keeps its energy, so the speed at each impact is e times the speed at the impact
+before. The times between impacts are elliptic integrals. The result is checked against them.
 """
 
 from __future__ import annotations

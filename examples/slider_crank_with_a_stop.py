@@ -1,7 +1,8 @@
 """A slider crank whose slider strikes a stop: an impact that acts through all joints.
 
-The stop pushes only the slider, but the joints transmit the impact. Let n be the row of v that the stop acts on.
-The velocities after the impact follow from Newton's law of impact, n·v⁺ = −e n·v⁻, and the joint constraints:
+The stop pushes only the slider, but the joints transmit the impact. Let n be the row of v that the stop
+acts on. The velocities after the impact follow from Newton's law of impact, n·v⁺ = −e n·v⁻, and the
+joint constraints:
 
     M (v⁺ − v⁻) = n Λ − Gᵀ Λ_G,    G v⁺ = 0.
 
