@@ -116,11 +116,10 @@ def main() -> None:
         run(problem, method, 32, 0.0, "cuda")
         first = time.perf_counter() - begin
         made = [k for k in problem.system._programs.values() if isinstance(k, native.Kernels)][-1]
-        assert made.derive is not None
-        code = cuda.code(made, made.derive)
+        code = next(c for c in made.codes.values() if isinstance(c, cuda.CudaCode))
         kernel = code.module.get_function("steps")
-        blocks = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, code.block, 0)
-        warps = blocks * code.block // 32
+        blocks = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, cuda.BLOCK, 0)
+        warps = blocks * cuda.BLOCK // 32
         kernels.append([method, kernel.num_regs, kernel.local_size_bytes, f"{warps} of 64", f"{first:.1f}"])
         for variation in VARIATIONS:
             for count in SIZES:

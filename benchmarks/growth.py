@@ -21,14 +21,14 @@ from matplotlib.figure import Figure
 
 import genalpha as ga
 from benchmarks.measure import in_turns, seconds
+from genalpha.backends.native import code, runners
 from genalpha.backends.native import kernels as native
-from genalpha.backends.native import runners
 from genalpha.backends.native.step import LIMIT
 from genalpha.compiler import machine
-from genalpha.engine import steps as control
-from genalpha.engine.step import Setup
+from genalpha.engine.setup import Setup
+from genalpha.engine.step_choice import steps_of_size
+from genalpha.engine.steps import Given
 from genalpha.methods import by_name
-from genalpha.numerics.data import Times
 from genalpha.numerics.newton import Newton
 from genalpha.run import arguments
 
@@ -52,7 +52,7 @@ class Begun(NamedTuple):
     march: Callable[[], Any]
 
     @property
-    def code(self) -> native.StepCode:
+    def code(self) -> code.StepCode:
         return self.run.kernels.code()
 
     @property
@@ -73,16 +73,14 @@ def begun(problem: Problem, method: str, rho_inf: float, t_end: float, h: float 
     t0, system, args = problem.t_span[0], problem.system, arguments.arguments(problem.args)
     q, v = np.asarray(problem.q0, dtype=float), np.asarray(problem.v0, dtype=float)
     dims, _ = arguments.trace(system, t0, q, v, args)
-    times, sizes = (np.asarray(each) for each in control.steps(t0, t_end, h))
-    setup = Setup(system, control.suited(by_name(method, rho_inf), sizes), Newton(tol=TOL), dims)
-    steps = Times(times[:-1], sizes)
-    guess = arguments.multipliers(dims, None)
-    run = native.begin(setup, t0, q, v, float(sizes[0]), args, guess, "check")
+    steps = Given.of(*steps_of_size(t0, t_end, h))
+    setup = Setup(system, steps.suited(by_name(method, rho_inf)), Newton(tol=TOL), dims)
+    run = native.begin(setup, native.StartValues(t0, q, v, steps.first_size), args)
 
     def march() -> None:
         """All steps of the run, into an array."""
         runner = runners.NativeGiven(setup, run, steps, args)
-        runner.take(np.empty((len(sizes), runner.width)))
+        runner.take(np.empty((len(steps.steps.h), runner.width)))
 
     return Begun(setup, run, march)
 
@@ -111,8 +109,8 @@ def pieces() -> Iterator[dict[str, float]]:
 
     places: list[tuple[Any, str, str, str | None]] = [
         (native, "kernels", "trace", None),
-        (native.StepCode, "__init__", "write", None),
-        (native.RowCode, "__init__", "write", None),
+        (code.StepCode, "__init__", "write", None),
+        (code.RowCode, "__init__", "write", None),
         (machine.Library, "__init__", "llvm", "write"),
     ]
     with ExitStack() as stack:

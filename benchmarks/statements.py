@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import genalpha as ga
-from genalpha.backends.native.kernels import aligned
+from genalpha.backends.native.code import aligned
 from genalpha.compiler import emit_llvm, machine
 from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import Graph

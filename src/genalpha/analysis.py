@@ -19,7 +19,8 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from genalpha import methods
-from genalpha.engine.step import Setup, advance, no_memory
+from genalpha.engine.setup import Setup
+from genalpha.engine.step import advance, first_unknowns, no_memory
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Dims, System
 from genalpha.methods.coefficients import Coefficients
@@ -122,7 +123,7 @@ def constrained_amplification(
     def one(omega: Array) -> Array:
         start = initial_values.begin(system, dims, t, zero, zero, (omega,))
         carry, _ = method.begin(system, dims, start, h, (omega,))
-        memory = no_memory(setup, start.scale, carry, start.state)
+        memory = no_memory(first_unknowns(setup, start.scale, carry, start.state))
         # What is the same in every step is left out: the step size, and what only its changes need.
         bare = lambda carry: carry._replace(h=None, a_old=None, Ma_old=None, split=None, lag=None)
         state, rebuild = jax.flatten_util.ravel_pytree(bare(carry))

@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jax.typing import ArrayLike
 
 from genalpha import methods
-from genalpha.backends.batch.plan import BatchPlan
-from genalpha.backends.native.kernels import Aim
-from genalpha.compiler.graph import Unsupported
-from genalpha.engine import interpolate
-from genalpha.engine import steps as control
-from genalpha.engine.step import Setup
+from genalpha.backends.batch.plan import BatchPlan, ControlledPlan, GivenPlan
+from genalpha.engine import step_choice
+from genalpha.engine.interpolate import steps_of
+from genalpha.engine.setup import Setup
+from genalpha.engine.step_choice import StepOptions
+from genalpha.engine.steps import Controlled, Given, Steps
 from genalpha.mechanics.system import System
-from genalpha.numerics.data import Schedule, Times
 from genalpha.numerics.newton import Newton
+from genalpha.numerics.tracing import is_traced, under_transform
 from genalpha.results import output
+from genalpha.results.output import Output
 from genalpha.results.solution import Solution
-from genalpha.run import arguments
-from genalpha.run.batch import Backend, Batch, Progress
+from genalpha.run import arguments, request
+from genalpha.run.arguments import Numbers
+from genalpha.run.batch import Batch, BatchBackend, Progress
 from genalpha.run.batch_axes import find_axes, member
-from genalpha.solve import DEFAULT_ATOL, DEFAULT_RTOL, Initial, check_options, choose_steps
+from genalpha.run.request import Initial, Options, one_of
 
 
 def solve_batch(
     system: System,
     t_span: tuple[float, float],
-    q0: ArrayLike,
-    v0: ArrayLike,
+    q0: Numbers,
+    v0: Numbers,
     *,
-    h: ArrayLike | None = None,
-    rtol: ArrayLike = DEFAULT_RTOL,
-    atol: ArrayLike = DEFAULT_ATOL,
+    h: Numbers | None = None,
+    rtol: Numbers | None = None,
+    atol: Numbers | None = None,
     first_step: float | None = None,
     max_step: float | None = None,
     min_step: float | None = None,
     max_steps: int | None = None,
-    args: tuple[Any, ...] = (),
+    args: Sequence[Any] = (),
     args_axes: Any = "auto",
-    t_eval: ArrayLike | None = None,
+    t_eval: Numbers | None = None,
     save: Literal["final", "all"] | int = "final",
     method: str | methods.Method = "soi2",
-    rho_inf: float = 0.8,
+    rho_inf: float | None = None,
     newton: Newton = Newton(),  # noqa: B008 - immutable
     initial: Initial = "check",
-    backend: Backend = "auto",
+    backend: BatchBackend = "auto",
     progress: bool = False,
     redundant: Literal["raise"] = "raise",
 ) -> Solution:
@@ -101,46 +103,39 @@ def solve_batch(
             f"solve_batch cannot choose among redundant constraints (redundant={redundant!r}): state "
             "independent ones, or call ga.solve for each member"
         )
-    t0, t1 = arguments.span(t_span)
+    steps = StepOptions(h, rtol, atol, first_step, max_step, min_step, max_steps)
+    given = Options(method, rho_inf, steps, newton, t_eval, save=save, args=args, initial=initial)
+    request.check_options(given)
+    one_of("backend", backend, get_args(BatchBackend))
+    batch = _parse(system, t_span, q0, v0, given, args_axes)
+    return batch.run(backend, Progress(len(batch.q), progress))
+
+
+def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_axes: Any) -> Batch:
+    """Read the arguments; raises what is wrong with them."""
+    span, args = arguments.span(t_span), arguments.arguments(given.args)
     arguments.is_system(system)
-    check_options(initial, newton, method, rho_inf)
-    arguments.backend(backend, get_args(Backend))
-    q, v, args = _array("q0", q0), _array("v0", v0), arguments.arguments(args)
-    if arguments.under_transform(q, v, args):
+    q, v = _array("q0", q0), _array("v0", v0)
+    if under_transform(q, v, args):
         raise TypeError("solve_batch must not be traced: under a JAX transform use jax.vmap of ga.solve")
-    varying, count = find_axes(system, t0, q, v, args, args_axes)
-    dims, _ = arguments.trace(system, t0, *member((q, v, args), (q.ndim == 2, v.ndim == 2, varying), 0))
-    limits = {"first_step": first_step, "max_step": max_step, "min_step": min_step, "max_steps": max_steps}
-    steps, _ = choose_steps((t0, t1), dims.n, h, rtol, atol, limits, (), None)
-    if isinstance(method, str):
-        method = methods.by_name(method, rho_inf)
-    method.check(system, dims)
-    setup = Setup(system, method, newton, dims)
+    varying, count = find_axes(system, span[0], q, v, args, args_axes)
+    dims, _ = arguments.trace(system, span[0], *member((q, v, args), (q.ndim == 2, v.ndim == 2, varying), 0))
+    steps, _ = step_choice.choose(span, dims.n, given.steps)
+    method = request.chosen_method(given, system, dims, steps)
+    kept, strict = _output(given, span, steps), given.initial == "check"
+    plan: BatchPlan
+    if isinstance(steps, Controlled):
+        plan = ControlledPlan(steps, span, strict, kept.t_eval)
+    else:
+        plan = GivenPlan(steps, _kept(steps, kept), strict, kept.t_eval)
     q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
-    plan = _plan((t0, t1), steps, save, t_eval, initial == "check", max_steps)
-    if plan.aim is not None:
-        arguments.adjusting(method)
-    batch = Batch(setup, (t0, t1), h, plan, args, varying, initial)
-    q, v, refused = batch.points(q, v)
-    bar = Progress(count, progress)
-    if backend == "xla":
-        return batch.by_xla(q, v, refused, None, bar)
-    try:
-        fixed = plan.aim is None
-        suited = setup._replace(method=control.suited(method, plan.steps.h) if fixed else method)
-        return batch._replace(setup=suited).compiled(q, v, refused, backend, bar)
-    except Unsupported as reason:
-        if backend == "cuda":
-            raise ValueError(f'backend="cuda" cannot run this system: {reason}') from reason
-        return batch.by_xla(q, v, refused, str(reason), bar)
+    setup = Setup(system, method, given.newton, dims)
+    return Batch(setup, span, plan, kept, q, v, args, varying, given.initial)
 
 
-# --- what varies ----------------------------------------------------------------------------------------
-
-
-def _array(name: str, value: ArrayLike) -> Any:
+def _array(name: str, value: Any) -> Any:
     """A finite array with one or two axes."""
-    if arguments.is_traced(value):
+    if is_traced(value):
         return value
     array = np.asarray(value)
     if array.ndim != 2:
@@ -153,33 +148,27 @@ def _array(name: str, value: ArrayLike) -> Any:
     return np.asarray(array, dtype=float)
 
 
-def _plan(
-    span: tuple[float, float], steps: Schedule | Aim, save: Any, t_eval: Any, strict: bool, most: int | None
-) -> BatchPlan:
-    wanted = None if t_eval is None else output.times(t_eval, span)
-    if wanted is not None and save != "final":
-        raise ValueError("t_eval says which times are kept, and so does save: leave out one of them")
-    if isinstance(steps, Aim):
-        if save != "final":
-            raise ValueError(
-                "under error control every member takes steps of its own, so that save must be 'final', got "
-                f"{save!r}. Pass times as t_eval, or h"
-            )
-        ends = np.array(span)
-        nothing = Times(ends[:1], np.array([np.nan]))
-        return BatchPlan(nothing, ends, np.array([1]), strict, steps, most or 0, wanted)
-    times, sizes = np.asarray(steps.times), np.asarray(steps.steps.h)
-    count = len(sizes)
-    if wanted is not None:
-        after = interpolate.steps_of(times, wanted)
-        kept = np.union1d(after, np.maximum(after - 1, 0))
-    elif isinstance(save, str) and save in ("final", "all"):
-        kept = np.array([count]) if save == "final" else np.arange(count + 1)
-    elif isinstance(save, int | np.integer) and not isinstance(save, bool) and save > 0:
-        kept = np.unique(np.append(np.arange(0, count + 1, int(save)), count))
-    else:
+def _output(given: Options, span: tuple[float, float], steps: Steps) -> Output:
+    """Which rows are kept of every member."""
+    save, known = given.save, ("final", "all")
+    whole = isinstance(save, int | np.integer) and not isinstance(save, bool)
+    if not ((isinstance(save, str) and save in known) or (whole and save > 0)):
         raise ValueError(
             f'save must be "final", "all" or a whole number k > 0 for every k-th step, got {save!r}'
         )
-    given = Times(np.ascontiguousarray(times[:-1]), np.ascontiguousarray(sizes))
-    return BatchPlan(given, times, kept, strict, t_eval=wanted)
+    if given.t_eval is not None and save == "final":  # the default
+        save = "all"
+    elif steps.controlled and save != "final":
+        raise ValueError(
+            f"save={save!r} needs h: under error control every member takes steps of its own. Pass h, or "
+            "times as t_eval"
+        )
+    return output.parse(save, given.t_eval, False, span)
+
+
+def _kept(steps: Given, wanted: Output) -> np.ndarray:
+    """The steps of which records are kept; 0 is the start."""
+    if wanted.t_eval is None:
+        return wanted.rows(len(steps.steps.h))
+    after = steps_of(np.asarray(steps.times), wanted.t_eval)
+    return np.union1d(after, np.maximum(after - 1, 0))

@@ -109,23 +109,32 @@ class Watcher(NamedTuple):
 Occur = Callable[[np.ndarray, np.ndarray, int, np.ndarray], bool]
 
 
+class Counts(NamedTuple):
+    """At most ``limit`` steps, of which ``done`` were taken before, and ``earlier`` ones in other parts.
+
+    Watchers that are told now and then are told after ``patience`` seconds.
+    """
+
+    limit: int
+    done: int = 0
+    earlier: int = 0
+    patience: float = PATIENCE
+
+
 def run(
     runner: Runner,
     keeper: Keeper,
     first: np.ndarray,
-    limit: int,
     watchers: list[Watcher],
     occur: Occur,
-    done: int = 0,
-    patience: float = PATIENCE,
-    earlier: int = 0,
+    counts: Counts,
 ) -> bool:
-    """Steps until the run is finished, ``limit`` are taken, or somebody says stop; whether a watcher did.
+    """Steps until the run is finished, enough are taken, or a watcher says stop; whether one did.
 
     ``occur(before, after, done, fired)`` is asked about events between two records. It may change the
-    second, and returns whether the run ends there. ``done`` steps were taken before, and ``earlier`` ones in
-    other parts of the run. Those who are told now and then are told after ``patience`` seconds.
+    second, and returns whether the run ends there.
     """
+    limit, done, earlier, patience = counts
     counted = lambda w: w.every and (earlier + done) % w.every
     glance, told, before = GLANCE, time.monotonic(), first
     while not runner.finished and done < limit:

@@ -18,7 +18,7 @@ import genalpha as ga
 from genalpha.cli import Refused, models
 from genalpha.cli.text import WIDTH, as_json, table, vector
 from genalpha.errors import unknown
-from genalpha.solve import Backend
+from genalpha.run.request import Backend
 
 _LABELS = 19  # columns for the labels of the summary
 _SETTINGS = ("rho_inf", "h", "rtol", "atol")

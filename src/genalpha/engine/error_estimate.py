@@ -13,8 +13,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.mechanics.system import Args, Dims, System
-from genalpha.methods import Method
+from genalpha.engine.setup import Setup
+from genalpha.mechanics.system import Args
 from genalpha.numerics.data import Carry, Scale, StepConstants
 from genalpha.numerics.derivatives import value_and_rate
 
@@ -22,9 +22,7 @@ from genalpha.numerics.derivatives import value_and_rate
 class Linearized(NamedTuple):
     """A step at its solution x (N,), and the defect of its update formulas, (n,) for q and for v."""
 
-    system: System
-    method: Method
-    dims: Dims
+    setup: Setup
     scale: Scale
     step: StepConstants
     x: Array
@@ -37,37 +35,30 @@ class Linearized(NamedTuple):
 
     def disturbance(self) -> Array:
         """What the defect leaves in the residual (N,)."""
-        equations = self.method.residual if self.method.exact_matrix else self.method.linearized
+        system, method, _, dims, _ = self.setup
+        equations = method.residual if method.exact_matrix else method.linearized
 
         def at(coast_q: Array, coast_v: Array) -> Array:
             moved = self.step._replace(coast_q=coast_q, coast_v=coast_v)
-            return equations(self.system, moved, self.dims, self.scale, self.x, self.args)
+            return equations(system, moved, dims, self.scale, self.x, self.args)
 
         return value_and_rate(at, self._coast, self.defect)[1]
 
     def errors(self, correction: Array) -> Array:
         """Errors of q and v, one after the other (2n,), from the inverse times the disturbance (N,)."""
+        method, dims = self.setup.method, self.setup.dims
 
         def reached(x: Array, coast_q: Array, coast_v: Array) -> Array:
             moved = self.step._replace(coast_q=coast_q, coast_v=coast_v)
-            return jnp.concatenate(self.method.reached(moved, self.method.split(self.dims, self.scale, x)))
+            return jnp.concatenate(method.reached(moved, method.split(dims, self.scale, x)))
 
         errors = value_and_rate(reached, (self.x, *self._coast), (-correction, *self.defect))[1]
-        n = self.dims.n
-        return errors if self.method.watches_velocity else jnp.append(errors[:n], jnp.zeros(n))
+        return errors if method.watches_velocity else jnp.append(errors[: dims.n], jnp.zeros(dims.n))
 
 
 def linearized(
-    system: System,
-    method: Method,
-    dims: Dims,
-    scale: Scale,
-    carry: Carry,
-    step: StepConstants,
-    x: Array,
-    a1: Array,
-    args: Args,
+    setup: Setup, scale: Scale, carry: Carry, step: StepConstants, x: Array, a1: Array, args: Args
 ) -> Linearized:
     """A step from ``carry`` that led to the unknowns x and the acceleration a1 (n,)."""
-    defect = method.defect(system.space.bracket, carry, step, a1)
-    return Linearized(system, method, dims, scale, step, x, defect, args)
+    defect = setup.method.defect(setup.system.space.bracket, carry, step, a1)
+    return Linearized(setup, scale, step, x, defect, args)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from genalpha.compiler.graph import Unsupported
-from genalpha.compiler.rows import RowFunction
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics.data import State
 
@@ -27,16 +23,6 @@ class StepEnd(NamedTuple):
     v: Any
     lam: Any
     psi: Any
-
-
-def at(space: Space, nodes: StepEnd, t: Any) -> State:
-    """The motion at times t (K,) from the ends of all steps, (N+1, ...) each; times may repeat in them."""
-    if isinstance(nodes.q, np.ndarray) and isinstance(t, np.ndarray):
-        after = np.maximum(steps_of(nodes.t, t), 1)
-        pick = lambda index: StepEnd(*(x[index] for x in nodes))
-        return ends(space, pick(after - 1), pick(after), t)
-    nodes = StepEnd(*map(jnp.asarray, nodes))
-    return within(space, nodes, jnp.maximum(steps_of(nodes.t, t), 1), t)
 
 
 def within(space: Space, nodes: StepEnd, steps: Any, t: Any) -> State:
@@ -56,27 +42,6 @@ def steps_of(ends: Any, t: Any) -> Any:
     return np_.minimum(np_.searchsorted(ends, t, side="left"), len(ends) - 1)
 
 
-def ends(space: Space, before: StepEnd, after: StepEnd, t: np.ndarray) -> State:
-    """:func:`between` for every row of its arguments (K, ...), by machine code where it can."""
-    shapes = tuple(x.shape[1:] for x in after)
-    return jax.tree.map(np.asarray, _compiled(space, shapes)(before, after, t))
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled(space: Space, shapes: tuple[tuple[int, ...], ...]) -> Callable[..., State]:
-    from genalpha.backends.native.kernels import RowCode
-
-    function = functools.partial(between, space)
-    example = StepEnd(*(np.full(shape, 0.5) for shape in shapes))
-    later = example._replace(t=np.array(1.5))
-    by_xla = jax.jit(jax.vmap(function))
-    try:
-        code = RowCode(RowFunction("between", function, (example, later, np.array(1.0))), 1)
-    except Unsupported:
-        return by_xla
-    return lambda *rows: code(rows)[0]
-
-
 def between(space: Space, before: StepEnd, after: StepEnd, t: Array) -> State:
     """The motion at a time t between two ends of a step, (q, v) exact at both.
 
@@ -86,7 +51,7 @@ def between(space: Space, before: StepEnd, after: StepEnd, t: Array) -> State:
     is the derivative of the velocity; multipliers are interpolated linearly.
 
     >>> from genalpha import Euclidean
-    >>> ends = [Node(t, jnp.array([t**3]), jnp.array([3 * t**2]), *jnp.zeros((2, 0))) for t in (1.0, 2.0)]
+    >>> ends = [StepEnd(t, jnp.array([t**3]), jnp.array([3 * t**2]), *jnp.zeros((2, 0))) for t in (1.0, 2.0)]
     >>> [float(x[0]) for x in between(Euclidean(1), *ends, jnp.array(1.5))[1:4]]  # t³, 3t², 6t
     [3.375, 6.75, 9.0]
     """

@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,7 +80,7 @@ class RunState:
     start: Any
     row: np.ndarray
     t_alpha: float
-    paced: bool
+    controlled: bool
     fields: Fields | None
     exact: ExactNumbers | None
     grid: Grid | None
@@ -96,7 +95,7 @@ class RunState:
 
         a_α is adjusted to another step by (14) of JN08, which multiplies its error by their ratio.
         """
-        if self.fields is None or (h is None) != self.paced:
+        if self.fields is None or (h is None) != self.controlled:
             return False
         alike = dataclasses.replace(method, adjust=True) == dataclasses.replace(self.method, adjust=True)
         return alike and (h is None or h <= _GROWTH * float(self.fields.carry.h))
@@ -111,24 +110,6 @@ def numbers(tree: Any) -> Any:
 
 
 # --- files ----------------------------------------------------------------------------------------------
-
-
-class Later:
-    """A state that is put together when it is first asked for: most runs are not continued."""
-
-    def __init__(self, make: Callable[[], RunState]) -> None:
-        self._make: Callable[[], RunState] | None = make
-        self._made: RunState | None = None
-
-    def __call__(self) -> RunState:
-        make = self._make  # which another thread may put away
-        if make is not None:
-            self._made, self._make = make(), None
-        assert self._made is not None
-        return self._made
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_made": self(), "_make": None}
 
 
 class Checkpoint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,9 @@ from jax import Array, lax
 
 from genalpha.engine.controller import Limits, Pace, Tolerances, judged, norm
 from genalpha.engine.error_estimate import linearized
-from genalpha.engine.events import Crossing
+from genalpha.engine.setup import Setup
 from genalpha.mechanics.initial_values import project_velocity
-from genalpha.mechanics.system import Args, Dims, System
-from genalpha.methods import Method
+from genalpha.mechanics.system import Args
 from genalpha.numerics import codes, linear, newton
 from genalpha.numerics.data import (
     Carry,
@@ -30,16 +29,6 @@ from genalpha.numerics.data import (
 Parabola = tuple[Array, Array, Array]
 
 
-class Setup(NamedTuple):
-    """What a run is made of, fixed before anything is traced."""
-
-    system: System
-    method: Method
-    newton: newton.Newton
-    dims: Dims
-    crossings: tuple[Crossing, ...] = ()
-
-
 class Memory(NamedTuple):
     """What makes the next Newton iteration short: a parabola through the last solutions, and a matrix.
 
@@ -52,13 +41,17 @@ class Memory(NamedTuple):
     newton: NewtonMemory
 
 
-def no_memory(setup: Setup, scale: Scale, carry: Carry, state: State) -> Memory:
-    """The memory before the first step: unknowns as at the start, differences zero, no matrix."""
+def first_unknowns(setup: Setup, scale: Scale, carry: Carry, state: State) -> Array:
+    """The unknowns (N,) from which the first step extrapolates: those at the start."""
     a, lam, psi = carry.a / scale.a, state.lam / scale.lam, state.psi / scale.psi
     start = {"a": a, "a_q": a, "a_v": a, "lam": lam, "lam_q": lam, "lam_v": lam, "psi": psi}
     start["phi"] = state.a / scale.a
     sizes = setup.method.sizes(setup.dims)
-    x = jnp.concatenate([start.get(name, jnp.zeros(size)) for name, size in sizes.items()])
+    return jnp.concatenate([start.get(name, jnp.zeros(size)) for name, size in sizes.items()])
+
+
+def no_memory(x: Array) -> Memory:
+    """The memory before the first step: unknowns x as at the start, differences zero, no matrix."""
     return Memory(x, jnp.zeros_like(x), jnp.zeros_like(x), newton.no_memory(x.size))
 
 
@@ -71,13 +64,19 @@ def advance(
     args: Args,
     implicit: bool = True,
 ) -> tuple[Carry, Memory, StepOutput, NewtonReport]:
-    """One step; ``implicit`` where it may be differentiated."""
+    """One step; ``implicit`` if it may be differentiated."""
     step, memory, report = _solved(setup, carry, memory, at, scale, args, implicit)
     carry, output = setup.method.finish(setup.system, step, setup.dims, scale, memory.x, args)
-    status = codes.first(codes.turned(report.status, output.turns), output.fault)
+    status = close_step(report.status, output)
     if at.project is not None:
         carry, status = _project(setup, carry, at, status, args)
     return carry, memory, output, report._replace(status=status)
+
+
+def close_step(status: Array, output: StepOutput) -> Array:
+    """The status of a step whose iteration ended with a status: it may have turned too far, or have failed
+    afterwards."""
+    return codes.first(codes.turned(status, output.turns), output.fault)
 
 
 class Attempt(NamedTuple):
@@ -105,26 +104,68 @@ def attempt(
     scale: Scale,
     args: Args,
 ) -> Attempt:
-    """One step that is taken back where its error is too large or it has no solution."""
-    (system, method, _, dims, _), (tolerances, limits) = setup, control
+    """One step that is taken back if its error is too large or it has no solution."""
     step, tried, report = _solved(setup, carry, memory, Times(pace.t, pace.h), scale, args, implicit=False)
-    after, output = method.finish(system, step, dims, scale, tried.x, args)
-    status = codes.first(codes.turned(report.status, output.turns), output.fault)
-    around = linearized(system, method, dims, scale, carry, step, tried.x, after.a, args)
+    after, output = setup.method.finish(setup.system, step, setup.dims, scale, tried.x, args)
+    status = close_step(report.status, output)
+    around = linearized(setup, scale, carry, step, tried.x, after.a, args)
     inverse = linear.Inverse(tried.newton.inverse, jnp.zeros(()))
     errors = around.errors(linear.solve(inverse, around.disturbance()))
-    size = norm(system.space, tolerances, carry, after, errors)
-    accepted, pace = judged(limits, pace, size, status)
-    # A matrix from an iteration that failed may be anything.
-    fit = jnp.where(status == codes.SUCCESS, 1.0, 0.0) * tried.newton.fit_and_noise[0]
-    noise = jnp.where(accepted, tried.newton.fit_and_noise[1], memory.newton.fit_and_noise[1])
-    kept = tried.newton._replace(fit_and_noise=jnp.stack([fit, noise]))
-    after, parabola = jax.tree.map(
-        lambda new, old: jnp.where(accepted, new, old), (after, tried[:3]), (carry, memory[:3])
+    fit, noise = tried.newton.fit_and_noise
+    closed = close_attempt(
+        setup,
+        control,
+        pace,
+        Tried(status, errors, fit, noise, (after, tried[:3])),
+        Before(carry, memory.newton.fit_and_noise[1], (carry, memory[:3])),
     )
-    report = report._replace(status=status)
+    after, parabola = closed.state
+    kept = tried.newton._replace(fit_and_noise=jnp.stack(closed.fit_and_noise))
     memory = Memory(parabola[0], parabola[1], parabola[2], kept)
-    return Attempt(accepted, after, memory, pace, output, report, errors, size)
+    report = report._replace(status=status)
+    return Attempt(closed.accepted, after, memory, closed.pace, output, report, errors, closed.size)
+
+
+class Tried(NamedTuple):
+    """A step that was tried: status, errors (2n,), whether its matrix is fit for further use, the noise that
+    Newton met, and the state after it, a tree that starts with the carry."""
+
+    status: Any
+    errors: Any
+    fit: Any
+    noise: Any
+    state: Any
+
+
+class Before(NamedTuple):
+    """The carry and the noise before a step that is tried, and the state, a tree like that of the step."""
+
+    carry: Carry
+    noise: Any
+    state: Any
+
+
+class ClosedAttempt(NamedTuple):
+    """The verdict on a step: ``state`` is that after it if it was accepted, else that before it."""
+
+    accepted: Any
+    pace: Pace
+    size: Any
+    fit_and_noise: tuple[Any, Any]
+    state: Any
+
+
+def close_attempt(
+    setup: Setup, control: tuple[Tolerances, Limits], pace: Pace, tried: Tried, before: Before
+) -> ClosedAttempt:
+    """Accept a step or take it back, by its error and its status."""
+    tolerances, limits = control
+    size = norm(setup.system.space, tolerances, before.carry, tried.state[0], tried.errors)
+    accepted, pace = judged(limits, pace, size, tried.status)
+    fit = jnp.where(tried.status == codes.SUCCESS, tried.fit, 0.0)  # else the matrix may be anything
+    noise = jnp.where(accepted, tried.noise, before.noise)
+    state = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), tried.state, before.state)
+    return ClosedAttempt(accepted, pace, size, (fit, noise), state)
 
 
 def _solved(

@@ -15,7 +15,7 @@ from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import SIGNATURES
 from genalpha.numerics import codes
 from genalpha.numerics.newton import MAX_CONDITION
-from genalpha.run.arguments import is_traced
+from genalpha.numerics.tracing import is_traced
 
 TOLERANCE = 1e-8  # of initial values on the constraints, relative to 1 + |q|
 RANK_TOLERANCE = 1e-11  # of scaled constraint rows

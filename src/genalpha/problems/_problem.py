@@ -14,6 +14,8 @@ from genalpha.results.solution import Solution
 from genalpha.solve import solve
 
 Vector = np.ndarray
+# Arguments of solve that ask for error control.
+_ERROR_CONTROL = ("rtol", "atol", "first_step", "max_step", "min_step", "max_steps")
 
 
 class Reference(Protocol):
@@ -52,7 +54,9 @@ class Problem:
     published: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def solve(self, *, t_end: float | None = None, h: Any = None, **options: Any) -> Solution:
-        """Run it with :func:`genalpha.solve`, up to ``t_end`` and with steps ``h`` where given.
+        """Run it with :func:`genalpha.solve`, up to ``t_end`` if that is given.
+
+        Without options for its steps, such as ``rtol``, it takes the problem's own step size.
 
         >>> import genalpha as ga
         >>> ga.problems.get("spring-chain").solve(t_end=0.5).stats.steps
@@ -60,8 +64,9 @@ class Problem:
         """
         t0, t1 = self.t_span
         t_span = (t0, t1 if t_end is None else t_end)
-        size = self.h if h is None else h
-        return solve(self.system, t_span, self.q0, self.v0, h=size, args=self.args, **options)
+        if h is None and all(options.get(name) is None for name in _ERROR_CONTROL):
+            h = self.h
+        return solve(self.system, t_span, self.q0, self.v0, h=h, args=self.args, **options)
 
     @property
     def conservative(self) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.xla import given as xla
 from genalpha.engine import interpolate
-from genalpha.engine.run_data import Later, RunState
-from genalpha.engine.step import Setup
+from genalpha.engine.row import Errors, Rows
+from genalpha.engine.setup import Setup
+from genalpha.results.deferred import Deferred
 from genalpha.results.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
+
+# Quantities that follow from a row and are computed when they are first asked for.
+DERIVED = ("a", "residuals", "reactions")
 
 
 class Work(NamedTuple):
@@ -25,23 +28,49 @@ class Work(NamedTuple):
     rounding: Any
 
 
-def quantities(rows: xla.Rows, derived: xla.Derived, errors: Any = None) -> dict[str, Any]:
-    """What a solution tells about each row, by name; ``newton`` has a row for every row of the report."""
-    np_ = np if isinstance(rows.q, np.ndarray) else jnp
-    counts = np_.where(np_.isnan(rows.report), 0, rows.report).astype(int)
+def recorded(rows: Rows, errors: Errors | None) -> dict[str, Any]:
+    """What records say about each row, by the names of a solution."""
     return {
         "q": rows.q,
         "v": rows.v,
-        "a": derived.a,
         "a_alpha": rows.a_alpha,
         "lam": rows.lam,
         "psi": rows.psi,
-        "residuals": Residuals(derived.position, derived.velocity, derived.nonholonomic),
-        "reactions": Reactions(derived.holonomic_force, derived.nonholonomic_force, derived.reaction),
         "extra": rows.extra,
         "errors": errors,
-        "newton": NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool)),
+        "newton": Deferred(lambda: history(rows.report)),
     }
+
+
+def derived(found: Deferred) -> dict[str, Deferred]:
+    """What follows from rows, by the names of a solution; ``found`` is a :class:`Derived`."""
+    return {
+        "a": found.then(lambda x: x.a),
+        "residuals": found.then(lambda x: Residuals(x.position, x.velocity, x.nonholonomic)),
+        "reactions": found.then(lambda x: Reactions(x.holonomic_force, x.nonholonomic_force, x.reaction)),
+    }
+
+
+def history(report: Any) -> NewtonHistory:
+    """Newton's work from columns iterations, jacobians and rounding, NaN in rows that were not reached."""
+    np_ = np if isinstance(report, np.ndarray) else jnp
+    counts = np_.where(np_.isnan(report), 0, report).astype(int)
+    return NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool))
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended: its status, the time up to which it came, what it took, and what ran it.
+
+    ``fallback`` says why XLA ran it instead of native code, ``detail`` what else is known about the end.
+    """
+
+    status: Any
+    t_end: Any
+    work: Work
+    backend: str
+    fallback: str | None = None
+    detail: str = ""
 
 
 def solution(
@@ -49,34 +78,27 @@ def solution(
     of_rows: dict[str, Any],
     t: Any,
     t_alpha: Any,
-    status: Any,
-    t_end: Any,
-    backend: str,
-    fallback: str | None,
-    work: Work,
+    ending: Ending,
     complete: bool = True,
     nodes: interpolate.StepEnd | None = None,
     happened: dict[str, list[Any]] | None = None,
-    state: Callable[[], RunState] | None = None,
-    detail: str = "",
 ) -> Solution:
-    """``complete`` says that the rows are those of all steps; ``happened`` tells about events, by
-    quantity."""
-    told: dict[str, Any] = {f"{name}_events": rows for name, rows in (happened or {}).items()}
-    sol = Solution(
+    """``complete`` says that the rows are those of all steps; ``happened`` are events, by quantity."""
+    found: dict[str, Any] = {f"{name}_events": rows for name, rows in (happened or {}).items()}
+    steps, rejected, iterations, jacobians, rounding = ending.work
+    return Solution(
         **of_rows,
+        **found,
         t=t,
         t_alpha=t_alpha,
-        stats=Stats(*work[:4], work.jacobians, work.rounding, fallback),
-        status=status,
-        t_end=t_end,
+        stats=Stats(steps, rejected, iterations, jacobians, jacobians, rounding, ending.fallback),
+        status=ending.status,
+        t_end=ending.t_end,
         method=setup.method.name,
         rotations=setup.system.space.rotations,
-        backend=backend,
-        detail=detail,
-        **told,
+        backend=ending.backend,
+        detail=ending.detail,
         nodes=nodes,
         space=setup.system.space,
         complete=complete,
     )
-    return sol.continued_by(None if state is None else Later(state))

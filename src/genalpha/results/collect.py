@@ -8,26 +8,25 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha.backends import loop
-from genalpha.backends.native.kernels import Aim
-from genalpha.backends.xla import controlled as adaptive
-from genalpha.backends.xla import given as xla
+from genalpha.backends import loop, sampling
 from genalpha.engine import interpolate
-from genalpha.engine import steps as control
 from genalpha.engine.interpolate import StepEnd
-from genalpha.engine.step import Setup
-from genalpha.numerics.data import Schedule, State
+from genalpha.engine.row import Derived, Layout
+from genalpha.engine.setup import Setup
+from genalpha.engine.steps import Steps
+from genalpha.numerics.data import State
 from genalpha.results import assemble
+from genalpha.results.deferred import Deferred, value
 from genalpha.results.output import NAMES, Output
 
 
 class Begun(NamedTuple):
-    """A run before its first step: how to go on, its first row, and what follows from rows."""
+    """A run before its first step: how to go on, its first row, and what follows from ends of steps."""
 
     runner: Any
     first: np.ndarray
     t_alpha: np.ndarray
-    derive: Callable[[xla.Rows, np.ndarray], xla.Derived]
+    derive: Callable[[StepEnd], Derived]
     backend: str
 
 
@@ -36,60 +35,55 @@ class RunSoFar(NamedTuple):
 
     setup: Setup
     begun: Begun
-    steps: Schedule | Aim
+    steps: Steps
+    layout: Layout
 
     def times(self, table: np.ndarray, done: int) -> tuple[np.ndarray, np.ndarray]:
         """Ends and sizes of the steps ``done``, ``done`` + 1, ... with these records; 0 is the start."""
-        if isinstance(self.steps, Aim):
-            return adaptive.timing(self.setup, table)[:2]
-        times, sizes = np.asarray(self.steps.times), self.steps.steps.h
-        last = done + len(table)
-        h = np.append(0.0, sizes[: last - 1]) if done == 0 else sizes[done - 1 : last - 1]
-        return times[done:last], h
+        return self.steps.timing(self.layout, table, done)
 
-    def time(self, row: np.ndarray, done: int) -> float:
-        return float(self.times(row[None], done)[0][0])
+    def time(self, record: np.ndarray, done: int) -> float:
+        return float(self.times(record[None], done)[0][0])
 
-    def state(self, row: np.ndarray, done: int) -> State:
+    def state(self, record: np.ndarray, done: int) -> State:
         """The state at the end of step ``done``; its a is the method's own."""
-        rows = xla.columns(self.setup, row[None], None)
+        rows = self.layout.rows(record)
         parts = (rows.q, rows.v, rows.a_alpha, rows.lam, rows.psi)
-        return State(np.float64(self.time(row, done)), *(x[0].copy() for x in parts))  # type: ignore[arg-type]
+        return State(np.float64(self.time(record, done)), *(x.copy() for x in parts))  # type: ignore[arg-type]
 
     def nodes(self, table: np.ndarray, done: int) -> StepEnd:
-        rows = xla.columns(self.setup, table, None)
-        return StepEnd(self.times(table, done)[0], rows.q, rows.v, rows.lam, rows.psi)
-
-    @property
-    def next_size(self) -> float:
-        """The size of the step that would be next."""
-        runner = self.begun.runner
-        if isinstance(self.steps, Aim):
-            return float(runner.pace.h)
-        return float(runner.steps.h[min(runner.done, len(runner.steps.h) - 1)])
+        return self.layout.ends(table, self.times(table, done)[0])
 
     def quantities(self, table: np.ndarray, t: np.ndarray) -> dict[str, Any]:
-        """What a solution tells about records and their times."""
-        rows = xla.columns(self.setup, table, None)
-        errors = adaptive.timing(self.setup, table)[2] if isinstance(self.steps, Aim) else None
-        counts = xla.report(self.setup, table)
-        return assemble.quantities(rows._replace(report=counts), self.begun.derive(rows, t), errors)
+        """What a solution says about records and their times; some of it is deferred."""
+        recorded = assemble.recorded(self.layout.rows(table), self.steps.errors(self.layout, table))
+        ends, derive = self.layout.ends(table, t), self.begun.derive
+        return recorded | assemble.derived(Deferred(lambda: derive(ends)))
+
+
+# What a part of a run says about its rows, by name, their times, and those of their a_α.
+OfRows = tuple[dict[str, Any], np.ndarray, np.ndarray]
 
 
 class Part(NamedTuple):
-    """A part of a run that is over: what `Pieces` tells of it."""
+    """A part of a run that is over: what `Pieces` says about it."""
 
-    rows: tuple[dict[str, Any], np.ndarray, np.ndarray]
+    rows: OfRows
     ends: StepEnd | None
     done: int
     totals: np.ndarray
     rejected: int
 
-    def joined(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    def joined(self) -> OfRows:
         return self.rows
 
     def nodes(self) -> StepEnd | None:
         return self.ends
+
+    def computed(self) -> Part:
+        """This part with nothing deferred, for a file."""
+        found, *times = self.rows
+        return self._replace(rows=({name: value(x) for name, x in found.items()}, *times))  # type: ignore[arg-type]
 
 
 class Selected(NamedTuple):
@@ -129,8 +123,8 @@ class Pieces:
         if self._whole is not None:
             self._whole.fill(dumped["table"])
             return
-        for name, value in dumped.items():
-            setattr(self, name, value)
+        for name, part in dumped.items():
+            setattr(self, name, part)
         self.keeper = loop.Some(row, self._use, self._some)
 
     @property
@@ -139,16 +133,15 @@ class Pieces:
 
     @property
     def rejected(self) -> int:
-        return self.course.begun.runner.rejected if isinstance(self.course.steps, Aim) else 0
+        return self.course.begun.runner.rejected
 
     @property
     def totals(self) -> np.ndarray:
         """Newton's totals over all steps, those that were rejected too."""
-        if isinstance(self.course.steps, Aim):
-            return np.array(self.course.begun.runner.totals)
+        course, counted = self.course, self._totals
         if self._whole is not None:
-            return xla.report(self.course.setup, self._whole.table[1:]).sum(axis=0)
-        return self._totals
+            counted = course.layout.report(self._whole.table[1:]).sum(axis=0)
+        return course.steps.totals(course.begun.runner, counted)
 
     def _use(self, block: np.ndarray, done: int) -> None:
         """Keep what is wanted of a block of records, of which the first is known already unless it is 0."""
@@ -157,14 +150,13 @@ class Pieces:
         t, h = self.course.times(block, done)
         new = slice(0 if done == 0 else 1, None)
         self._some = done + len(block) - 1
-        self._totals += xla.report(self.course.setup, block[1:]).sum(axis=0)
+        self._totals += self.course.layout.report(block[1:]).sum(axis=0)
         if self.keep.dense:
             self._nodes.append(jax.tree.map(lambda x: x[new].copy(), self.course.nodes(block, done)))
         if self.keep.t_eval is not None:
             self._pieces.append(self._sampled(block, t, h, done))
             return
-        numbers = np.arange(done, done + len(block))
-        wanted = np.zeros(len(block), bool) if self.keep.every == 0 else numbers % self.keep.every == 0
+        wanted = self.keep.wanted(np.arange(done, done + len(block)))
         wanted[0] &= done == 0
         t_alpha = self._alphas(t, h)
         self._pieces.append(self._chosen(block[wanted], t[wanted], t_alpha[wanted]))
@@ -182,10 +174,8 @@ class Pieces:
         after = interpolate.steps_of(t, times)
         table, nodes = block[after].copy(), self.course.nodes(block, done)
         if len(times):
-            pick = lambda index: StepEnd(*(x[index] for x in nodes))
-            before = pick(np.maximum(after - 1, 0))
-            setup = self.course.setup
-            xla.put(setup, table, interpolate.ends(setup.system.space, before, pick(after), times))
+            space = self.course.setup.system.space
+            self.course.layout.put(table, sampling.sampled(space, nodes, after, times))
         return self._chosen(table, times, self._alphas(t, h)[after])
 
     def _alphas(self, t: np.ndarray, h: np.ndarray) -> np.ndarray:
@@ -196,7 +186,7 @@ class Pieces:
         if self.keep.names is None:
             return Selected(table, t, t_alpha)
         found = self.course.quantities(table, t) if len(t) else None
-        return Selected(found and {k: found[k] for k in self.keep.names}, t, t_alpha)
+        return Selected(found and {k: value(found[k]) for k in self.keep.names}, t, t_alpha)
 
     def over(self) -> Part:
         return Part(self.joined(), self.nodes(), self.done, self.totals, self.rejected)
@@ -214,14 +204,9 @@ class Pieces:
 
     def end_at(self, number: int, state: State, row: np.ndarray) -> None:
         """Let step ``number`` end where an event ended it, and its record tell the state there."""
-        setup, steps = self.course.setup, self.course.steps
-        xla.put(setup, row[None], state)
-        if isinstance(steps, Aim):
-            at = xla.width(setup)
-            row[at + 1] -= row[at] - float(state.t)
-            row[at] = state.t
-        else:
-            self.course = self.course._replace(steps=control.cut(steps, number, float(state.t)))
+        course = self.course
+        course.layout.put(row, state)
+        self.course = course._replace(steps=course.steps.cut(course.layout, number, float(state.t), row))
 
     def joined(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
         """What the solution tells about all kept rows, their times and those of their a_α."""
@@ -235,15 +220,25 @@ class Pieces:
         of_rows, t, t_alpha = selected
         if not len(t):
             start = self.course.quantities(*self._start())
-            of_rows = {k: jax.tree.map(lambda x: x[:0], start[k]) for k in self.keep.names or NAMES}
+            wanted = {k: value(start[k]) for k in self.keep.names or NAMES}
+            of_rows = jax.tree.map(lambda x: x[:0], wanted)
         elif isinstance(of_rows, np.ndarray):
             of_rows = self.course.quantities(of_rows, t)
         if len(t) and t[0] == self._start()[1][0]:
             t_alpha[0] = self.course.begun.t_alpha
         of_rows = dict.fromkeys(NAMES) | (of_rows or {})
-        if self._whole is not None or (self.keep.t_eval is None and self.keep.every and of_rows["newton"]):
-            of_rows["newton"] = jax.tree.map(lambda x: x[1:], of_rows["newton"])
+        history = of_rows["newton"]
+        every = self.keep.t_eval is None and self.keep.every
+        if history is not None and (self._whole is not None or every):  # the start has no history
+            of_rows["newton"] = _deferred(lambda x: jax.tree.map(lambda y: y[1:], x), history)
         return of_rows, t, t_alpha
+
+
+def _deferred(function: Callable[..., Any], *parts: Any) -> Any:
+    """``function`` of values, deferred if one of them is."""
+    if any(isinstance(part, Deferred) for part in parts):
+        return Deferred(lambda: function(*map(value, parts)))
+    return function(*parts)
 
 
 def _joined(pieces: list[Selected]) -> Selected:
@@ -258,11 +253,14 @@ def single(node: StepEnd) -> StepEnd:
     return StepEnd(*(x[0] for x in node))
 
 
-def joined(parts: list[tuple[dict[str, Any], np.ndarray, np.ndarray]]) -> tuple[dict[str, Any], Any, Any]:
-    """What the parts of a run between events tell, one after the other."""
+def joined(parts: list[OfRows]) -> OfRows:
+    """What the parts of a run between events say, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    return jax.tree.map(lambda *each: np.concatenate(each), *parts)
+    together = lambda *each: jax.tree.map(lambda *arrays: np.concatenate(arrays), *each)
+    found, t, t_alpha = zip(*parts, strict=True)
+    of_rows = {name: _deferred(together, *(each[name] for each in found)) for name in found[0]}
+    return of_rows, np.concatenate(t), np.concatenate(t_alpha)
 
 
 def joined_nodes(parts: list[StepEnd | None]) -> StepEnd | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
+import jax
 import numpy as np
 
 from genalpha.errors import unknown
@@ -16,16 +18,30 @@ NAMES = ("q", "v", "a", "a_alpha", "lam", "psi", "residuals", "reactions", "extr
 _ROUNDING = 8 * np.finfo(float).eps
 
 
-class Output(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Output:
     """Every ``every``-th step and the last one (only that where 0), or the times ``t_eval``.
 
     ``names`` are the quantities to keep, None for all of them; ``dense`` asks for what ``sol(t)`` needs.
     """
 
-    every: int
-    t_eval: np.ndarray | None
-    names: tuple[str, ...] | None
-    dense: bool
+    every: int = 1
+    t_eval: Any = None
+    names: tuple[str, ...] | None = None
+    dense: bool = False
+
+    def wanted(self, numbers: np.ndarray) -> np.ndarray:
+        """Which of the steps with these numbers are kept, whatever comes after them; 0 is the start."""
+        return np.zeros(len(numbers), bool) if self.every == 0 else numbers % self.every == 0
+
+    def rows(self, count: int) -> np.ndarray:
+        """The steps that are kept of ``count`` steps: those wanted, and the last; 0 is the start.
+
+        >>> Output(every=4).rows(10).tolist(), Output(every=0).rows(10).tolist()
+        ([0, 4, 8, 10], [10])
+        """
+        numbers = np.arange(count + 1)
+        return np.union1d(numbers[self.wanted(numbers)], [count])
 
     @property
     def complete(self) -> bool:
@@ -39,6 +55,9 @@ class Output(NamedTuple):
     @property
     def everything(self) -> bool:
         return self.every == 1 and self.t_eval is None and self.names is None
+
+
+jax.tree_util.register_dataclass(Output, data_fields=["t_eval"], meta_fields=["every", "names", "dense"])
 
 
 def parse(save: Any, t_eval: Any, dense: bool, span: tuple[float, float]) -> Output:
@@ -64,7 +83,7 @@ def parse(save: Any, t_eval: Any, dense: bool, span: tuple[float, float]) -> Out
     if not isinstance(dense, bool):
         raise TypeError(f"dense_output must be True or False, got {dense!r}")
     if t_eval is not None and every != 1:
-        raise ValueError("t_eval says which times are kept, and so does save: leave out one of them")
+        raise ValueError("pass either t_eval or save, not both: each says which rows are kept")
     return Output(every, None if t_eval is None else times(t_eval, span), names, dense)
 
 

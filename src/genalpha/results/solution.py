@@ -11,11 +11,14 @@ import jax
 import numpy as np
 from jax import Array
 
+from genalpha.backends import sampling
 from genalpha.engine import interpolate
-from genalpha.engine.run_data import Later, RunState
+from genalpha.engine.row import Errors
+from genalpha.engine.run_data import RunState
 from genalpha.mechanics.spaces import Space, named
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
+from genalpha.results.deferred import Deferred
 
 _FORMAT = 5
 _META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
@@ -38,17 +41,6 @@ class Reactions(NamedTuple):
     holonomic: Array
     nonholonomic: Array
     total: Array
-
-
-class Errors(NamedTuple):
-    """Estimated local errors of each step under error control, zero in the first row.
-
-    ``q`` and ``v`` (N+1, n), those of q in the tangent space; ``norm`` (N+1,) is what was compared with 1.
-    """
-
-    q: Array
-    v: Array
-    norm: Array
 
 
 @dataclass(frozen=True)
@@ -109,8 +101,9 @@ class Solution:
     nodes, space, complete : what ``sol(t)`` is made of: the ends of all steps, unless t, q, v, lam and psi
         are.
 
-    Outside of JAX transforms the arrays are NumPy's and end at the last good row. Under a transform they
-    are traced, and rows after a failure are NaN.
+    Outside of JAX transforms the arrays are NumPy's and end at the last good row; a, residuals and reactions
+    are computed when they are first asked for. Under a transform all are traced, and rows after a failure are
+    NaN.
     """
 
     t: Any
@@ -143,17 +136,37 @@ class Solution:
     space: Space | None = None
     complete: bool = False
 
+    def __post_init__(self) -> None:
+        """Put away what is computed when it is first asked for: `__getattr__` finds it."""
+        deferred = {name: x for name, x in self.__dict__.items() if isinstance(x, Deferred)}
+        for name in deferred:
+            del self.__dict__[name]
+        object.__setattr__(self, "_deferred", deferred)
+
+    def __getattr__(self, name: str) -> Any:
+        later = self.__dict__.get("_deferred", {}).get(name)
+        if later is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        found = later()
+        object.__setattr__(self, name, found)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        for name in self._deferred:
+            getattr(self, name)
+        return self.__dict__ | {"_deferred": {}}
+
     @property
     def state(self) -> RunState | None:
         """From where ``ga.solve(..., state=sol.state)`` goes on; None after a failure, a file or a
         transform."""
-        later = getattr(self, "_later", None)
+        later = self.__dict__.get("_later")
         return None if later is None else later()
 
-    def continued_by(self, later: Later | None) -> Solution:
-        """This solution, which knows now from where to go on.
+    def continued_by(self, later: Deferred | None) -> Solution:
+        """This solution, with the state from which to go on.
 
-        That is no field: it is neither an array nor something to compile for.
+        The state is no field: it is neither an array nor something to compile for.
         """
         object.__setattr__(self, "_later", later)
         return self
@@ -182,7 +195,7 @@ class Solution:
             first, last = nodes.t[0], nodes.t[-1]
             if not ((times >= first) & (times <= last)).all():
                 raise ValueError(f"the run reaches from t = {first:.9g} to {last:.9g}, asked for {t!r}")
-        found = interpolate.at(self.space, nodes, times.reshape(-1))
+        found = sampling.at(self.space, nodes, times.reshape(-1))
         return State(*(x.reshape((*np.shape(times), *x.shape[1:])) for x in found))
 
     @property

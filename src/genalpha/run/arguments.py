@@ -11,19 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import get_opaque_trace_state
 from jax.typing import ArrayLike
 
-from genalpha.compiler.graph import Unsupported
-from genalpha.compiler.rows import RowFunction
+from genalpha.backends.rowwise import Rowwise
 from genalpha.engine.run_data import RunState
+from genalpha.engine.step_choice import whole_number
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import SIGNATURES, Args, Dims, System
 from genalpha.numerics import codes
+from genalpha.numerics.tracing import is_traced
 
-# Where nothing is traced, which is known at once; inside of a transform, a new array tells more.
-_OUTSIDE = get_opaque_trace_state()
-# Spans of which the squares of steps are numbers; as long as its reciprocal at most.
+# What stands for an array of numbers: lists of numbers, nested or not, and arrays of NumPy or JAX.
+Numbers = ArrayLike | Sequence[float] | Sequence[Sequence[float]]
+# The squares of steps of such a span are numbers; the longest span is its reciprocal.
 SHORTEST_SPAN = 1e-120
 
 
@@ -43,12 +43,12 @@ def span(t_span: Any) -> tuple[float, float]:
         raise ValueError(f"t_span = ({t0:g}, {t1:g}): the end must lie after the start")
     if not SHORTEST_SPAN <= t1 - t0 <= 1 / SHORTEST_SPAN:
         raise ValueError(
-            f"t_span = ({t0:g}, {t1:g}): squares of steps leave the range of numbers. Scale time"
+            f"t_span = ({t0:g}, {t1:g}) is {t1 - t0:g} long: h² would underflow or overflow. Rescale time"
         )
     return t0, t1
 
 
-def vector(name: str, value: ArrayLike) -> Array | np.ndarray:
+def vector(name: str, value: Any) -> Array | np.ndarray:
     """A one-dimensional, finite array of doubles."""
     result: Any
     if is_traced(value):
@@ -68,29 +68,23 @@ def vector(name: str, value: ArrayLike) -> Array | np.ndarray:
     return result
 
 
-def count(name: str, value: Any) -> None:
-    """A whole number above zero, or None."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if value is not None and not (whole and value > 0):
-        raise ValueError(f"{name} must be a whole number above zero, got {value!r}")
-
-
 def callback(function: Any, every: Any) -> None:
     if function is not None and not callable(function):
         raise TypeError(f"callback must be a function of a State, got {function!r}")
     if every is None:
         raise ValueError("callback_every must be a whole number above zero, got None")
-    count("callback_every", every)
+    whole_number("callback_every", every)
 
 
-def possible_under_transform(
-    callback: Any, progress: bool, events: Any, state: Any = None, checkpoint: Any = None
-) -> None:
-    """Nothing can be told about a run that is only traced."""
-    if progress or any(x is not None for x in (callback, events, state, checkpoint)):
+def possible_under_transform(given: Any) -> None:
+    """Refuse what a run that is only traced cannot do: it has no numbers."""
+    asked = ["progress"] if given.progress else []
+    names = ("events", "callback", "state", "checkpoint")
+    asked += [name for name in names if getattr(given, name) is not None]
+    if asked:
         raise ValueError(
-            "events, callback, progress, state and checkpoint need numbers, which there are none of under a "
-            "JAX transform: call ga.solve outside of jit, vmap and grad for them"
+            f"{', '.join(asked)}: not possible under a JAX transform, where values are traced and not known. "
+            "Call ga.solve outside of jit, vmap and grad"
         )
 
 
@@ -130,20 +124,6 @@ def interval(seconds: Any) -> float:
     return float(seconds)
 
 
-def adjusting(method: Any) -> None:
-    """Error control changes the step size all the time."""
-    if not method.adjust:
-        raise ValueError(
-            "error control changes the step size in every step, where a method with adjust=False is of first "
-            "order only and cannot tell its error. Leave out adjust=False, or pass h"
-        )
-
-
-def backend(name: Any, known: Sequence[str]) -> None:
-    if name not in known:
-        raise ValueError(f"backend must be one of {', '.join(known)}, got {name!r}")
-
-
 def arguments(args: Any) -> Args:
     """``args`` as a tuple of pytrees of arrays."""
     if not isinstance(args, tuple | list):
@@ -163,24 +143,12 @@ def arguments(args: Any) -> Args:
     return tuple(jax.tree.map(leaf, tuple(args)))
 
 
-def is_traced(*trees: Any) -> bool:
-    """Whether JAX is tracing any of these values."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
-
-
-def under_transform(*trees: Any) -> bool:
-    """Whether JAX is tracing any of these values, or everything, as it does inside ``jit``."""
-    return is_traced(*trees) or (get_opaque_trace_state() != _OUTSIDE and is_traced(jnp.zeros(())))
-
-
 def is_system(system: Any) -> None:
     if not isinstance(system, System):
         raise TypeError(f"the first argument must be a ga.System, got {type(system).__name__}")
 
 
-def trace(
-    system: System, t: ArrayLike, q: Any, v: Any, args: Args, redundant: bool = False
-) -> tuple[Dims, bool]:
+def trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool = False) -> tuple[Dims, bool]:
     """Sizes of a system, from tracing its functions once, and whether they close over traced values.
 
     ``redundant`` says that there may be more constraints than can be independent.
@@ -191,7 +159,7 @@ def trace(
     return system._programs.made(key, lambda: _trace(system, t, q, v, args, redundant))
 
 
-def _trace(system: System, t: ArrayLike, q: Any, v: Any, args: Args, redundant: bool) -> tuple[Dims, bool]:
+def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) -> tuple[Dims, bool]:
     n = v.shape[0]
     if system.space.dim not in (None, n):
         raise ValueError(f"v0 has {n} entries, but {system.space} has velocities of size {system.space.dim}")
@@ -245,7 +213,7 @@ def point(space: Space, q: Any) -> Any:
     """q with its quaternions normalised; refused where one is not nearly of length one. A traced q stays."""
     if not space.rotations or is_traced(q):
         return q
-    defects, normalized = _rotations_of(space, len(q))(q)
+    defects, normalized = _rotations_of(space, len(q)).one((q,))
     wrong = np.flatnonzero(~(defects <= codes.UNIT_TOLERANCE))
     if wrong.size:
         i = wrong[0]
@@ -258,45 +226,9 @@ def point(space: Space, q: Any) -> Any:
 
 
 @functools.cache
-def _rotations_of(space: Space, size: int) -> Callable[[Any], tuple[np.ndarray, np.ndarray]]:
+def _rotations_of(space: Space, size: int) -> Rowwise:
     """How far the rotations in q (size,) are from unit quaternions, and q with unit ones."""
-    both = lambda q: (space.defect(q), space.normalize(q))
-    try:
-        rows = RowFunction("rotations", both, (np.zeros(size),))
-    except Unsupported:
-        compiled = jax.jit(both)
-
-        def by_xla(q: Any) -> tuple[np.ndarray, np.ndarray]:
-            with jax.ensure_compile_time_eval():
-                defects, normalized = compiled(q)
-            return np.asarray(defects), np.asarray(normalized)
-
-        return by_xla
-    return lambda q: rows.interpret(rows.row((q,)))[0]
-
-
-def projections(at: Any, times: Any) -> Any:
-    """Which steps (N,) end at the times ``at``; None where there are none."""
-    if isinstance(at, tuple | list) and not at:
-        return None
-    if is_traced(times, at):
-        raise TypeError("project_velocity_at and the steps must be known: neither it nor h may be traced")
-    try:
-        if isinstance(at, str | bool):
-            raise TypeError
-        at = np.atleast_1d(np.asarray(at, dtype=float))
-        if at.ndim > 1:
-            raise TypeError
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"project_velocity_at must be a time or a list of times, got {at!r}") from error
-    if at.size == 0:
-        return None
-    ends = np.asarray(times)[1:]
-    nearest = np.abs(ends - at[:, None]).argmin(axis=1)
-    for t, i in zip(at, nearest, strict=True):
-        if not abs(ends[i] - t) <= 1e-6 * (ends[-1] - times[0]) / len(ends):
-            raise ValueError(f"project_velocity_at: no step ends at t = {t:g}, the nearest at {ends[i]:.9g}")
-    return np.isin(np.arange(len(ends)), nearest)
+    return Rowwise("rotations", lambda q: (space.defect(q), space.normalize(q)), (np.zeros(size),))
 
 
 def multipliers(dims: Dims, guess: Any) -> Any:

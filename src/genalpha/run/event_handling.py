@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from genalpha.backends import sampling
+from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native.step import floating
-from genalpha.backends.xla import given as xla
-from genalpha.compiler.graph import Unsupported
-from genalpha.compiler.rows import RowFunction
-from genalpha.consistent import begin as begin_program
+from genalpha.backends.rowwise import Rowwise
 from genalpha.engine import events, interpolate
+from genalpha.engine import start as starts
 from genalpha.engine.events import Event, Happened
 from genalpha.engine.interpolate import StepEnd
-from genalpha.engine.step import Setup
+from genalpha.engine.setup import Setup
 from genalpha.errors import InconsistentInitialValues
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args
@@ -89,7 +89,7 @@ class Handler:
         row = lambda node: StepEnd(*(np.asarray(x)[None] for x in node))
         ends, span = (row(before), row(after)), (float(before.t), float(after.t))
         between = lambda t: jax.tree.map(
-            lambda x: x[0], interpolate.ends(self.setup.system.space, *ends, np.array([t]))
+            lambda x: x[0], sampling.between(self.setup.system.space, *ends, np.array([t]))
         )
         value = lambda i: lambda t: self._along(*ends, t)[:, i]
         times = sorted((events.located(value(i), *span), i) for i in np.flatnonzero(fired).tolist())
@@ -158,8 +158,8 @@ class Handler:
             if left <= _ENOUGH * (1 + np.abs(state.q).max()):
                 return found
         project = lambda setup, t, q, v, args: initial_values.project(setup.system, setup.dims, t, q, v, args)
-        q, v, _ = xla.program(setup, "project", project)(*at, self.args)
-        begin = xla.program(setup, "begin", begin_program)(at[0], q, v, self.args, (state.lam, state.psi))
+        q, v, _ = program(setup, "project", project)(*at, self.args)
+        begin = program(setup, "begin", starts.begin)(at[0], q, v, self.args, (state.lam, state.psi))
         return jax.tree.map(np.asarray, begin.state)
 
     def _one(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
@@ -168,27 +168,11 @@ class Handler:
         return jax.tree.map(lambda x: x[0], self._rows(name, function, rows))
 
     def _rows(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
-        """A function of rows of arguments, one row of which may be for all, by LLVM where it can."""
+        """A function of rows of arguments, one row of which may be for all, compiled once."""
         example = jax.tree.map(lambda x: x[0], arguments)
         key = (name, *self.setup[1:], native.shapes(example), self._fixed)
-
-        def make() -> native.RowCode | None:
-            try:
-                return native.RowCode(RowFunction("row", function, example, often=False), 1)
-            except Unsupported:
-                return None
-
-        code = self.setup.system._programs.made(key, make)
-        if code is not None:
-            found, good = code(arguments)
-            if good.all():
-                return found
-        count = max(len(x) for x in jax.tree.leaves(arguments))
-        wide = jax.tree.map(lambda x: np.broadcast_to(x, (count, *x.shape[1:])), arguments)
-        plain = lambda setup, *inputs: jax.vmap(function)(*inputs)
-        return jax.tree.map(
-            np.asarray, xla.program(self.setup, f"{name} by xla, {self._fixed}", plain)(*wide)
-        )
+        make = lambda: Rowwise("row", function, example)
+        return self.setup.system._programs.made(key, make)(arguments)
 
 
 def explained(error: ValueError, verdict: Outcome) -> str:

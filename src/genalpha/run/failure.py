@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.xla import given as xla
-from genalpha.consistent import begin as begin_program
-from genalpha.engine.step import Setup
+from genalpha.backends.cache import program
+from genalpha.engine import start as starts
+from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values, start_errors
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
@@ -48,7 +48,7 @@ def _not_finite(setup: Setup, at: State, h: float, args: Args) -> str:
             found["nonholonomic"] = system.k(t, q, v, args)
         return found
 
-    program = xla.program(setup, "what is finite", look)
+    seen = program(setup, "what is finite", look)
     # Steps that failed again and again may have become too small to lead over the place.
     sizes = [0.0, h, *(size * max(1.0, abs(float(at.t))) for size in (1e-9, 1e-6) if size > h)]
     for size in sizes:
@@ -56,7 +56,7 @@ def _not_finite(setup: Setup, at: State, h: float, args: Args) -> str:
         q = system.space.retract(jnp.asarray(at.q), size * at.v)
         where = "one step after the last row" if size else "at the last row"
         bad = []
-        for name, value in program(t, q, v, args).items():
+        for name, value in seen(t, q, v, args).items():
             for index in np.argwhere(~np.isfinite(np.asarray(value)))[:3].tolist():
                 number = ", ".join(map(str, index))
                 bad.append(f"{name}[{number}] is {np.asarray(value)[tuple(index)]}")
@@ -78,25 +78,25 @@ def _dependent(setup: Setup, at: State, h: float, args: Args) -> str:
 
         return scaled(t, q), scaled(t + h, setup.system.space.retract(q, h * v))
 
-    before, after = xla.program(setup, "rows", rows)(at.t, at.q, at.v, h, args)
+    before, after = program(setup, "rows", rows)(at.t, at.q, at.v, h, args)
     return start_errors.dependence(np.asarray(after), np.asarray(before), dims.m, float(at.t) + h)
 
 
 def _history(setup: Setup, at: State, h: float, args: Args) -> str:
     """How Newton's method goes in that step, started anew there, and where it gets stuck."""
     system, method, _, dims, _ = setup
-    begin = xla.program(setup, "begin", begin_program)(at.t, at.q, at.v, args, (at.lam, at.psi))
-    carry, memory, _, _ = xla.program(setup, "start", xla.start)(begin, h, args)
+    values = (at.t, at.q, at.v, h, args, (at.lam, at.psi))
+    start = program(setup, "start", starts.start_run)(*values)
 
     def equations(setup: Setup, carry: Any, t: Any, h: Any, scale: Any, x: Any, args: Args) -> Any:
         step = method.prepare(system, carry, t, h, dims, scale, args)
         residual = lambda x: method.residual(system, step, dims, scale, x, args)
         return residual(x), jax.jacfwd(residual)(x)
 
-    program = xla.program(setup, "residual and matrix", equations)
-    x, sizes, worst = np.asarray(memory.x), [], np.zeros(0)
+    equations_at = program(setup, "residual and matrix", equations)
+    x, sizes, worst = np.asarray(start.x), [], np.zeros(0)
     for _ in range(_SHOWN):
-        value, matrix = map(np.asarray, program(carry, at.t, h, begin.scale, x, args))
+        value, matrix = map(np.asarray, equations_at(start.carry, at.t, h, start.begin.scale, x, args))
         if not (np.isfinite(value).all() and np.isfinite(matrix).all()):
             break
         sizes.append(float(np.abs(value).max()))

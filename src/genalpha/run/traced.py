@@ -2,66 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from genalpha.backends.native.kernels import Aim
-from genalpha.backends.xla import controlled as adaptive
-from genalpha.backends.xla import given as xla
-from genalpha.consistent import begin as begin_program
-from genalpha.engine import interpolate
-from genalpha.engine import steps as control
+from genalpha.backends.cache import program
+from genalpha.backends.xla import whole
+from genalpha.backends.xla.whole import Whole
+from genalpha.engine import interpolate, row, step_choice
+from genalpha.engine import start as starts
 from genalpha.engine.interpolate import StepEnd
-from genalpha.engine.step import Setup
+from genalpha.engine.row import Errors
+from genalpha.engine.setup import Setup
+from genalpha.engine.steps import Given, Steps
 from genalpha.mechanics import initial_values, start_errors
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
-from genalpha.numerics.data import Scale, Schedule
+from genalpha.numerics.data import Scale
 from genalpha.results import assemble
+from genalpha.results.assemble import Ending, Work
+from genalpha.results.deferred import Deferred
 from genalpha.results.output import Output
 from genalpha.results.solution import Solution
+from genalpha.run.request import Request
 
-MOST_STEPS = 1024  # under error control, unless more are asked for
 
-
-def run(
-    setup: Setup,
-    mode: str,
-    span: tuple[float, float],
-    steps: Schedule | Aim,
-    q: Any,
-    v: Any,
-    args: Args,
-    guess: Any,
-    most: int | None,
-    keep: Output,
-    fallback: str | None,
-) -> Solution:
+def run(asked: Request) -> Solution:
     """The solution; failures become statuses, and rows after them NaN."""
-    paced = isinstance(steps, Aim)
-    most = MOST_STEPS if most is None else most
-    wanted = None if keep.t_eval is None else keep.t_eval.tobytes()
-    name = f"traced {mode} {span} {fallback} {most if paced else ''} {keep._replace(t_eval=None)} {wanted!r}"
-    body = _paced(mode, span, most, keep, fallback) if paced else _listed(mode, span, keep, fallback)
-    return xla.program(setup, name, body, outermost=False)(steps, q, v, args, guess)
+    fallback = "under a JAX transform" if asked.backend == "native" else None
+    start = asked.start
+    compiled = program(asked.setup, ("traced", start.mode, fallback), compute(start.mode, fallback), False)
+    return compiled(asked.span, asked.steps, asked.output, start.q, start.v, asked.args, start.guess)
+
+
+def compute(mode: str, fallback: str | None) -> Any:
+    """A run as a function of all its numbers, to be traced."""
+
+    def solution(
+        setup: Setup, span: Any, steps: Steps, output: Output, q: Any, v: Any, args: Args, guess: Any
+    ) -> Solution:
+        begin = _begun(setup, mode, _status(steps, span), (span[0], q, v), args, guess)
+        found = whole.run(setup, begin, steps, args)
+        return _solution(setup, output, found, begin.scale, args, fallback)
+
+    return solution
+
+
+def _status(steps: Steps, span: Any) -> Any:
+    """Whether given steps lead from one end of the span to the other."""
+    if not isinstance(steps, Given):
+        return jnp.array(codes.SUCCESS)
+    t0, t1 = span
+    off = jnp.abs(steps.times[-1] - t1)
+    fitting = jnp.all(steps.steps.h > 0) & (off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
+    return jnp.where(fitting, codes.SUCCESS, codes.BAD_STEPS)
 
 
 def _begun(
-    setup: Setup, mode: str, t0: float, q: Any, v: Any, args: Args, guess: Any, status: Any
+    setup: Setup, mode: str, status: Any, at: tuple[Any, Any, Any], args: Args, guess: Any
 ) -> Beginning:
     """The start, with a status that says what is wrong with it."""
+    t, q, v = at
+    t = jnp.asarray(t, float)
     status = codes.first(status, codes.not_rotations(jnp.array(codes.SUCCESS), setup.system.space.defect(q)))
     q = setup.system.space.normalize(q)
     if mode == "project":
-        q, v, code = initial_values.project(setup.system, setup.dims, jnp.asarray(t0), q, v, args)
+        q, v, code = initial_values.project(setup.system, setup.dims, t, q, v, args)
         status = codes.first(status, code)
-    begin = begin_program(setup, t0, q, v, args, guess)
+    begin = starts.begin(setup, t, q, v, args, guess)
     finite = jnp.where(initial_values.is_finite(begin), codes.SUCCESS, codes.NOT_FINITE)
     status = codes.first(status, finite)
     if mode == "check":
@@ -76,103 +87,57 @@ def _massless(setup: Setup) -> bool:
     return setup.system.constant_mass and start_errors.is_singular(setup.system.mass)
 
 
-def _listed(
-    mode: str, span: tuple[float, float], keep: Output, fallback: str | None
-) -> Callable[..., Solution]:
-    t0, t1 = span
-
-    def run(setup: Setup, schedule: Schedule, q: Any, v: Any, args: Args, guess: Any) -> Solution:
-        times, steps = schedule
-        fitting = jnp.all(steps.h > 0) & (jnp.abs(times[-1] - t1) <= control.SPAN_TOLERANCE * (t1 - t0))
-        status = jnp.where(fitting, codes.SUCCESS, codes.BAD_STEPS)
-        begin = _begun(setup, mode, t0, q, v, args, guess, status)
-        rows, status = xla.scan(setup, begin, steps, args)
-        counts = jnp.where(jnp.isnan(rows.report), 0, rows.report).astype(int)
-        work = assemble.Work(jnp.sum(jnp.isfinite(rows.report[:, 0])), 0, *counts.sum(axis=0))
-        ends = _ends(setup, rows, times, jnp.append(0.0, steps.h), None)
-        return _solution(setup, keep, ends, begin.scale, args, status, fallback, work)
-
-    return run
-
-
-def _paced(
-    mode: str, span: tuple[float, float], most: int, keep: Output, fallback: str | None
-) -> Callable[..., Solution]:
-    def run(setup: Setup, aim: Aim, q: Any, v: Any, args: Args, guess: Any) -> Solution:
-        begin = _begun(setup, mode, span[0], q, v, args, guess, jnp.array(codes.SUCCESS))
-        whole = adaptive.whole(setup, begin, aim.control, aim.wish, args, most)
-        rows = xla.columns(setup, whole.table, whole.t_alpha)
-        work = assemble.Work(whole.taken, whole.rejected.astype(int), *whole.totals.astype(int))
-        ends = _ends(setup, rows, *adaptive.timing(setup, whole.table))
-        return _solution(setup, keep, ends, begin.scale, args, whole.status, fallback, work)
-
-    return run
-
-
 class _Ends(NamedTuple):
-    """The start and the ends of all steps: rows, times, those of a_α, and estimated errors."""
+    """The start and the ends of all steps: records, times, those of a_α, and estimated errors."""
 
-    rows: xla.Rows
+    table: Any
     t: Any
     t_alpha: Any
-    errors: Any
-
-
-def _ends(setup: Setup, rows: xla.Rows, t: Any, h: Any, errors: Any) -> _Ends:
-    return _Ends(rows, t, (t + setup.method.alpha * h).at[0].set(rows.t_alpha), errors)
+    errors: Errors | None
 
 
 def _solution(
-    setup: Setup,
-    keep: Output,
-    ends: _Ends,
-    scale: Scale,
-    args: Args,
-    status: Any,
-    fallback: str | None,
-    work: assemble.Work,
+    setup: Setup, keep: Output, found: Whole, scale: Scale, args: Args, fallback: str | None
 ) -> Solution:
     """The rows and quantities that were asked for."""
-    rows, t, *_ = ends
-    nodes = StepEnd(t, rows.q, rows.v, rows.lam, rows.psi)
+    layout = row.layout(setup)
+    t_alpha = (found.t + setup.method.alpha * found.h).at[0].set(found.t_alpha)
+    ends = _Ends(found.table, found.t, t_alpha, found.errors)
+    nodes = layout.ends(found.table, found.t)
     if keep.t_eval is not None:
-        ends = _sampled(setup.system.space, ends, nodes, jnp.asarray(keep.t_eval))
-    elif ends.errors is not None:  # under error control
-        ends = _without_end(ends, status)
+        ends = _sampled(setup, ends, nodes, jnp.asarray(keep.t_eval))
+    elif found.errors is not None:
+        ends = _without_end(ends, found.status)
     if keep.t_eval is None and keep.every != 1:
-        last = len(t) - 1
-        wanted = np.unique(np.append(np.arange(0, last + 1, keep.every) if keep.every else last, last))
-        ends = _picked(ends, wanted)
-    rows, t, t_alpha, errors = ends
-    derived = xla.derive(setup, rows, t, scale, args, _massless(setup))
-    found = assemble.quantities(rows, derived, errors)
+        ends = jax.tree.map(lambda x: x[keep.rows(len(found.t) - 1)], ends)
+    derived = row.derive_rows(setup, layout.ends(ends.table, ends.t), scale, args, _massless(setup))
+    quantities = assemble.recorded(layout.rows(ends.table), ends.errors)
+    quantities |= assemble.derived(Deferred(lambda: derived))
+    quantities = {name: x() if isinstance(x, Deferred) else x for name, x in quantities.items()}
+    if keep.t_eval is None and keep.every == 1:  # the start has no history
+        quantities["newton"] = jax.tree.map(lambda x: x[1:], quantities["newton"])
     if keep.names is not None:
-        found = dict.fromkeys(found) | {name: found[name] for name in keep.names}
+        quantities = dict.fromkeys(quantities) | {name: quantities[name] for name in keep.names}
     apart = nodes if keep.dense and not keep.complete else None
     good = jnp.all(jnp.isfinite(nodes.q), axis=1)
     end = jnp.max(jnp.where(good, nodes.t, nodes.t[0]))
-    return assemble.solution(
-        setup, found, t, t_alpha, status, end, "xla", fallback, work, keep.complete, apart
-    )
+    work = Work(found.taken, found.rejected, *found.totals)
+    ending = Ending(found.status, end, work, "xla", fallback)
+    return assemble.solution(setup, quantities, ends.t, ends.t_alpha, ending, keep.complete, apart)
 
 
 def _without_end(ends: _Ends, status: Any) -> _Ends:
-    """The last row is the end of the run; where it was not reached, it must not pass for it."""
-    ends = ends._replace(rows=ends.rows._replace(t_alpha=None))
+    """The last row is the end of the run. If the end was not reached, the row must not pass for it."""
     last = lambda x: jnp.where(status == codes.SUCCESS, x[-1], jnp.nan)
     return jax.tree.map(lambda x: x.at[-1].set(last(x)), ends)
 
 
-def _picked(ends: _Ends, index: Any) -> _Ends:
-    """Some of the rows; the history of Newton gets a row for each of them."""
-    report = jnp.concatenate([jnp.zeros_like(ends.rows.report[:1]), ends.rows.report])
-    whole = ends._replace(rows=ends.rows._replace(report=report, t_alpha=None))
-    return jax.tree.map(lambda x: x[index], whole)
-
-
-def _sampled(space: Space, ends: _Ends, nodes: StepEnd, times: Any) -> _Ends:
+def _sampled(setup: Setup, ends: _Ends, nodes: StepEnd, times: Any) -> _Ends:
     """The motion at given times; the rest is that of the step in which they lie, or of the start."""
+    space: Space = setup.system.space
     steps = interpolate.steps_of(nodes.t, times)
-    found, chosen = interpolate.within(space, nodes, steps, times), _picked(ends, steps)
-    rows = chosen.rows._replace(q=found.q, v=found.v, lam=found.lam, psi=found.psi)
-    return chosen._replace(rows=rows, t=times)
+    found, chosen = interpolate.within(space, nodes, steps, times), jax.tree.map(lambda x: x[steps], ends)
+    table, parts = chosen.table, row.layout(setup).parts
+    for name in ("q", "v", "lam", "psi"):
+        table = table.at[:, parts[name]].set(getattr(found, name))
+    return chosen._replace(table=table, t=times)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from genalpha.backends.batch.plan import BatchPlan, Members, Results, begun_status, paced_inputs, paced_status
-from genalpha.backends.native import kernels as native
-from genalpha.backends.native.controlled_step import ControlledKernels, SampledKernels
+from genalpha.backends import sampling
+from genalpha.backends.batch.lanes import alike
+from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, begun_status
+from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.step import PIVOT
-from genalpha.backends.xla import given as xla
 from genalpha.compiler import emit_cuda
+from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction
-from genalpha.engine.step import Setup
-from genalpha.mechanics import start_errors
+from genalpha.engine import row
+from genalpha.engine.start import RunStart
 from genalpha.numerics import codes
 
 # Threads in a block, and the part of the free memory that one chunk may take.
 BLOCK, SHARE = 128, 0.8
-_ENDLESS = 2**62  # steps tried; members end by themselves
 
 
 def library() -> Any:
@@ -41,43 +41,46 @@ def library() -> Any:
     return cupy
 
 
-class CudaCode:
-    """The kernels of a setup on the GPU."""
+class DeviceRecords:
+    """Records (K, width, B) on the GPU; columns cross to the host when they are asked for."""
 
-    def __init__(self, kernels: native.Kernels, evaluate: RowFunction, block: int = BLOCK) -> None:
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def column(self, at: slice) -> np.ndarray:
+        """Some columns (B, K, ...) of all records."""
+        return library().ascontiguousarray(self._rows[:, at].transpose(2, 0, 1)).get()
+
+
+class CudaCode:
+    """The kernels of a setup on the GPU; ``sample`` is the motion between the ends of a step, if wanted."""
+
+    def __init__(self, kernels: Kernels, sample: RowFunction | None, plan: BatchPlan) -> None:
         cupy = library()
         step = kernels.step
         self.program, loop = kernels.program(kernels.order)
-        places = (step.carry, step.scale, step.args, step.parabola[0], step.output[:2])
-        self.inputs = [int(s) for place in jax.tree.leaves(places) for s in place.reshape(-1)]
+        places = (step.carry, step.scale, step.args, step.parabola[0], step.output[:2], step.places_of_pace)
+        shared = [place for place, _ in plan.inputs(step)]
+        leaves = jax.tree.leaves((places, shared))
+        self.inputs = [int(s) for place in leaves for s in np.ravel(place)]
         # Memory and counters start at zero, the parabola without slope; a system starts alive.
         zero = [*step.parabola[1], *step.parabola[2], *step.memory, *step.totals, step.status, step.taken]
-        self.outputs = [step.status, step.taken, *map(int, step.totals)]
-        self.paced: list[int] = []
-        if isinstance(step, ControlledKernels):
-            zero += [step.kept, step.place, step.keep, step.flags["lost"]]
-            control = jax.tree.leaves((step.tolerances, step.limits, step.until, step.room, step.every))
-            self.paced = [*step.pace, *(int(s) for place in control for s in np.ravel(place))]
-            self.paced += [step.due, step.sample] if isinstance(step, SampledKernels) else []
-            self.outputs += [step.pace.t, step.pace.rejected, step.pace.status]
-        self.inputs += [*self.paced, *map(int, zero), step.flags["alive"]]
+        self.inputs += [*map(int, [*zero, *step.counters]), step.flags["alive"]]
+        self.outputs = [step.status, step.taken, *map(int, step.totals), *step.ends]
         parts: list[Any] = [(self.program, {"steps": (loop, self.inputs, self.outputs)})]
-        parts += [(r.program, {r.name: r.map}) for r in (kernels.start, evaluate) if r is not None]
-        self.block = block
-        self.module = cupy.RawModule(code=emit_cuda.emit(parts, block), options=("--std=c++17",))
+        start = None if kernels.start is None else kernels.start.rows
+        parts += [(r.program, {r.name: r.map}) for r in (start, sample) if r is not None]
+        self.module = cupy.RawModule(code=emit_cuda.emit(parts, BLOCK), options=("--std=c++17",))
         self.width = len(loop.row)
 
     def launch(self, name: str, count: int, *arguments: Any) -> None:
-        self.module.get_function(name)(
-            (-(-count // self.block),), (self.block,), (*arguments, np.int64(count))
-        )
+        self.module.get_function(name)((-(-count // BLOCK),), (BLOCK,), (*arguments, np.int64(count)))
 
     def steps(self, inputs: Any, summary: Any, plan: BatchPlan, rows: Any, count: int) -> None:
         """All steps of ``count`` systems."""
         cupy = library()
-        arrays = [cupy.asarray(x) for x in (plan.listed, plan.steps.h, plan.row_of)]
-        first, last = np.int64(0), np.int64(len(plan.steps.h) if plan.aim is None else _ENDLESS)
-        self.launch("steps", count, inputs, summary, *arrays, rows, first, last)
+        arrays = [cupy.asarray(x) for x in plan.lists]
+        self.launch("steps", count, inputs, summary, *arrays, rows, np.int64(0), np.int64(plan.last))
 
     def map(self, rows: RowFunction, columns: Any) -> Any:
         """``rows`` of columns (inputs, count): results (width, count)."""
@@ -87,150 +90,146 @@ class CudaCode:
         return results
 
 
-def code(kernels: native.Kernels, evaluate: RowFunction) -> CudaCode:
-    key = (kernels.order, f"cuda {evaluate.name}")
-    if key not in kernels.codes:
-        kernels.codes[key] = CudaCode(kernels, evaluate)  # type: ignore[index,assignment]
-    return kernels.codes[key]  # type: ignore[index,return-value]
-
-
 def run(
-    setup: Setup, kernels: native.Kernels, members: Members, plan: BatchPlan, begun: Callable[[Members], Any]
-) -> Iterator[Results]:
-    """All members, as many at a time as fit the memory."""
-    cupy = library()
-    evaluate = kernels.evaluation(plan.t_eval is not None)
-    assert evaluate is not None
-    compiled = code(kernels, evaluate)
-    numbers = _numbers(kernels, compiled, evaluate, plan)
-    free, _ = cupy.cuda.runtime.memGetInfo()
-    free += cupy.get_default_memory_pool().free_bytes()
-    chunk = int(SHARE * free / (8 * numbers))
-    if chunk < 1:
-        raise MemoryError(
-            f"one system needs {8 * numbers} bytes on the GPU, and {free} are free: keep fewer rows (save=)"
-        )
-    for first in range(0, len(members), chunk):
-        yield _chunk(kernels, compiled, evaluate, members[first : first + chunk], plan, begun)
-
-
-def _numbers(kernels: native.Kernels, compiled: CudaCode, evaluate: RowFunction, plan: BatchPlan) -> int:
-    """Doubles that a system needs at most at a time."""
-    start = 0 if kernels.start is None else kernels.start.width + len(kernels.start.map.inputs)
-    derived = evaluate.width + len(evaluate.map.inputs)
-    records = plan.rows + (2 * len(plan.times) if plan.t_eval is not None else 0)
-    return start + 2 * len(compiled.inputs) + records * compiled.width + 2 * len(plan.times) * derived
-
-
-def _chunk(
-    kernels: native.Kernels,
-    compiled: CudaCode,
-    evaluate: RowFunction,
+    kernels: Kernels,
     members: Members,
     plan: BatchPlan,
-    begun: Callable[[Members], Any],
+    begun: Callable[[Members], RunStart],
+    done: Callable[[int], None],
 ) -> Results:
-    cupy = library()
-    count, steps, setup = len(members), plan.steps, kernels.step.setup
-    beside = lambda tree: [np.asarray(x, float).reshape(count, -1).T for x in jax.tree.leaves(tree)]
-    if kernels.start is None:
-        begin = begun(members)
-        leaves, structure = jax.tree.flatten(begin)
-        table = cupy.asarray(np.concatenate(beside(begin)))
-        shapes = [x.shape[1:] for x in leaves]
-        ends = itertools.pairwise(np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)]))
-        places = [np.arange(a, b).reshape(shape) for (a, b), shape in zip(ends, shapes, strict=True)]
-        where = jax.tree.unflatten(structure, places)
-        trusted = cupy.ones(count, dtype=bool)
-    else:
+    """All members, as many at a time as fit the memory.
+
+    If all fit at once, their records stay on the GPU until they are asked for.
+    """
+    cupy, sample = library(), _sampler(kernels, plan)
+    key = (kernels.order, "cuda", sample is not None)
+    if key not in kernels.codes:
+        kernels.codes[key] = CudaCode(kernels, sample, plan)
+    batch = _CudaBatch(kernels, kernels.codes[key], sample, plan, begun)
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    free += cupy.get_default_memory_pool().free_bytes()
+    chunk = int(SHARE * free / (8 * batch.numbers))
+    if chunk < 1:
+        raise MemoryError(
+            f"one system needs {8 * batch.numbers} bytes on the GPU, and {free} are free: keep fewer rows "
+            "(save=)"
+        )
+    parts, tables = [], []
+    for first in range(0, len(members), chunk):
+        found = batch.chunk(members[first : first + chunk])
+        parts.append(found)
+        if chunk < len(members):
+            tables.append(found.records.column(slice(None)))
+            parts[-1] = found._replace(records=None)
+        done(len(found.t_alpha))
+    return Results.joined(HostRecords(np.concatenate(tables)) if tables else parts[0].records, parts)
+
+
+def _sampler(kernels: Kernels, plan: BatchPlan) -> RowFunction | None:
+    if plan.t_eval is None:
+        return None
+    dims = kernels.step.setup.dims
+    shapes = ((), (dims.size,), (dims.n,), (dims.m,), (dims.p,))
+    found = sampling.compiled(kernels.step.setup.system.space, shapes).rows
+    if found is None:
+        raise Unsupported("a space whose maps have no scalar form")
+    return found
+
+
+class _CudaBatch:
+    """A batch on the GPU, run in chunks."""
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        code: CudaCode,
+        sample: RowFunction | None,
+        plan: BatchPlan,
+        begun: Callable[[Members], RunStart],
+    ) -> None:
+        self.kernels, self.code, self.sample, self.plan, self.begun = kernels, code, sample, plan, begun
+        self.cupy, self.layout = library(), row.layout(kernels.step.setup)
+
+    @property
+    def numbers(self) -> int:
+        """Doubles that a system needs at most at a time."""
+        start = None if self.kernels.start is None else self.kernels.start.rows
+        sizes = [f.width + len(f.map.inputs) for f in (start, self.sample) if f is not None]
+        first, sampled = (sizes[:1] if start is not None else [0]), sizes[1 if start is not None else 0 :]
+        kept, width = len(self.plan.times), self.code.width
+        records = (self.plan.records + (2 * kept if sampled else 0)) * width
+        return sum(first) + 2 * len(self.code.inputs) + records + 2 * kept * sum(sampled)
+
+    def chunk(self, members: Members) -> Results:
+        """Some members, from their start to their records."""
+        cupy, plan, step, count = self.cupy, self.plan, self.kernels.step, len(members)
+        table, where, trusted = self._started(members)
+        pick = lambda tree: [table[int(i)] for x in jax.tree.leaves(tree) for i in np.ravel(x)]
+        numpy = lambda place: table[cupy.asarray(np.ravel(place))].get().T.reshape(count, *np.shape(place))
+        doubles = [cupy.asarray(x) for x in _beside(members.doubles, count)]
+        values = [*pick(where.carry), *pick(where.begin.scale), *(line for x in doubles for line in x)]
+        values += [*pick(where.x), *pick(where.begin.state[-2:]), *pick(where.pace)]  # λ, ψ before the pace
+        shared = [np.ravel(value) for _, value in plan.inputs(step)]
+        values += [cupy.full(count, x) for x in np.concatenate([*shared, np.zeros(0)])]
+        inputs = cupy.zeros((len(self.code.inputs), count))
+        inputs[: len(values)] = cupy.stack(values)
+        first_status = begun_status(plan, numpy(where.status), numpy(where.consistent))
+        inputs[-1] = cupy.asarray(first_status == codes.SUCCESS)
+        rows = cupy.full((plan.records, self.code.width, count), np.nan)
+        if plan.has_start:
+            rows[0] = cupy.stack(pick(plan.start(self.layout, where.row[None])))
+        summary = cupy.empty((len(self.code.outputs), count))
+        self.code.steps(inputs, summary, plan, rows, count)
+        ended = dict(zip(self.code.outputs, summary.get(), strict=True))
+        found = plan.summary(step, ended.__getitem__)
+        lost = np.broadcast_to(plan.unreached(found), (count, plan.records)).T
+        if lost.any():
+            rows = cupy.where(cupy.asarray(lost)[:, None, :], np.nan, rows)
+        if self.sample is not None:
+            rows = self._sampled(rows, cupy.stack(pick(where.begin.state.v)).T[None])
+        status = np.where(first_status != codes.SUCCESS, first_status, found.status)
+        good = trusted.get() & alike(self.kernels, lambda: numpy(where.begin.M)) & (found.status != PIVOT)
+        scale, t_alpha = jax.tree.map(numpy, (where.begin.scale, where.t_alpha))
+        return Results(DeviceRecords(rows), found._replace(status=status), t_alpha, good, scale)
+
+    def _started(self, members: Members) -> tuple[Any, RunStart, Any]:
+        """The start of members as a table (numbers, B), where its parts are in it, and which are good."""
+        cupy, start, count = self.cupy, self.kernels.start, len(members)
+        if start is None:
+            begin = self.begun(members)
+            leaves, structure = jax.tree.flatten(begin)
+            table = cupy.asarray(np.concatenate(_beside(begin, count)))
+            shapes = [x.shape[1:] for x in leaves]
+            ends = itertools.pairwise(np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)]))
+            places = [np.arange(a, b).reshape(shape) for (a, b), shape in zip(ends, shapes, strict=True)]
+            return table, jax.tree.unflatten(structure, places), cupy.ones(count, dtype=bool)
+        assert start.rows is not None
         constant = lambda x: np.repeat(np.reshape(np.asarray(x, dtype=float), (-1, 1)), count, axis=1)
         columns = [
-            constant(steps.t[0]),
-            *beside((members.q, members.v)),
-            *map(constant, jax.tree.leaves(plan.first)),
-            *beside(members.doubles),
+            constant(self.plan.t0),
+            *_beside((members.q, members.v), count),
+            *map(constant, jax.tree.leaves(self.plan.steps.first)),
+            *_beside(members.doubles, count),
         ]
-        table = compiled.map(kernels.start, cupy.asarray(np.concatenate(columns)))
-        where, _ = kernels.start.unpack(np.arange(kernels.start.width))
-        trusted = table[-1] != 0
-    pick = lambda tree: [table[int(i)] for x in jax.tree.leaves(tree) for i in np.ravel(x)]
-    doubles = [cupy.asarray(x) for x in beside(members.doubles)]
-    scale = pick(where.begin.scale)
-    values = [*pick(where.carry), *scale, *(row for x in doubles for row in x), *pick(where.x)]
-    values += pick(where.begin.state[-2:])  # λ, ψ
-    step = kernels.step
-    if isinstance(step, ControlledKernels):
-        shared = np.concatenate([np.ravel(value) for _, value in paced_inputs(step, plan)])
-        values += [*pick(where.pace), *(cupy.full(count, x) for x in shared)]
-    inputs = cupy.zeros((len(compiled.inputs), count))
-    inputs[: len(values)] = cupy.stack(values)
-    alike = np.array(True)
-    if kernels.massless and not kernels.step.setup.system.constant_mass:
-        masses = cupy.stack(pick(where.begin.M)).get().T.reshape(count, *where.begin.M.shape)
-        alike = np.array([start_errors.is_singular(M) for M in masses])
-    status, consistent = (table[int(i)].get() for i in (where.status, where.consistent))
-    first_status = begun_status(plan, status, consistent)
-    inputs[-1] = cupy.asarray(first_status == codes.SUCCESS)
-    rows = cupy.full((plan.rows, compiled.width, count), np.nan)
-    if plan.has_start:
-        rows[0] = cupy.stack(pick(plan.start(setup, where.row[None])))
-    summary = cupy.empty((len(compiled.outputs), count))
-    compiled.steps(inputs, summary, plan, rows, count)
-    status, taken, totals = summary[0].get(), summary[1].get(), summary[2:5].get().T
-    rejected, t_end = np.zeros(count), np.zeros(count)
-    if plan.aim is None:
-        t_end = plan.ends[taken.astype(int)]
-    if isinstance(step, ControlledKernels):
-        t_end, rejected, ended = summary[5:].get()
-        at = {step.pace.t: t_end, step.pace.status: ended, step.status: status}
-        status = paced_status(step, plan, at)
-        if plan.t_eval is None:
-            rows[:, :, cupy.asarray(status != codes.SUCCESS)] = np.nan
-    v0 = cupy.stack(pick(where.begin.state.v)).T[None]
-    rows, derived, good = _derive(setup, compiled, evaluate, plan, rows, v0, scale, doubles)
-    fine = (good | cupy.isnan(rows[:, 0])).all(axis=0) & trusted
-    return Results(
-        table=rows.transpose(2, 0, 1).get(),
-        derived=derived,
-        t_alpha=table[int(where.t_alpha)].get(),
-        status=np.where(first_status != codes.SUCCESS, first_status, status),
-        t_end=t_end,
-        trusted=fine.get() & alike & (status != PIVOT),
-        taken=taken,
-        totals=totals,
-        rejected=rejected,
-    )
+        table = self.code.map(start.rows, cupy.asarray(np.concatenate(columns)))
+        where, _ = start.rows.unpack(np.arange(start.rows.width))
+        return table, where, table[-1] != 0
+
+    def _sampled(self, rows: Any, v0: Any) -> Any:
+        """Records (K, width, B) with the motion at the times of the plan."""
+        cupy, plan, kept, count = self.cupy, self.plan, len(self.plan.times), rows.shape[2]
+        column = lambda x: cupy.broadcast_to(cupy.asarray(x), (kept, count)).reshape(1, kept * count)
+        flat = lambda x: x.transpose(2, 0, 1).reshape(x.shape[2], kept * count)
+        spread = lambda node: [column(node.t), *map(flat, node[1:])]
+        before, after, records = plan.around(self.layout, rows.transpose(0, 2, 1), v0, axis=0)
+        columns = [*spread(before), *spread(after), column(plan.times[:, None])]
+        assert self.sample is not None
+        table = self.code.map(self.sample, cupy.concatenate(columns)).reshape(-1, kept, count)
+        records = records.copy()
+        self.layout.put(records, self.sample.unpack(table.transpose(1, 2, 0))[0])
+        return records.transpose(0, 2, 1)
 
 
-def _derive(
-    setup: Setup,
-    compiled: CudaCode,
-    evaluate: RowFunction,
-    plan: BatchPlan,
-    rows: Any,
-    v0: Any,
-    scale: list[Any],
-    doubles: list[Any],
-) -> tuple[Any, xla.Derived, Any]:
-    """The rows of the solution (K, width, B), what follows from them with the batch axis first, and where it
-    is good (K, B)."""
-    cupy = library()
-    kept, count = len(plan.times), rows.shape[2]
-    column = lambda x: cupy.broadcast_to(cupy.asarray(x), (kept, count)).reshape(1, kept * count)
-    flat = lambda x: x.transpose(2, 0, 1).reshape(x.shape[2], kept * count)
-    spread = lambda node: [column(node.t), *map(flat, node[1:])]
-    records, times = rows.transpose(0, 2, 1), [column(plan.times[:, None])]
-    if plan.t_eval is None:
-        at = xla.columns(setup, records, None)
-        columns = [*times, *map(flat, (at.q, at.v, at.lam, at.psi))]
-    else:
-        before, after, records = plan.around(setup, records, v0, axis=0)
-        columns = [*spread(before), *spread(after), *times]
-    columns += [cupy.tile(x, kept)[None] for x in scale] + [cupy.tile(x, (1, kept)) for x in doubles]
-    table = compiled.map(evaluate, cupy.concatenate(columns)).reshape(-1, kept, count).transpose(1, 2, 0)
-    good = table[..., -1] != 0
-    if plan.t_eval is not None:
-        records, (at, _) = records.copy(), evaluate.unpack(table)[0]
-        xla.put(setup, records, at)
-    found, _ = evaluate.unpack(table.transpose(1, 0, 2).get())
-    return records.transpose(0, 2, 1), found if plan.t_eval is None else found[1], good
+def _beside(tree: Any, count: int) -> list[np.ndarray]:
+    """Arrays (B, ...) with the batch axis last."""
+    return [np.asarray(x, float).reshape(count, -1).T for x in jax.tree.leaves(tree)]

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from genalpha.backends.native import kernels as native
+from genalpha.backends.loop import BLOCK
 from genalpha.backends.native.controlled_step import ControlledKernels, SampledKernels
-from genalpha.backends.native.step import PIVOT
-from genalpha.backends.xla import controlled as adaptive
-from genalpha.backends.xla import given as xla
+from genalpha.backends.native.step import PIVOT, StepKernels
 from genalpha.engine.interpolate import StepEnd, steps_of
-from genalpha.engine.step import Setup
+from genalpha.engine.row import Errors, Layout
+from genalpha.engine.steps import MOST_STEPS, Controlled, Given
 from genalpha.numerics import codes
-from genalpha.numerics.data import Times
-from genalpha.results.solution import Errors
 
-# Steps that a member may take under error control, unless others are asked for; more than anybody takes.
-MOST_STEPS = 1_000_000
 _NEVER = 1e18
 
 
@@ -40,121 +35,208 @@ class Members:
         return len(self.q)
 
 
-class BatchPlan(NamedTuple):
-    """The steps of all members, and which of them are kept: indices (K,), 0 for the start.
+class Summary(NamedTuple):
+    """How members ended: status, steps taken, Newton's totals (B, 3), rejected steps, and the time (B,)."""
 
-    With ``strict``, members whose initial values break the constraints are not run. Under error control they
-    take steps of their own towards ``aim``, up to ``most`` of them, and the end is kept. With times
-    ``t_eval`` the motion there is wanted: kept are the ends of the steps in which they lie.
+    status: np.ndarray
+    taken: np.ndarray
+    totals: np.ndarray
+    rejected: np.ndarray
+    t_end: np.ndarray
+
+
+@dataclass(frozen=True)
+class GivenPlan:
+    """Members that take the same given steps, of which those in ``kept`` (K,) are kept; 0 is the start.
+
+    With ``strict``, members whose initial values break the constraints are not run. With times ``t_eval`` the
+    motion there is wanted: kept are both ends of the steps in which they lie.
     """
 
-    steps: Times
-    ends: np.ndarray  # times (N+1,)
+    steps: Given
     kept: np.ndarray
     strict: bool
-    aim: native.Aim | None = None
-    most: int = 0
     t_eval: np.ndarray | None = None
 
     @property
-    def first(self) -> Any:
-        """What the first step is chosen from."""
-        return self.steps.h[0] if self.aim is None else self.aim
-
-    @property
-    def row_of(self) -> np.ndarray:
-        """The row in which each step is kept, or −1."""
-        rows = np.full(len(self.steps.h) + 1, -1)
-        rows[self.kept] = np.arange(len(self.kept))
-        return rows[1:]
-
-    @property
-    def rows(self) -> int:
-        """How many records a member has while it runs."""
-        sampled = self.t_eval is not None and self.aim is not None
-        return len(self.times) if sampled else len(self.kept)
+    def t0(self) -> float:
+        return float(self.steps.times[0])
 
     @property
     def times(self) -> np.ndarray:
         """Times (K,) of the rows of the solution."""
-        return self.ends[self.kept] if self.t_eval is None else self.t_eval
+        return self.steps.times[self.kept] if self.t_eval is None else self.t_eval
 
     @property
     def from_start(self) -> bool:
         """Whether the first row of the solution is the start."""
-        return bool(self.times[0] == self.ends[0])
+        return bool(self.times[0] == self.steps.times[0])
+
+    @property
+    def records(self) -> int:
+        """How many records a member has while it runs."""
+        return len(self.kept)
 
     @property
     def has_start(self) -> bool:
         """Whether the first record of a member is the start."""
-        return self.from_start if self.aim is not None else bool(self.kept[0] == 0)
-
-    def start(self, setup: Setup, row: Any) -> Any:
-        """The record of the start, from (B, width) numbers of its row."""
-        if self.aim is None or self.t_eval is None:
-            return row
-        at = xla.columns(setup, row, None)
-        t = row[..., xla.width(setup)][..., None]
-        return np.concatenate([row, t, at.q, at.v, at.lam, at.psi], axis=-1)
+        return bool(self.kept[0] == 0)
 
     @property
-    def listed(self) -> np.ndarray:
-        """The list of times that the loop looks at: beginnings of steps, or times to be sampled."""
-        if self.aim is None or self.t_eval is None:
-            return self.steps.t
-        return np.append(self.t_eval, np.inf)
+    def lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the loop reads: starts and sizes of steps, and the row in which each is kept, or −1."""
+        rows = np.full(len(self.steps.times), -1)
+        rows[self.kept] = np.arange(len(self.kept))
+        contiguous = map(np.ascontiguousarray, (self.steps.steps.t, self.steps.steps.h, rows[1:]))
+        return tuple(contiguous)  # type: ignore[return-value]
 
-    def timing(self, setup: Setup, table: np.ndarray) -> tuple[np.ndarray, np.ndarray, Errors | None]:
-        """Ends, sizes and errors of the steps that the rows of the solution belong to."""
-        if self.aim is not None:
-            return adaptive.timing(setup, table)
-        index = self.kept if self.t_eval is None else steps_of(self.ends, self.t_eval)
-        return self.ends[index], np.append(0.0, self.steps.h)[index], None
+    @property
+    def last(self) -> int:
+        """The number at which a loop over steps ends."""
+        return len(self.steps.steps.h)
 
-    def around(self, setup: Setup, table: Any, v0: Any, axis: int) -> tuple[StepEnd, StepEnd, Any]:
+    def drive(self, run: Callable[[int, int], None], alive: Callable[[], bool]) -> None:
+        """Call ``run(first, last)`` until all steps are taken."""
+        for first in range(0, self.last, BLOCK):
+            run(first, min(first + BLOCK, self.last))
+
+    def start(self, layout: Layout, row: Any) -> Any:
+        """The record of the start, from (..., width) numbers of its row."""
+        return row
+
+    def inputs(self, step: StepKernels) -> list[tuple[Any, Any]]:
+        """Slots that are the same for all members, and what belongs there."""
+        return []
+
+    def summary(self, step: StepKernels, at: Callable[[int], np.ndarray]) -> Summary:
+        """How members ended, from the values (B,) of slots."""
+        taken = at(step.taken)
+        totals = np.stack([at(int(slot)) for slot in step.totals], axis=1)
+        t_end = np.asarray(self.steps.times)[taken.astype(int)]
+        return Summary(at(step.status), taken, totals, np.zeros(len(taken)), t_end)
+
+    def unreached(self, found: Summary) -> np.ndarray:
+        """Records (B, K) that members did not reach."""
+        return self.kept > found.taken[:, None]
+
+    def timing(self, layout: Layout, column: Callable[[slice], Any]) -> tuple[Any, Any]:
+        """Ends and sizes of the steps that the rows of the solution belong to."""
+        times = np.asarray(self.steps.times)
+        index = self.kept if self.t_eval is None else steps_of(times, self.t_eval)
+        return times[index], np.append(0.0, self.steps.steps.h)[index]
+
+    def errors(self, layout: Layout, column: Callable[[slice], Any]) -> Errors | None:
+        """The estimated errors of these steps."""
+        return None
+
+    def around(self, layout: Layout, table: Any, v0: Any, axis: int) -> tuple[StepEnd, StepEnd, Any]:
         """Both ends of the steps in which the times lie, and the records of the later ones.
 
         ``table`` (..., width) has its records along ``axis``, ``v0`` (..., n) one: methods may start beside
         the velocities that were given.
         """
-        if self.aim is not None:
-            plain, dims = adaptive.width(setup), setup.dims
-            records, began = table[..., :plain], table[..., plain:]
-            cuts = np.cumsum([0, 1, dims.size, dims.n, dims.m, dims.p])
-            t, q, v, lam, psi = (began[..., a:b] for a, b in itertools.pairwise(cuts))
-            before = StepEnd(t[..., 0], q, np.where(t == self.ends[0], v0, v), lam, psi)
-            return before, _node(setup, records, records[..., xla.width(setup)]), records
-        shape, after = [1, 1], steps_of(self.ends, self.times)
+        times = np.asarray(self.steps.times)
+        shape, after = [1, 1], steps_of(times, self.times)
         shape[axis] = -1
         ends = []
         for index in (np.maximum(after - 1, 0), after):
             records = table.take(np.searchsorted(self.kept, index), axis=axis)
-            ends.append(_node(setup, records, self.ends[index].reshape(shape)))
-        return *ends, records
+            ends.append(layout.ends(records, times[index].reshape(shape)))
+        return ends[0], ends[1], records
 
 
-def _node(setup: Setup, records: Any, t: Any) -> StepEnd:
-    rows = xla.columns(setup, records, None)
-    return StepEnd(t, rows.q, rows.v, rows.lam, rows.psi)
+@dataclass(frozen=True)
+class ControlledPlan:
+    """Members under error control, each with steps of its own; kept are the end, or the times ``t_eval``.
 
-
-class Results(NamedTuple):
-    """What became of some members, batch axis first.
-
-    ``table`` (B, K, width) are records as of `xla`, ``derived`` is what follows from them; ``status``,
-    ``t_end``, ``taken`` and ``totals`` (B, 3) belong to whole runs. ``trusted`` is false where other pivots
-    are needed.
+    It has the interface of :class:`GivenPlan`.
     """
 
-    table: np.ndarray
-    derived: xla.Derived
-    t_alpha: np.ndarray
-    status: np.ndarray
-    t_end: np.ndarray
-    trusted: np.ndarray
-    taken: np.ndarray
-    totals: np.ndarray
-    rejected: np.ndarray
+    steps: Controlled
+    span: tuple[float, float]
+    strict: bool
+    t_eval: np.ndarray | None = None
+
+    @property
+    def t0(self) -> float:
+        return self.span[0]
+
+    @property
+    def times(self) -> np.ndarray:
+        return np.array(self.span[1:]) if self.t_eval is None else self.t_eval
+
+    @property
+    def from_start(self) -> bool:
+        return bool(self.times[0] == self.span[0])
+
+    @property
+    def records(self) -> int:
+        return len(self.times)
+
+    @property
+    def has_start(self) -> bool:
+        return self.from_start
+
+    @property
+    def lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the loop reads: the times to be sampled."""
+        listed = np.array([self.span[0]]) if self.t_eval is None else np.append(self.t_eval, np.inf)
+        return listed, np.array([np.nan]), np.array([0])
+
+    @property
+    def last(self) -> int:
+        return 2**62  # members end by themselves
+
+    def drive(self, run: Callable[[int, int], None], alive: Callable[[], bool]) -> None:
+        while alive():
+            run(0, BLOCK)
+
+    def start(self, layout: Layout, row: Any) -> Any:
+        if self.t_eval is None:
+            return row
+        at = layout.rows(row)
+        t = row[..., layout.plain][..., None]
+        return np.concatenate([row, t, at.q, at.v, at.lam, at.psi], axis=-1)
+
+    def inputs(self, step: StepKernels) -> list[tuple[Any, Any]]:
+        assert isinstance(step, ControlledKernels)
+        places = jax.tree.leaves((step.tolerances, step.limits))
+        control = zip(places, jax.tree.leaves(self.steps.control), strict=True)
+        until = [(step.until, self.steps.most or MOST_STEPS), (step.room, _NEVER), (step.every, _NEVER)]
+        if not isinstance(step, SampledKernels):
+            return [*control, *until]
+        known = int(self.from_start)  # nothing has to be computed there
+        return [*control, *until, (step.due, self.lists[0][known]), (step.sample, known)]
+
+    def summary(self, step: StepKernels, at: Callable[[int], np.ndarray]) -> Summary:
+        assert isinstance(step, ControlledKernels)
+        ended, t_end = at(step.pace.status), at(step.pace.t)
+        short = (ended == codes.SUCCESS) & (t_end < self.steps.end)
+        status = np.where(short, codes.TOO_MANY, ended)
+        status = np.where(at(step.status) == PIVOT, PIVOT, status)
+        totals = np.stack([at(int(slot)) for slot in step.totals], axis=1)
+        return Summary(status, at(step.taken), totals, at(step.pace.rejected), t_end)
+
+    def unreached(self, found: Summary) -> np.ndarray:
+        if self.t_eval is not None:
+            return np.zeros((len(found.status), 1), bool)
+        return (found.status != codes.SUCCESS)[:, None]
+
+    def timing(self, layout: Layout, column: Callable[[slice], Any]) -> tuple[Any, Any]:
+        two = column(slice(layout.plain, layout.plain + 2))
+        return two[..., 0], two[..., 1]
+
+    def errors(self, layout: Layout, column: Callable[[slice], Any]) -> Errors | None:
+        return layout.split_errors(column(layout.of_errors))
+
+    def around(self, layout: Layout, table: Any, v0: Any, axis: int) -> tuple[StepEnd, StepEnd, Any]:
+        records, before = table[..., : layout.controlled], layout.began(table)
+        first = (before.t == self.span[0])[..., None]
+        before = before._replace(v=np.where(first, v0, before.v))
+        return before, layout.ends(records, records[..., layout.plain]), records
+
+
+BatchPlan = GivenPlan | ControlledPlan
 
 
 def begun_status(plan: BatchPlan, status: Any, consistent: Any) -> np.ndarray:
@@ -163,22 +245,32 @@ def begun_status(plan: BatchPlan, status: Any, consistent: Any) -> np.ndarray:
     return np.where(inconsistent, codes.INCONSISTENT, status)
 
 
-def paced_inputs(step: ControlledKernels, plan: BatchPlan) -> list[tuple[Any, Any]]:
-    """Slots that are the same for all members under error control, and what belongs there."""
-    assert plan.aim is not None
-    control = zip(
-        jax.tree.leaves((step.tolerances, step.limits)), jax.tree.leaves(plan.aim.control), strict=True
-    )
-    until = [(step.until, plan.most or MOST_STEPS), (step.room, _NEVER), (step.every, _NEVER)]
-    if not isinstance(step, SampledKernels):
-        return [*control, *until]
-    known = int(plan.from_start)  # nothing has to be computed there
-    return [*control, *until, (step.due, plan.listed[known]), (step.sample, known)]
+class HostRecords:
+    """Records (B, K, width) in memory."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        self.table = table
+
+    def column(self, at: slice) -> np.ndarray:
+        """Some columns (B, K, ...) of all records."""
+        return self.table[..., at]
 
 
-def paced_status(step: ControlledKernels, plan: BatchPlan, at: Any) -> Any:
-    """The status of members that have come to rest, from an array of slots."""
-    assert plan.aim is not None
-    short = (at[step.pace.status] == codes.SUCCESS) & (at[step.pace.t] < plan.aim.control[1].end)
-    status = np.where(short, codes.TOO_MANY, at[step.pace.status])
-    return np.where(at[step.status] == PIVOT, PIVOT, status)
+class Results(NamedTuple):
+    """What became of members, batch axis first.
+
+    ``records`` hold the rows of the solution. ``scale`` is that of Newton's method. ``trusted`` is false for
+    members that need other pivots.
+    """
+
+    records: Any
+    summary: Summary
+    t_alpha: np.ndarray
+    trusted: np.ndarray
+    scale: Any
+
+    @staticmethod
+    def joined(records: Any, parts: list[Results]) -> Results:
+        """Chunks of members, one after the other, with the records of all."""
+        rest = [part[1:] for part in parts]
+        return Results(records, *jax.tree.map(lambda *x: np.concatenate(x), *rest))

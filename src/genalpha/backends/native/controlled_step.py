@@ -15,6 +15,8 @@ from genalpha.compiler.program import Call, If, Loop, NextTime, StoreRow, While
 from genalpha.compiler.reader import Symbols
 from genalpha.engine import controller, events, interpolate
 from genalpha.engine.error_estimate import Linearized, linearized
+from genalpha.engine.start import RunStart
+from genalpha.engine.step import Before, Tried, close_attempt, close_step
 from genalpha.numerics import codes, newton
 from genalpha.numerics.data import Carry, Scale
 
@@ -63,25 +65,20 @@ class ControlledWriter(Writer):
         ) -> Any:
             (carry, output, parabola), crossed = new
             ((at, *_), (limits, *_)), (old_output, old_parabola, old_noise, old_events) = course, old
-            status = codes.first(codes.turned(jnp.array(codes.SUCCESS), output.turns), output.fault).astype(
-                float
-            )
-            size = controller.norm(step.setup.system.space, tolerances, before, carry, errors)
-            accepted, after = controller.judged(limits, at, size, status)
+            status = close_step(jnp.array(codes.SUCCESS), output).astype(float)
+            after = (carry, tuple(output[:3]), parabola, crossed)
             fit, noise = newton.remembered(self.options, numbers)
-            memory = jnp.stack(
-                [jnp.where(status == codes.SUCCESS, fit, 0.0), jnp.where(accepted, noise, old_noise)]
+            tried = Tried(status, errors, fit, noise, after)
+            state = (before, old_output, old_parabola, old_events)
+            closed = close_attempt(
+                step.setup, (tolerances, limits), at, tried, Before(before, old_noise, state)
             )
-            state = jax.tree.map(
-                lambda new, old: jnp.where(accepted, new, old),
-                (carry, tuple(output[:3]), parabola, crossed),
-                (before, old_output, old_parabola, old_events),
-            )
+            accepted = closed.accepted
             fired = jnp.zeros(0, bool)
             if step.setup.crossings:
                 fired = accepted & events.fired(step.setup.crossings, old_events, crossed)
-            onward = self.onward(numbers, course, accepted, after, fired)
-            return *state, memory, at.h, size, errors, *onward
+            onward = self.onward(numbers, course, accepted, closed.pace, fired)
+            return *closed.state, jnp.stack(closed.fit_and_noise), at.h, closed.size, errors, *onward
 
         arguments = (
             self.numbers,
@@ -168,6 +165,31 @@ class ControlledKernels(StepKernels):
         self.limits = controller.Limits(*(one() for _ in controller.Limits._fields))
         self.until, self.room, self.every, self.kept, self.place, self.keep = (one() for _ in range(6))
 
+    @property
+    def places_of_pace(self) -> controller.Pace:
+        return self.pace
+
+    @property
+    def counters(self) -> tuple[int, ...]:
+        return self.kept, self.place, self.keep, self.flags["lost"]
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        return self.pace.t, self.pace.rejected, self.pace.status
+
+    def fill(self, slots: np.ndarray, start: RunStart, doubles: list[np.ndarray]) -> None:
+        super().fill(slots, start, doubles)
+        slots[list(self.pace)] = start.pace
+
+    def fill_first(self, slots: np.ndarray, t: float, first: Any) -> None:
+        """The pace has both."""
+
+    def control(self, slots: np.ndarray, control: Any) -> None:
+        """Write tolerances and limits into the slots."""
+        places = jax.tree.leaves((self.tolerances, self.limits))
+        for place, value in zip(places, jax.tree.leaves(control), strict=True):
+            slots[place] = value
+
     def _trace(self) -> None:
         super()._trace()
         disturb = lambda a1, *of: self.around(a1, *of).disturbance()
@@ -175,8 +197,7 @@ class ControlledKernels(StepKernels):
 
     def around(self, a1: Any, carry: Carry, step: Any, x: Any, scale: Scale, args: Any) -> Linearized:
         """The step at its solution."""
-        system, method, _, dims, _ = self.setup
-        return linearized(system, method, dims, scale, carry, step, x, a1, args)
+        return linearized(self.setup, scale, carry, step, x, a1, args)
 
 
 class SampledWriter(ControlledWriter):

@@ -8,24 +8,28 @@ import jax
 import numpy as np
 
 from genalpha.backends import loop
+from genalpha.backends.cache import program
+from genalpha.backends.native.code import MAKING, StepCode, aligned
 from genalpha.backends.native.controlled_step import ControlledKernels
-from genalpha.backends.native.kernels import MAKING, Kernels, NativeRun, StepCode, aligned, fill
+from genalpha.backends.native.kernels import Kernels, NativeRun
 from genalpha.backends.native.step import PIVOT, StepKernels, floating
-from genalpha.backends.xla import controlled as adaptive
+from genalpha.backends.xla import controlled as xla_controlled
 from genalpha.backends.xla import given as xla
 from genalpha.engine.controller import Pace, judged
 from genalpha.engine.run_data import ExactNumbers, Fields, exact_key
-from genalpha.engine.step import Memory, Setup
+from genalpha.engine.setup import Setup
+from genalpha.engine.step import Memory
+from genalpha.engine.steps import Controlled, Given
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
-from genalpha.numerics.data import Carry, Times
+from genalpha.numerics.data import Carry
 from genalpha.numerics.newton import MAX_CONDITION
 
 # Orders of pivots that one run may try before it goes on with pivots chosen anew for every matrix.
 MOST_ORDERS = 8
 
-Rest = TypeVar("Rest", bound=xla.XlaGiven | adaptive.XlaControlled)
+Rest = TypeVar("Rest", bound=xla.XlaGiven | xla_controlled.XlaControlled)
 
 
 class _Native(Generic[Rest]):
@@ -40,7 +44,7 @@ class _Native(Generic[Rest]):
         self.setup, self.run, self.args = setup, run, args
         self.step: Any = run.kernels.step
         self.machine = _Machine(run.kernels)
-        fill(self.step, self.machine.slots, run.start, floating(args)[0])
+        self.step.fill(self.machine.slots, run.start, run.doubles)
         self.machine.slots[self.step.events] = known
         self.width = len(self.step.row)
         self.fallback: str | None = None
@@ -87,11 +91,11 @@ class _Native(Generic[Rest]):
 class NativeGiven(_Native[xla.XlaGiven]):
     """A run with given steps."""
 
-    kind = ""
+    kind, rejected = "", 0
 
-    def __init__(self, setup: Setup, run: NativeRun, steps: Times, args: Args, known: Any = ()) -> None:
+    def __init__(self, setup: Setup, run: NativeRun, given: Given, args: Args, known: Any = ()) -> None:
         super().__init__(setup, run, args, known)
-        self.steps = steps
+        self.steps = steps = given.steps
         self.times, self.sizes = (np.ascontiguousarray(x, dtype=float) for x in (steps.t, steps.h))
         self.marked = [] if steps.project is None else np.flatnonzero(steps.project).tolist()
         self._row_of = np.arange(len(self.sizes))
@@ -100,6 +104,10 @@ class NativeGiven(_Native[xla.XlaGiven]):
     @property
     def finished(self) -> bool:
         return self.status != codes.SUCCESS or self.done == len(self.sizes)
+
+    @property
+    def next_size(self) -> float:
+        return float(self.sizes[min(self.done, len(self.sizes) - 1)])
 
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
@@ -146,31 +154,30 @@ class NativeGiven(_Native[xla.XlaGiven]):
     def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> xla.XlaGiven:
         rest = jax.tree.map(lambda column: column[self.done :], self.steps)
         scale = self.run.start.begin.scale
-        return xla.XlaGiven(self.setup, carry, memory, scale, rest, self.args, known=known.values)
+        return xla.XlaGiven(self.setup, (carry, memory, known), scale, rest, self.args)
 
 
-class NativeControlled(_Native[adaptive.XlaControlled]):
+class NativeControlled(_Native[xla_controlled.XlaControlled]):
     """A run under error control."""
 
-    kind = ", paced"
+    kind = ", controlled"
+    step: ControlledKernels
 
-    def __init__(
-        self, setup: Setup, run: NativeRun, control: adaptive.Control, args: Args, known: Any = ()
-    ) -> None:
+    def __init__(self, setup: Setup, run: NativeRun, steps: Controlled, args: Args, known: Any = ()) -> None:
         super().__init__(setup, run, args, known)
-        self.control, step, slots = control, self.step, self.machine.slots
-        assert isinstance(step, ControlledKernels)
-        for place, value in zip(
-            jax.tree.leaves((step.tolerances, step.limits)), jax.tree.leaves(control), strict=True
-        ):
-            slots[place] = value
+        self.control, step, slots = steps.control, self.step, self.machine.slots
+        step.control(slots, steps.control)
         slots[step.until], slots[step.every] = np.inf, 1.0
 
     @property
     def pace(self) -> Pace:
-        return (
-            Pace(*self.machine.slots[list(self.step.pace)]) if self._rest is None else self._rest.point.pace
-        )
+        if self._rest is not None:
+            return self._rest.point.pace
+        return Pace(*self.machine.slots[list(self.step.pace)])
+
+    @property
+    def next_size(self) -> float:
+        return self._now("h")
 
     def _now(self, name: str) -> float:
         """One number of the pace."""
@@ -216,17 +223,13 @@ class NativeControlled(_Native[adaptive.XlaControlled]):
 
     def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
         """Go on with this control; steps are counted from zero unless ``done``."""
-        step = self.step
-        control = jax.tree.leaves((step.tolerances, step.limits))
-        wanted = [self.machine.slots[place].copy() for place in control]
         super().restore(fields, exact, done)
         if self._rest is not None:
             return
-        slots = self.machine.slots
-        for place, value in zip(control, wanted, strict=True):
-            slots[place] = value
+        step, slots = self.step, self.machine.slots
+        step.control(slots, self.control)
         at = self.pace if fields.pace is None else fields.pace
-        slots[list(step.pace)] = np.array(adaptive.renewed(self.control[1], at, done), dtype=float)
+        slots[list(step.pace)] = np.array(xla_controlled.renewed(self.control[1], at, done), dtype=float)
         if not done:
             slots[step.totals] = 0.0
 
@@ -234,9 +237,11 @@ class NativeControlled(_Native[adaptive.XlaControlled]):
     def _time(self) -> float:
         return self._now("t")
 
-    def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> adaptive.XlaControlled:
-        point = adaptive.Point(carry, memory, self.pace, known)
-        return adaptive.XlaControlled(self.setup, point, self.control, self.run.start.begin.scale, self.args)
+    def _by_xla(self, carry: Carry, memory: Memory, known: Any) -> xla_controlled.XlaControlled:
+        point = xla_controlled.Point(carry, memory, self.pace, known)
+        return xla_controlled.XlaControlled(
+            self.setup, point, self.control, self.run.start.begin.scale, self.args
+        )
 
     def _pivot(self) -> None:
         """Other pivots; where a matrix is singular, a smaller step; where nothing helps for long, XLA."""
@@ -331,6 +336,6 @@ def _project(setup: Setup, step: StepKernels, slots: np.ndarray, t: float, args:
     project = lambda setup, t, q, v, args: initial_values.project_velocity(
         setup.system, setup.dims, t, q, v, args
     )
-    v, status = xla.program(setup, "project velocity", project)(t, q, v, args)
+    v, status = program(setup, "project velocity", project)(t, q, v, args)
     slots[step.carry.v] = v
     return int(status)

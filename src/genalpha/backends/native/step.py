@@ -16,7 +16,9 @@ from genalpha.compiler.graph import ONE, TRUE, ZERO, Graph, Unsupported
 from genalpha.compiler.program import Builder, Call, If, Instructions, Loop, Program, While
 from genalpha.compiler.reader import Helpers, Symbols, inline
 from genalpha.engine import events
-from genalpha.engine.step import Setup, extrapolated, moved_parabola, rounding_levels
+from genalpha.engine.setup import Setup
+from genalpha.engine.start import RunStart
+from genalpha.engine.step import close_step, extrapolated, moved_parabola, rounding_levels
 from genalpha.numerics import codes, linear, newton
 from genalpha.numerics.data import Carry, Scale
 
@@ -79,6 +81,10 @@ class StepKernels:
     graph: Graph = field(default_factory=lambda: Graph(LIMIT))
 
     writer: ClassVar[type[Writer]]
+    # Under error control: slots of its numbers, of counters that start at zero, and of how a run ended.
+    places_of_pace: ClassVar[Any] = None
+    counters: ClassVar[Any] = ()
+    ends: ClassVar[Any] = ()
 
     def __post_init__(self) -> None:
         self.builder = Builder(self.graph)
@@ -123,6 +129,18 @@ class StepKernels:
     def _lay_out_times(self) -> None:
         """Places for the start and the size of a step."""
         self.t, self.h = self.builder.slot(1), self.builder.slot(1)
+
+    def fill(self, slots: np.ndarray, start: RunStart, doubles: list[np.ndarray]) -> None:
+        """Write the start of a run into the slots."""
+        places = (self.carry, self.scale, self.args, self.parabola[0])
+        values = (start.carry, start.begin.scale, doubles, start.x)
+        for place, value in zip(jax.tree.leaves(places), jax.tree.leaves(values), strict=True):
+            slots[place.reshape(-1)] = np.asarray(value).reshape(-1)
+        slots[self.flags["alive"]] = 1.0
+
+    def fill_first(self, slots: np.ndarray, t: float, first: Any) -> None:
+        """Write the start and the size of the first step into the slots."""
+        slots[self.t], slots[self.h] = t, first
 
     def _inputs(self, slots: Any, level: int) -> Any:
         """Symbols for a tree of slots."""
@@ -364,8 +382,8 @@ class Writer:
         step, builder = self.step, self.builder
         carry, output, parabola = step.finished
 
-        def close(numbers: newton.Numbers, turns: Any, fault: Any, taken: Any, totals: Any, g: Any) -> Any:
-            status = codes.first(codes.turned(jnp.array(codes.SUCCESS), turns), fault)
+        def close(numbers: newton.Numbers, output: Any, taken: Any, totals: Any, g: Any) -> Any:
+            status = close_step(jnp.array(codes.SUCCESS), output)
             good = status == codes.SUCCESS
             counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
             memory = newton.remembered(self.options, numbers)
@@ -386,7 +404,7 @@ class Writer:
         taken, totals, before = (
             Symbols(builder.inputs(np.array(s), STEP), "f") for s in (step.taken, step.totals, step.events)
         )
-        inputs = (output.turns, output.fault, taken, totals, (before, step.crossed))
+        inputs = (output, taken, totals, (before, step.crossed))
         closed = ids(step.inline(close, self.numbers, *inputs))
         single = map(np.array, (step.status, step.flags["alive"], step.taken))
         targets = [step.counts, step.memory, *single, step.totals, step.events, step.fired]

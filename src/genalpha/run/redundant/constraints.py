@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,18 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha import methods
-from genalpha.backends.native import kernels as native
+from genalpha.backends.cache import program
+from genalpha.backends.native.code import MAKING
 from genalpha.backends.native.step import LIMIT, floating
-from genalpha.backends.xla import given as xla
+from genalpha.backends.rowwise import Rowwise, in_blocks
 from genalpha.compiler.graph import Unsupported
-from genalpha.compiler.rows import RowFunction
-from genalpha.engine.step import Setup
+from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values, start_errors
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.numerics.newton import Newton
 from genalpha.run.redundant.rank import Kept
 
-_MAKING = threading.Lock()
 _CORRECTIONS, _SMALL = 20, 1e-13
 
 
@@ -72,56 +70,43 @@ class Constraints:
 
     def look(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen:
         """What is seen at times (N,), coordinates (N, size) and velocities (N, n)."""
-        found = self._by_machine_code(t, q, v) if self.compiled else None
-        return self._by_xla(t, q, v) if found is None else found
+        rowwise = self._rowwise()
+        if rowwise is None:
+            return self._by_xla(t, q, v)
+        return rowwise((t, q, v, [x[None] for x in floating(self.args)[0]]))
 
     def look_once(self, t: float, q: Any, v: Any) -> Seen:
         """What is seen at one state, as one row."""
-        return self.look(np.array([t], dtype=float), np.asarray(q)[None], np.asarray(v)[None])
+        rowwise, at = self._rowwise(), (np.array(t, dtype=float), np.asarray(q), np.asarray(v))
+        if rowwise is None:
+            return self.look(*(x[None] for x in at))
+        return jax.tree.map(lambda x: x[None], rowwise.one((*at, floating(self.args)[0])))
 
-    def _by_machine_code(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen | None:
+    def _rowwise(self) -> Rowwise | None:
+        """The function of a row, read once; None if only XLA can run it."""
+        if not self.compiled:
+            return None
         try:
-            columns = (t, q, v, [x[None] for x in floating(self.args)[0]])
+            doubles, rebuild, fixed = floating(self.args)
         except Unsupported:
             return None
-        example = jax.tree.map(lambda x: x[0], columns)
-        rows, code = self._code(example, compiled=len(t) > 1)
-        if rows is None:
-            return None
-        if code is None:
-            return jax.tree.map(lambda x: x[None], rows.interpret(rows.row(example))[0])
-        return code(columns)[0]
-
-    def _code(self, example: Any, compiled: bool) -> tuple[RowFunction | None, native.RowCode | None]:
-        """The function of a row, read once if it can be, and its machine code where that is wanted."""
-        doubles, rebuild, fixed = floating(self.args)
         shapes = tuple(x.shape for x in doubles)
         key = ("constraints", self.dims, fixed, shapes, jax.tree.structure(self.args))
+        example = (np.float64(0.5), np.full(self.dims.size, 0.5), np.full(self.dims.n, 0.5), doubles)
 
-        def read() -> RowFunction | None:
+        def make() -> Rowwise:
             look = lambda t, q, v, x: _look(self.system, self.dims, t, q, v, rebuild(x))
-            try:
-                return RowFunction("constraints", look, example, LIMIT)
-            except Unsupported:
-                return None
+            return Rowwise("constraints", look, example, LIMIT, often=True)
 
-        programs = self.system._programs
-        with _MAKING:
-            rows = programs.made(key, read)
-            if rows is None or not compiled:
-                return rows, None
-            return rows, programs.made((key, "code"), lambda: native.RowCode(rows, 1))
+        with MAKING:
+            return self.system._programs.made(key, make)
 
     def _by_xla(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen:
         setup = Setup(self.system, methods.SOI2(start="a0"), Newton(), self.dims)
-        every = lambda setup, t, q, v, args: jax.vmap(
+        every = lambda setup, rows, args: jax.vmap(
             lambda t, q, v: _look(setup.system, setup.dims, t, q, v, args)
-        )(t, q, v)
-        run, parts = xla.program(setup, "constraints", every), []
-        for first in range(0, len(t), xla.BLOCK):
-            block = np.minimum(np.arange(first, first + xla.BLOCK), len(t) - 1)  # one program for every N
-            parts.append(jax.tree.map(np.asarray, run(t[block], q[block], v[block], self.args)))
-        return jax.tree.map(lambda *blocks: np.concatenate(blocks)[: len(t)], *parts)
+        )(*rows)
+        return in_blocks(program(setup, "constraints", every), (t, q, v), self.args)
 
     def nearby(self, t: float, q: Any, v: Any, kept: Kept) -> tuple[np.ndarray, np.ndarray]:
         """A point and a velocity near q and v on the constraints ``kept``, by Gauss and Newton's method."""

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, ParamSpec, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from genalpha import consistent
-from genalpha.engine import steps as control
+from genalpha.engine.step_choice import steps_of_size
 from genalpha.errors import InconsistentInitialValues, IntegrationError
 from genalpha.mechanics import start_errors
 from genalpha.mechanics.system import System
+from genalpha.numerics.tracing import under_transform
 from genalpha.results.solution import Solution
-from genalpha.run import arguments
+from genalpha.run import arguments, dispatch, projection
 from genalpha.run.redundant import rank
 from genalpha.run.redundant.constraints import Constraints, Seen
 from genalpha.run.redundant.legs import Legs
 from genalpha.run.redundant.monitor import BROKEN, ConstraintMonitor
 from genalpha.run.redundant.rank import Kept
-
-Redundant = Literal["raise", "min_norm"]
-P = ParamSpec("P")
+from genalpha.run.request import Options
 
 # Rows that nearly depend on each other beside the constraints may do so exactly on them. Before q is moved
 # there, choices with these tolerances are tried one after the other.
@@ -34,73 +30,47 @@ _ROUNDING = 100.0
 _NOT_ROUNDING = 1e-6
 
 
-def allowed(solve: Callable[P, Solution]) -> Callable[P, Solution]:
-    """``solve`` with a meaning for its argument ``redundant``; whatever else it takes is passed on."""
-
-    @functools.wraps(solve)
-    def front(
-        system: Any,
-        t_span: Any,
-        q0: Any = None,
-        v0: Any = None,
-        *,
-        redundant: Redundant = "raise",
-        **options: Any,
-    ) -> Solution:
-        if redundant not in get_args(Redundant):
-            raise ValueError(f"redundant must be one of {', '.join(get_args(Redundant))}, got {redundant!r}")
-        if redundant == "min_norm":
-            return _min_norm(solve, system, t_span, q0, v0, options)
-        return solve(system, t_span, q0, v0, **options)
-
-    return front  # type: ignore[return-value]
-
-
-def _min_norm(
-    solve: Callable[..., Solution], system: System, t_span: Any, q0: Any, v0: Any, options: dict[str, Any]
-) -> Solution:
-    _refuse(system, options)
-    (t0, t1), given = arguments.span(t_span), (q0, v0)
-    q0, v0, args = (
-        arguments.vector("q0", q0),
-        arguments.vector("v0", v0),
-        arguments.arguments(options.get("args", ())),
-    )
-    dims, closes_over_traced = arguments.trace(system, t0, q0, v0, args, redundant=True)
-    h = options.get("h")
-    if closes_over_traced or arguments.under_transform(q0, v0, args, h):
+def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Solution:
+    """What ``solve`` does with redundant constraints."""
+    _refuse(system, given)
+    span, args = arguments.span(t_span), arguments.arguments(given.args)
+    q, v = arguments.vector("q0", q0), arguments.vector("v0", v0)
+    dims, closes_over_traced = arguments.trace(system, span[0], q, v, args, redundant=True)
+    if closes_over_traced or under_transform(q, v, args, given.steps.h):
         raise TypeError(
             "redundant='min_norm' chooses among constraints by their numbers, and under a JAX transform "
             "there are none. State independent constraints"
         )
-    full = Constraints(system, dims, args, options.get("backend") != "xla")
-    start = _start(full, t0, arguments.point(system.space, q0), v0, options.get("initial", "check"))
+    full = Constraints(system, dims, args, given.backend != "xla")
+    start = _start(full, span[0], arguments.point(system.space, q), v, given.initial)
     if start is None:
-        return solve(system, t_span, *given, **options)
-    if options.get("initial") == "project":  # done
-        options = {**options, "initial": "check"}
-    grid = None if h is None else control.steps(t0, t1, h)
-    sol = Legs(solve, start.watch, (t0, t1), grid, options).run(start.q, start.v, start.kept)
-    if options.get("throw", True) and not sol.success:
+        return dispatch.run(system, t_span, q0, v0, given)
+    if given.initial == "project":  # done
+        given = given._replace(initial="check")
+    h = given.steps.h
+    grid = None if h is None else steps_of_size(*span, h)
+    sol = Legs(start.watch, span, grid, given).run(start.q, start.v, start.kept)
+    if given.throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol
 
 
-def _refuse(system: System, options: dict[str, Any]) -> None:
+def _refuse(system: System, given: Options) -> None:
     if system.reaction is not None:
         raise ValueError(
             "redundant='min_norm' is for the reaction forces −Gᵀλ − Kᵀψ: which multipliers of a reaction of "
             "your own exert the same force is not known. State independent constraints"
         )
-    if options.get("multipliers") is not None:
+    if given.multipliers is not None:
         raise ValueError("redundant='min_norm' takes no multipliers to start from: they follow from q and v")
     usual = {"events": None, "save": "all", "dense_output": False, "state": None, "checkpoint": None}
     for name, value in usual.items():
-        given = options.get(name, value)
-        if given is not value and not (isinstance(given, str) and given == value):
+        asked = getattr(given, name)
+        if asked is not value and not (isinstance(asked, str) and asked == value):
             raise ValueError(
-                "redundant='min_norm' looks at all constraints after the run, at every step of it, and "
-                f"{name} would have to know during the run. Leave it out, or state independent constraints"
+                "redundant='min_norm' looks at all constraints after the run, at every step of it. "
+                f"It cannot serve {name}, which needs them during the run. Leave out {name}, or state "
+                "independent constraints"
             )
 
 
@@ -172,8 +142,8 @@ def _projected(
             if len(kept) == len(rows):
                 return None
             reduced = full.reduced(kept)
-            p = np.asarray(consistent.project_position(reduced, t, q, full.args))
-            w = np.asarray(consistent.project_velocity(reduced, t, p, v, full.args))
+            p = np.asarray(projection.position(reduced, t, q, full.args))
+            w = np.asarray(projection.velocity(reduced, t, p, v, full.args))
             return p, w, _on_all(full, t, p, w)
     raise ValueError("initial='project' found no q and v on all constraints near q0 and v0")
 

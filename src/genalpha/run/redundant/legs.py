@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from genalpha import methods
+from genalpha.engine.step_choice import StepOptions
 from genalpha.mechanics import start_errors
 from genalpha.numerics import codes
 from genalpha.results.solution import NewtonHistory, Reactions, Solution, Stats
+from genalpha.run import dispatch
 from genalpha.run.redundant.monitor import ConstraintMonitor, LegVerdict, Share
 from genalpha.run.redundant.rank import Kept
+from genalpha.run.request import Options, named_method
 
 MOST_LEGS = 1000
 # A leg after the first runs this many times as long as the longest before it, and is run again up to the end
 # of the time span where its constraints serve that long.
 _FURTHER = 4.0
 _TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors")
-# Arguments of solve with which a leg can start anywhere.
-_ANYWHERE = {
-    *("h", "method", "rho_inf", "newton", "args", "initial", "multipliers", "project_velocity_at", "throw"),
-    *(
-        "backend",
-        "rtol",
-        "atol",
-        "progress",
-        "max_step",
-        "min_step",
-        "max_steps",
-        "callback",
-        "callback_every",
-    ),
-}
 
 
 class _Leg(NamedTuple):
@@ -51,24 +37,23 @@ class _Leg(NamedTuple):
 
 
 class Legs:
-    """Legs from t0 to t1 by ``solve``, with given ``options`` and the steps of ``grid`` if there is one."""
+    """Legs from t0 to t1, with given options and the steps of ``grid`` if there is one."""
 
     def __init__(
         self,
-        solve: Callable[..., Solution],
         watch: ConstraintMonitor,
         span: tuple[float, float],
         grid: tuple[Any, Any] | None,
-        options: dict[str, Any],
+        given: Options,
     ) -> None:
-        self.solve, self.watch, self.span, self.options = solve, watch, span, options
+        self.watch, self.span, self.given = watch, span, given
         self.times: Any = None if grid is None else np.asarray(grid[0])
         self.sizes: Any = None if grid is None else np.asarray(grid[1])
         self.shared = np.zeros(len(watch.lengths), dtype=bool)
 
     def run(self, q: np.ndarray, v: np.ndarray, kept: Kept) -> Solution:
         """The whole run from q and v, first with the constraints ``kept``."""
-        leg = _Leg(self.span[0], q, v, kept, self.options.get("initial", "check"), self.span[1])
+        leg = _Leg(self.span[0], q, v, kept, self.given.initial, self.span[1])
         parts: list[Solution] = []
         while True:
             try:
@@ -89,11 +74,11 @@ class Legs:
 
     def _integrated(self, leg: _Leg) -> tuple[Solution, LegVerdict]:
         """A leg as far as its constraints serve, with the multipliers of all, and what to do then."""
-        options = {**self.options, "initial": leg.initial, "throw": False}
+        given = self.given._replace(initial=leg.initial, throw=False)
         if (leg.t, leg.end) != self.span:
-            options |= self._steps(leg)
+            given = given._replace(steps=self._steps(leg))
         system = self.watch.full.reduced(leg.kept)
-        sol = self.solve(system, (leg.t, leg.end), leg.q, leg.v, **options)
+        sol = dispatch.run(system, (leg.t, leg.end), leg.q, leg.v, given)
         multipliers = np.concatenate([sol.lam, sol.psi], axis=1)
         share, verdict = self.watch.examine(sol.t, sol.q, sol.v, multipliers, leg.kept)
         if verdict.good == len(sol.t) and not sol.success:
@@ -103,14 +88,15 @@ class Legs:
         self.shared |= share.shared.any(axis=0)
         return self._expanded(sol, share, leg.kept, verdict.good), verdict
 
-    def _steps(self, leg: _Leg) -> dict[str, Any]:
-        """Arguments of solve for a leg that is not the whole run."""
-        at = np.atleast_1d(np.asarray(self.options.get("project_velocity_at", ()), dtype=float))
+    def _steps(self, leg: _Leg) -> StepOptions:
+        """The steps of a leg that is not the whole run."""
+        asked = self.given.steps
+        at = np.atleast_1d(np.asarray(asked.project_velocity_at, dtype=float))
         small = 1e-9 * (leg.end - leg.t)
-        steps = {"project_velocity_at": at[(at > leg.t + small) & (at < leg.end + small)].tolist()}
+        asked = asked._replace(project_velocity_at=at[(at > leg.t + small) & (at < leg.end + small)].tolist())
         if self.sizes is None:
-            return steps
-        return steps | {"h": self.sizes[self._index(leg.t) : self._index(leg.end)]}
+            return asked
+        return asked._replace(h=self.sizes[self._index(leg.t) : self._index(leg.end)])
 
     def _index(self, t: float) -> int:
         return int(np.abs(self.times - t).argmin())
@@ -143,11 +129,8 @@ class Legs:
         """A change of constraints, or why there can be none; nothing where the run is at its end."""
         if parts[-1].t[-1] >= self.span[1]:
             return LegVerdict(verdict.good)
-        strange = [
-            name
-            for name, value in self.options.items()
-            if name not in _ANYWHERE and not (value is None or value is False)
-        ]
+        once = {"t_eval": self.given.t_eval, "first_step": self.given.steps.first_step}
+        strange = [name for name, value in once.items() if value is not None]
         if strange:
             reason = f"and a run with {', '.join(strange)} cannot be continued with others"
         elif len(parts) == MOST_LEGS:
@@ -191,9 +174,7 @@ class Legs:
 
     def _filled(self, name: str, value: np.ndarray, kept: Kept) -> np.ndarray:
         """A method's own variable with zeros for the holonomic constraints that its steps left out."""
-        method, dims = self.options.get("method", "soi2"), self.watch.full.dims
-        if isinstance(method, str):
-            method = methods.by_name(method, self.options.get("rho_inf", 0.8))
+        method, dims = named_method(self.given), self.watch.full.dims
         width = method.extras(dims)[name]
         if value.shape[1] == width:
             return value

@@ -1,0 +1,66 @@
+"""Machine code on the CPU, called on arrays of numbers: the loop of steps, and functions of rows."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+
+from genalpha.compiler import emit_llvm, machine
+from genalpha.compiler.program import Loop, Program, cut
+from genalpha.compiler.rows import RowFunction
+
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+# Graphs and programs are made by one thread at a time; machine code runs in as many as there are.
+MAKING = threading.RLock()
+# Operations in one compiled function at most.
+PIECE = 1500
+
+
+def aligned(count: int) -> np.ndarray:
+    """Zeros that start at a multiple of 64 bytes, as vector instructions want."""
+    raw = np.zeros(count + 8)
+    shift = (-raw.ctypes.data % 64) // 8
+    return raw[shift : shift + count]
+
+
+class StepCode:
+    """The machine code of a step with one order of pivots, for one system or for several in lanes."""
+
+    def __init__(self, program: Program, loop: Loop, lanes: int) -> None:
+        self.lanes = lanes
+        self.program = cut(program, PIECE)
+        self.library = machine.Library(emit_llvm.emit([(self.program, {"steps": loop})], lanes), ["steps"])
+        self.steps = self.library.function("steps", *[_POINTER] * 5, *[_COUNT] * 2, result=_COUNT)
+
+
+class RowCode:
+    """The machine code of a function of rows, one after the other or several in lanes."""
+
+    def __init__(self, rows: RowFunction, lanes: int) -> None:
+        self.rows, self.lanes, self.program = rows, lanes, cut(rows.program, PIECE)
+        text = emit_llvm.emit([(self.program, {rows.name: rows.map})], lanes)
+        self.library = machine.Library(text, [rows.name], optimized=rows.often)
+        self._map = self.library.function(rows.name, *[_POINTER] * 3, _COUNT)
+
+    def __call__(self, arguments: Any) -> tuple[Any, np.ndarray]:
+        """The function applied to every row of its arguments: results, and which of them are good."""
+        columns = self.rows.pack(arguments)
+        count, lanes = len(columns), self.lanes
+        groups = -(-count // lanes)
+        if groups * lanes > count:
+            columns = np.concatenate([columns, np.repeat(columns[-1:], groups * lanes - count, axis=0)])
+        columns = np.ascontiguousarray(columns.reshape(groups, lanes, columns.shape[1]).swapaxes(1, 2))
+        results = np.empty((groups, self.rows.width, lanes))
+        work = aligned(self.program.slots * lanes)
+        self._map(work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups)
+        return self.rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, self.rows.width)[:count])
+
+    def one(self, arguments: Any) -> tuple[Any, np.ndarray]:
+        """The function of one set of arguments, without lanes."""
+        assert self.lanes == 1
+        row, results, work = self.rows.row(arguments), np.empty(self.rows.width), aligned(self.program.slots)
+        self._map(work.ctypes.data, row.ctypes.data, results.ctypes.data, 1)
+        return self.rows.unpack(results)

@@ -1,0 +1,92 @@
+"""A function of rows of numbers, compiled once: machine code if it can be made, else XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from genalpha.backends.cache import compiler_options
+from genalpha.backends.native.code import MAKING, RowCode
+from genalpha.compiler.graph import Unsupported
+from genalpha.compiler.rows import RowFunction
+
+# Rows that one call of a program by XLA takes at most. One program then serves every number of rows.
+BLOCK = 512
+
+
+def in_blocks(run: Callable[..., Any], rows: Any, *fixed: Any) -> Any:
+    """``run(rows, *fixed)`` for any number of rows, in blocks of a few sizes; NumPy's arrays."""
+    count = max(len(x) for x in jax.tree.leaves(rows))
+    size = min(BLOCK, 1 << (count - 1).bit_length())
+    parts = []
+    for first in range(0, count, size):
+        index = np.minimum(np.arange(first, first + size), count - 1)  # the last row fills up the block
+        block = jax.tree.map(lambda x, at=index: x[at] if len(x) == count else x[:1].repeat(size, 0), rows)
+        parts.append(jax.tree.map(np.asarray, run(block, *fixed)))
+    return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:count], *parts)
+
+
+class Rowwise:
+    """``function(*arguments)`` of trees of doubles, applied to rows of them.
+
+    ``rows`` is its scalar form, None if it has none; then XLA runs it. ``often`` says that it is worth the
+    time to optimize its machine code, ``limit`` is the largest number of operations.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        example: Any,
+        limit: int | None = None,
+        often: bool = False,
+        compiled: bool = True,
+    ) -> None:
+        self._function = function
+        self._by_xla: Any = None
+        self._codes: dict[int, RowCode] = {}
+        self.rows: RowFunction | None = None
+        if compiled:
+            try:
+                self.rows = RowFunction(name, function, example, limit, often)
+            except Unsupported:
+                self.rows = None
+
+    def code(self, lanes: int = 1) -> RowCode:
+        """Its machine code, made when it is first needed."""
+        with MAKING:
+            if lanes not in self._codes:
+                assert self.rows is not None
+                self._codes[lanes] = RowCode(self.rows, lanes)
+            return self._codes[lanes]
+
+    def __call__(self, arguments: Any, lanes: int = 1) -> Any:
+        """The function of rows (K, ...) of arguments; an array with one row is shared by all."""
+        if self.rows is None:
+            return self._xla(arguments)
+        found, good = self.code(lanes)(arguments)
+        if not good.all():  # other pivots would be needed
+            bad, count = np.flatnonzero(~good), len(good)
+            again = self._xla(jax.tree.map(lambda x: x[bad] if len(x) == count else x, arguments))
+            for whole, part in zip(jax.tree.leaves(found), jax.tree.leaves(again), strict=True):
+                whole[bad] = part
+        return found
+
+    def one(self, arguments: Any) -> Any:
+        """The function of one set of arguments, without machine code."""
+        if self.rows is not None:
+            found, good = self.rows.interpret(self.rows.row(arguments))
+            if good:
+                return found
+        rows = jax.tree.map(lambda x: np.asarray(x)[None], arguments)
+        return jax.tree.map(lambda x: x[0], self._xla(rows))
+
+    def _xla(self, arguments: Any) -> Any:
+        if self._by_xla is None:
+            mapped = jax.vmap(lambda row: self._function(*row))
+            self._by_xla = jax.jit(mapped, compiler_options=compiler_options())
+        with jax.ensure_compile_time_eval():
+            return in_blocks(self._by_xla, arguments)

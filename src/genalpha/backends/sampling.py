@@ -1,0 +1,43 @@
+"""The motion between the steps of a run, from the ends of the steps."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.backends.rowwise import Rowwise
+from genalpha.engine import interpolate
+from genalpha.engine.interpolate import StepEnd, steps_of
+from genalpha.mechanics.spaces import Space
+from genalpha.numerics.data import State
+
+
+def at(space: Space, nodes: StepEnd, t: Any) -> State:
+    """The motion at times t (K,) from the ends of all steps, (N+1, ...) each; times may repeat in them."""
+    if isinstance(nodes.q, np.ndarray) and isinstance(t, np.ndarray):
+        return sampled(space, nodes, np.maximum(steps_of(nodes.t, t), 1), t)
+    nodes = StepEnd(*map(jnp.asarray, nodes))
+    return interpolate.within(space, nodes, jnp.maximum(steps_of(nodes.t, t), 1), t)
+
+
+def sampled(space: Space, nodes: StepEnd, steps: np.ndarray, t: np.ndarray) -> State:
+    """The motion at times t (K,) that lie in these steps (K,), or are the start, step 0."""
+    pick = lambda index: StepEnd(*(x[index] for x in nodes))
+    return between(space, pick(np.maximum(steps - 1, 0)), pick(steps), t)
+
+
+def between(space: Space, before: StepEnd, after: StepEnd, t: np.ndarray, lanes: int = 1) -> State:
+    """The motion at times t (K,), each between two ends of a step, (K, ...) each."""
+    return compiled(space, tuple(x.shape[1:] for x in after))((before, after, t), lanes)
+
+
+@functools.lru_cache(maxsize=64)
+def compiled(space: Space, shapes: tuple[tuple[int, ...], ...]) -> Rowwise:
+    """:func:`between` for ends of steps of these shapes."""
+    example = StepEnd(*(np.full(shape, 0.5) for shape in shapes))
+    later = example._replace(t=np.array(1.5))
+    function = functools.partial(interpolate.between, space)
+    return Rowwise("between", function, (example, later, np.array(1.0)), often=True)

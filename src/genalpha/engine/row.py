@@ -1,0 +1,180 @@
+"""The record of a step: one row of numbers that every backend writes, and what follows from it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.setup import Setup
+from genalpha.mechanics.initial_values import accelerations
+from genalpha.mechanics.system import Args, Dims
+from genalpha.methods import Method
+from genalpha.numerics import linear
+from genalpha.numerics.data import Carry, NewtonReport, Scale, State, StepOutput
+
+
+class Rows(NamedTuple):
+    """The parts of records, time first: q to psi, the method's own variables by name, Newton's counts.
+
+    ``report`` has the columns iterations, jacobians and rounding.
+    """
+
+    q: Any
+    v: Any
+    a_alpha: Any
+    lam: Any
+    psi: Any
+    extra: dict[str, Any]
+    report: Any
+
+
+class Errors(NamedTuple):
+    """Estimated local errors of each step under error control, zero in the first row.
+
+    ``q`` and ``v`` (N+1, n), those of q in the tangent space; ``norm`` (N+1,) is what was compared with 1.
+    """
+
+    q: Any
+    v: Any
+    norm: Any
+
+
+class Derived(NamedTuple):
+    """What follows from a row: v', constraint residuals, reaction forces."""
+
+    a: Any
+    position: Any
+    velocity: Any
+    nonholonomic: Any
+    holonomic_force: Any
+    nonholonomic_force: Any
+    reaction: Any
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are in a record.
+
+    A record of a given step has ``plain`` columns. Under error control there are ``controlled`` ones: the
+    end and the size of the step, the norm of its error, and the errors of q and v (2n). If a batch samples
+    the motion between its steps, t, q, v, λ and ψ at the start of the step come after those.
+    """
+
+    dims: Dims
+    parts: dict[str, slice]
+    extra: dict[str, slice]
+    plain: int
+    controlled: int
+
+    @classmethod
+    def of(cls, method: Method, dims: Dims) -> Layout:
+        size, n, m, p = dims
+        widths = {"q": size, "v": n, "a_alpha": n, "lam": m, "psi": p}
+        names, extras = list(widths), method.extras(dims)
+        ends = itertools.accumulate([*widths.values(), *extras.values(), 3], initial=0)
+        cuts = list(itertools.starmap(slice, itertools.pairwise(ends)))
+        parts = dict(zip([*names, *extras], cuts, strict=False))
+        plain = cuts[-1].stop
+        own = {name: parts.pop(name) for name in extras}
+        return cls(dims, parts | {"report": cuts[-1]}, own, plain, plain + 3 + 2 * n)
+
+    def rows(self, table: Any) -> Rows:
+        """The parts of records (..., width)."""
+        q, v, a, lam, psi, report = (table[..., at] for at in self.parts.values())
+        extra = {name: table[..., at] for name, at in self.extra.items()}
+        return Rows(q, v, a, lam, psi, extra, report)
+
+    def report(self, table: Any) -> Any:
+        """Newton's counts in records (..., width)."""
+        return table[..., self.parts["report"]]
+
+    def put(self, table: Any, at: State) -> None:
+        """Write a motion over that in records (..., width)."""
+        for name in ("q", "v", "lam", "psi"):
+            table[..., self.parts[name]] = getattr(at, name)
+
+    def ends(self, table: Any, t: Any) -> StepEnd:
+        """What records (..., width) say about the motion at the ends of their steps, at times t."""
+        return StepEnd(t, *(table[..., self.parts[name]] for name in ("q", "v", "lam", "psi")))
+
+    def timing(self, table: Any) -> tuple[Any, Any]:
+        """Ends and sizes of the steps of records under error control."""
+        return table[..., self.plain], table[..., self.plain + 1]
+
+    @property
+    def of_errors(self) -> slice:
+        """The columns of errors under error control."""
+        return slice(self.plain + 2, self.controlled)
+
+    def errors(self, table: Any) -> Errors:
+        """The errors in records under error control."""
+        return self.split_errors(table[..., self.of_errors])
+
+    def split_errors(self, part: Any) -> Errors:
+        """The norm of the error and the errors of q and v, from their columns (..., 1 + 2n)."""
+        n = self.dims.n
+        return Errors(part[..., 1 : n + 1], part[..., n + 1 :], part[..., 0])
+
+    def began(self, table: Any) -> StepEnd:
+        """Where the steps of records began that a batch samples."""
+        size, n, m, p = self.dims
+        ends = itertools.accumulate([self.controlled, 1, size, n, m, p])
+        t, q, v, lam, psi = (table[..., a:b] for a, b in itertools.pairwise(ends))
+        return StepEnd(t[..., 0], q, v, lam, psi)
+
+
+_layout = functools.lru_cache(maxsize=256)(Layout.of)
+
+
+def layout(setup: Setup) -> Layout:
+    """The layout of the records of a setup."""
+    return _layout(setup.method, setup.dims)
+
+
+def record(carry: Carry, output: StepOutput, counts: Array) -> Array:
+    """One row of numbers: a single write in a loop."""
+    return jnp.concatenate([carry.q, carry.v, carry.a, output.lam, output.psi, output.extra, counts])
+
+
+def counts(report: NewtonReport) -> Array:
+    return jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
+
+
+def derive_row(setup: Setup, at: StepEnd, scale: Scale, args: Args, massless: bool) -> Derived:
+    """Accelerations, residuals and reactions for one row.
+
+    v' solves M v' = f. If the mass matrix is singular (``massless``), v' follows from the hidden acceleration
+    constraints too.
+    """
+    system, dims = setup.system, setup.dims
+    t, q, v, lam, psi = at
+    holonomic = system.holonomic_force(t, q, lam, args)
+    nonholonomic = system.nonholonomic_force(t, q, v, psi, args)
+    custom = system.reaction is not None
+    reaction = system.reactions(t, q, v, lam, psi, args) if custom else holonomic + nonholonomic
+    if massless:
+        acceleration = accelerations(system, dims, scale, t, q, v, args)[0]
+    else:
+        acceleration = linear.solve_once(system.M(t, q, args), system.applied(t, q, v, args) + reaction)
+    position, velocity = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0),) * 2
+    return Derived(
+        a=acceleration,
+        position=jnp.max(jnp.abs(position), initial=0.0),
+        velocity=jnp.max(jnp.abs(velocity), initial=0.0),
+        nonholonomic=jnp.max(jnp.abs(system.k(t, q, v, args)), initial=0.0),
+        holonomic_force=holonomic,
+        nonholonomic_force=nonholonomic,
+        reaction=reaction,
+    )
+
+
+def derive_rows(setup: Setup, at: StepEnd, scale: Scale, args: Args, massless: bool) -> Derived:
+    """Accelerations, residuals and reactions for rows (K, ...)."""
+    return jax.vmap(lambda row: derive_row(setup, row, scale, args, massless))(at)

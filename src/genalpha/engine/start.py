@@ -1,0 +1,67 @@
+"""The start of a run: consistent values, what the method makes of them, and the first record."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from genalpha.engine import controller
+from genalpha.engine.controller import Pace
+from genalpha.engine.row import record
+from genalpha.engine.setup import Setup
+from genalpha.engine.step import first_unknowns
+from genalpha.engine.steps import Controlled
+from genalpha.mechanics import initial_values, start_errors
+from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.system import Args
+from genalpha.numerics import codes
+from genalpha.numerics.data import Carry, StepOutput
+
+
+class RunStart(NamedTuple):
+    """A run before its first step: consistent values, what the method makes of them, the first record.
+
+    ``x`` (N,) are the unknowns from which the first step extrapolates, ``t_alpha`` is the time of a_α.
+    ``status`` is that of the start if q and v are trusted; ``consistent`` says whether they fulfil the
+    constraints. ``pace`` is that of error control, None for given steps.
+    """
+
+    begin: Beginning
+    carry: Carry
+    x: Any
+    row: Any
+    t_alpha: Any
+    status: Any
+    consistent: Any
+    pace: Pace | None = None
+
+
+def begin(setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any = None) -> Beginning:
+    """Consistent values at the start, as the method needs them."""
+    return initial_values.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
+
+
+def start_run(setup: Setup, t: Any, q: Any, v: Any, first: Any, args: Args, guess: Any = None) -> RunStart:
+    """Everything before the first step. ``first`` is its size, or the control that chooses it."""
+    return from_consistent(setup, begin(setup, t, q, v, args, guess), first, args)
+
+
+def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> RunStart:
+    """Everything before the first step, from consistent values."""
+    state, pace, h = begin.state, None, first
+    timing = []
+    if isinstance(first, Controlled):
+        tolerances, limits = first.control
+        chosen = controller.first(setup.system.space, tolerances, limits, state, begin.a_dot)
+        wish = jnp.where(jnp.isnan(first.wish), chosen, first.wish)
+        pace = controller.begun(limits, state.t, wish, begin.report.status)
+        h, timing = pace.h, [state.t[None], jnp.zeros(2 + 2 * setup.dims.n)]
+    carry, t_alpha = setup.method.begin(setup.system, setup.dims, begin, jnp.asarray(h, float), args)
+    extra = setup.method.first_extra(setup.dims, begin, carry.h)
+    # The method may start beside the given velocities; the record shows those that were given.
+    row = record(carry._replace(v=state.v), StepOutput(state.lam, state.psi, extra, extra), jnp.zeros(3))
+    row = jnp.concatenate([row, *timing]) if timing else row
+    x = first_unknowns(setup, begin.scale, carry, state)
+    status = jnp.where(initial_values.is_finite(begin), begin.report.status, codes.NOT_FINITE)
+    return RunStart(begin, carry, x, row, t_alpha, status, start_errors.consistent(begin), pace)

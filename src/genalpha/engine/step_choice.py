@@ -1,0 +1,242 @@
+"""Which steps a run takes, from what the user asks for: sizes of steps, or tolerances and limits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from genalpha.engine.controller import ROUNDING, Limits, Tolerances
+from genalpha.engine.run_data import Grid, RunState
+from genalpha.engine.steps import SPREAD, Controlled, Given, Steps
+from genalpha.numerics.tracing import is_traced
+
+DEFAULT_RTOL, DEFAULT_ATOL = 1e-4, 1e-6
+MOST_GIVEN = 1e9
+SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
+# The longest and the shortest step under error control, as parts of the span, unless others are asked for.
+# A system at rest says nothing about loads to come. The odd fraction keeps steps from falling in with loads
+# that are periodic. Steps from t = 0 below rounding of the end of the span are no use either: what they add
+# to q is lost, and Newton's method sees nothing but rounding.
+LONGEST, SHORTEST = 0.0618, float(ROUNDING)
+LEAST_RTOL = 1e-11  # that means something without an absolute tolerance
+
+
+class StepOptions(NamedTuple):
+    """What a user asks for; None is "not given"."""
+
+    h: Any = None
+    rtol: Any = None
+    atol: Any = None
+    first_step: Any = None
+    max_step: Any = None
+    min_step: Any = None
+    max_steps: Any = None
+    project_velocity_at: Any = ()
+
+
+def choose(
+    span: tuple[float, float], n: int, asked: StepOptions, state: RunState | None = None
+) -> tuple[Steps, Grid | None]:
+    """The steps that were asked for, and the grid on which they lie if all have one size.
+
+    ``n`` is the number of velocities. A run that goes on from a state stays on its grid.
+    """
+    if asked.h is not None:
+        given = [name for name, value in asked._asdict().items() if value is not None]
+        given = [name for name in given if name not in ("h", "project_velocity_at")]
+        if given:
+            names = ", ".join(given)
+            raise ValueError(
+                f"pass either h or {names}, not both: h gives equal steps, {names} error control"
+            )
+        times, sizes, grid = _on_grid(span, asked.h, state)
+        return Given.of(times, sizes, projections(asked.project_velocity_at, times)), grid
+    if np.size(asked.project_velocity_at):
+        raise ValueError(
+            "project_velocity_at names ends of steps, which error control chooses during the run: pass h"
+        )
+    whole_number("max_steps", asked.max_steps)
+    longest, shortest = asked.max_step, asked.min_step
+    if state is not None and state.limits is not None:  # those of the span of which this is the rest
+        longest, shortest = longest or state.limits[0], shortest or state.limits[1]
+        longest = min(longest, span[1] - span[0])
+        shortest = min(shortest, longest)
+    rtol = DEFAULT_RTOL if asked.rtol is None else asked.rtol
+    atol = DEFAULT_ATOL if asked.atol is None else asked.atol
+    control = controlled(span, n, rtol, atol, longest, shortest)
+    first = asked.first_step
+    wish = np.nan if first is None else limit("first_step", first, span[1] - span[0])
+    return Controlled(np.float64(wish), *control, asked.max_steps), None
+
+
+def _on_grid(span: tuple[float, float], h: ArrayLike, state: RunState | None) -> tuple[Any, Any, Grid | None]:
+    """Times and sizes of steps; if a state stands on a grid of this step size, those that come next on it."""
+    if np.ndim(h) or isinstance(h, str | jax.core.Tracer):
+        return *steps_of_size(*span, h), None
+    size = float(h)  # type: ignore[arg-type]
+    if state is not None and state.grid is not None and state.grid.h == size:
+        grid, done = state.grid, state.grid.steps
+        rest = grid.rest if grid.rest is not None and grid.rest[0][-1] == span[1] else None
+        times, sizes = map(np.asarray, steps_of_size(grid.t0, span[1], size) if rest is None else rest)
+        if done < len(sizes) and abs(times[done] - state.t) <= 1e-9 * size:
+            return times[done:], sizes[done:], grid
+    if state is not None and 0 < span[1] - span[0] < size:  # little is left after an event
+        size = span[1] - span[0]
+    return *steps_of_size(*span, size), Grid(span[0], float(h), 0)  # type: ignore[arg-type]
+
+
+def steps_of_size(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
+    """Times (N+1,) and step sizes (N,) that lead from t0 to t1.
+
+    A number h gives equal steps and, if h does not divide the span, a shorter last one.
+
+    >>> times, sizes = steps_of_size(0.0, 1.0, 0.4)
+    >>> [round(float(x), 12) for x in sizes]
+    [0.4, 0.4, 0.2]
+    """
+    if isinstance(h, str):
+        raise TypeError(f"h must be a step size, an array of step sizes or None (error control), got {h!r}")
+    if np.ndim(h) == 0:
+        if isinstance(h, jax.core.Tracer):
+            raise TypeError(
+                "a scalar h decides the number of steps and must not be traced; "
+                "pass an array of step sizes to differentiate with respect to h"
+            )
+        return _fixed(t0, t1, float(h))  # type: ignore[arg-type]
+    return _listed(t0, t1, h)
+
+
+def controlled(
+    span: tuple[float, float],
+    n: int,
+    rtol: ArrayLike,
+    atol: ArrayLike,
+    max_step: float | None,
+    min_step: float | None,
+) -> tuple[Tolerances, Limits]:
+    """What error control follows: tolerances for n velocities, and limits of the steps.
+
+    >>> tolerances, limits = controlled((0.0, 2.0), 2, 1e-4, [1e-6, 1e-8], None, None)
+    >>> tolerances.atol_v.tolist(), float(limits.max_step)
+    ([1e-06, 1e-08], 0.1236)
+    """
+    t0, t1 = span
+    relative, absolute = _tolerance("rtol", rtol, n), _tolerance("atol", atol, n)
+    if (relative < LEAST_RTOL).any() and not (absolute > 0).all():
+        raise ValueError(f"rtol = {relative.min():g} is below {LEAST_RTOL:g}, where rounding hides the error")
+    if (relative + absolute == 0).any():
+        raise ValueError("rtol and atol are both zero for some component: no step could be accepted")
+    longest = limit("max_step", max_step, t1 - t0) if max_step is not None else LONGEST * (t1 - t0)
+    shortest = max(limit("min_step", min_step, 0.0), SHORTEST * (t1 - t0))
+    if max_step is None:  # and such that t gets on
+        longest = max(longest, min(max(shortest, SHORTEST * max(abs(t0), abs(t1))), t1 - t0))
+    if shortest > longest:
+        raise ValueError(f"min_step = {shortest:g} is larger than max_step = {longest:g}")
+    tolerances = Tolerances(relative[0], absolute[0], relative[1], absolute[1])
+    return tolerances, Limits(np.float64(t1), np.float64(longest), np.float64(shortest))
+
+
+def _tolerance(name: str, value: ArrayLike, n: int) -> np.ndarray:
+    """A tolerance for q and one for v, (2, n)."""
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(f"{name} must not be traced: it decides the steps")
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a number or an array of numbers: {error}") from error
+    if array.shape not in ((), (n,), (2, n)):
+        raise ValueError(
+            f"{name} must be a number, an array of shape ({n},) for the components of q and v alike, or one "
+            f"of shape (2, {n}), for q and for v; got shape {array.shape}"
+        )
+    if not (np.isfinite(array) & (array >= 0)).all():
+        raise ValueError(f"{name} must not be negative, NaN or infinite, got {value!r}")
+    return np.array(np.broadcast_to(array, (2, n)))
+
+
+def limit(name: str, value: float | None, default: float) -> float:
+    if value is None:
+        return default
+    if isinstance(value, jax.core.Tracer) or np.ndim(value) or isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not value > 0:
+        raise ValueError(f"{name} = {value} must be positive")
+    return float(min(value, default)) if default else float(value)
+
+
+def _fixed(t0: float, t1: float, h: float) -> tuple[np.ndarray, np.ndarray]:
+    span = t1 - t0
+    if not (math.isfinite(h) and h > 0):
+        raise ValueError(f"h = {h} must be a positive, finite step size")
+    if h > span * (1 + SPREAD):
+        raise ValueError(f"h = {h:g} is larger than the time span {span:g}")
+    if span / h > MOST_GIVEN:
+        raise ValueError(
+            f"h = {h:g} asks for {span / h:.3g} steps, of which at most {MOST_GIVEN:g} can be kept"
+        )
+    count = max(1, round(span / h))
+    if abs(count * h - span) <= SPREAD * h:
+        exact = abs(count * h - span) <= 8 * np.finfo(float).eps * max(abs(t0), abs(t1))
+        # Where only rounding separates them, times do not depend on t1: runs can be continued on one grid.
+        size = h if exact else span / count
+        times = t0 + size * np.arange(count + 1)
+        times[-1] = t1
+        return times, np.full(count, size)
+    whole = math.floor(span / h)
+    times = np.append(t0 + h * np.arange(whole + 1), t1)
+    return times, np.append(np.full(whole, h), t1 - times[-2])
+
+
+def _listed(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
+    if np.ndim(h) != 1 or np.size(h) == 0:
+        raise ValueError(f"h must be a number or a one-dimensional array of steps, got shape {np.shape(h)}")
+    if isinstance(h, jax.core.Tracer):
+        traced = jnp.asarray(h, float)
+        return t0 + jnp.concatenate([jnp.zeros(1), jnp.cumsum(traced)]), traced
+    sizes = np.asarray(h, dtype=float)
+    wrong = np.flatnonzero(~(np.isfinite(sizes) & (sizes > 0)))
+    if wrong.size:
+        raise ValueError(f"step sizes must be positive and finite; h[{wrong[0]}] = {sizes[wrong[0]]}")
+    if abs(math.fsum(sizes) - (t1 - t0)) > SPAN_TOLERANCE * (t1 - t0):
+        raise ValueError(
+            f"the step sizes sum to {math.fsum(sizes):.12g}, but the time span is {t1 - t0:.12g} long"
+        )
+    times = t0 + np.append(0.0, np.cumsum(sizes))
+    times[-1] = t1
+    return times, sizes
+
+
+def projections(at: Any, times: Any) -> Any:
+    """Which steps (N,) end at the times ``at``; None where there are none."""
+    if isinstance(at, tuple | list) and not at:
+        return None
+    if is_traced(times, at):
+        raise TypeError("project_velocity_at and the steps must be known: neither it nor h may be traced")
+    try:
+        if isinstance(at, str | bool):
+            raise TypeError
+        at = np.atleast_1d(np.asarray(at, dtype=float))
+        if at.ndim > 1:
+            raise TypeError
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"project_velocity_at must be a time or a list of times, got {at!r}") from error
+    if at.size == 0:
+        return None
+    ends = np.asarray(times)[1:]
+    nearest = np.abs(ends - at[:, None]).argmin(axis=1)
+    for t, i in zip(at, nearest, strict=True):
+        if not abs(ends[i] - t) <= 1e-6 * (ends[-1] - times[0]) / len(ends):
+            raise ValueError(f"project_velocity_at: no step ends at t = {t:g}, the nearest at {ends[i]:.9g}")
+    return np.isin(np.arange(len(ends)), nearest)
+
+
+def whole_number(name: str, value: Any) -> None:
+    """Refuse what is neither a whole number above zero nor None."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if value is not None and not (whole and value > 0):
+        raise ValueError(f"{name} must be a whole number above zero, got {value!r}")

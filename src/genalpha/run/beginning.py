@@ -1,0 +1,93 @@
+"""A run, or a part of it after an event, before its first step: by machine code or by XLA."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from genalpha.backends.cache import program
+from genalpha.backends.native import kernels as native
+from genalpha.backends.native.kernels import StartValues
+from genalpha.backends.native.runners import NativeControlled, NativeGiven
+from genalpha.backends.xla.controlled import Point, XlaControlled
+from genalpha.backends.xla.given import XlaGiven, derive_blocks, nothing_crossed
+from genalpha.engine.setup import Setup
+from genalpha.engine.start import start_run
+from genalpha.engine.step import no_memory
+from genalpha.engine.steps import Controlled, Steps
+from genalpha.mechanics import initial_values, start_errors
+from genalpha.mechanics.system import Args
+from genalpha.numerics import codes
+from genalpha.numerics.data import State
+from genalpha.results.collect import Begun
+from genalpha.run.event_handling import Outcome
+
+# The values (E,) of events, as a function of the consistent state at the start.
+Known = Callable[[State], np.ndarray]
+
+
+class StartPoint(NamedTuple):
+    """Where a run, or a part of it after an event, begins. ``after`` is that event."""
+
+    t: float
+    q: Any
+    v: Any
+    guess: Any
+    mode: str
+    after: Outcome | None = None
+    h: float | None = None  # of the first step, if the run does not begin with it
+    just: tuple[int, ...] = ()  # events at the start that have happened
+
+    def values(self, steps: Steps) -> StartValues:
+        first = steps.first if self.h is None or isinstance(steps, Controlled) else self.h
+        return StartValues(self.t, np.asarray(self.q), np.asarray(self.v), first, self.guess, self.mode)
+
+
+def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known) -> Begun:
+    """A run by native code; raises ``Unsupported`` if XLA must take over."""
+    setup = setup._replace(method=steps.suited(setup.method))
+    begun = native.begin(setup, at.values(steps), args)
+    start, values = begun.start, known(begun.start.begin.state)
+    runner: Any = NativeControlled if steps.controlled else NativeGiven
+    runner = runner(setup, begun, steps, args, values)
+    derive = functools.partial(native.derive, setup, begun, args=_own(args))
+    return Begun(runner, start.row, np.asarray(start.t_alpha), derive, "native")
+
+
+def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known) -> Begun:
+    """A run by XLA."""
+    t, q, v, first, guess, mode = at.values(steps)
+    start = program(setup, "start", start_run)(t, q, v, first, args, guess)
+    begin = start.begin
+    start_errors.examine(begin, mode, setup.system.space)
+    crossed, memory = nothing_crossed(known(begin.state)), no_memory(start.x)
+    runner: Any
+    if isinstance(steps, Controlled):
+        point = Point(start.carry, memory, start.pace, crossed)
+        runner = XlaControlled(setup, point, steps.control, begin.scale, args)
+    else:
+        runner = XlaGiven(setup, (start.carry, memory, crossed), begin.scale, steps.steps, args)
+    massless, own = start_errors.is_singular(begin.M), _own(args)
+    derive = lambda ends: derive_blocks(setup, ends, begin.scale, own, massless)
+    return Begun(runner, np.asarray(start.row), np.asarray(start.t_alpha), derive, "xla")
+
+
+def _own(args: Args) -> Args:
+    """Arguments for what is computed after the run: copies, because arrays may be changed in place."""
+    return jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, args)
+
+
+def projected(setup: Setup, t: float, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+    """q and v moved onto the constraints."""
+    project = lambda setup, t, q, v, args: initial_values.project(setup.system, setup.dims, t, q, v, args)
+    q, v, status = program(setup, "project", project)(t, q, v, args)
+    if int(status) != codes.SUCCESS:
+        raise ValueError(
+            "initial='project' found no q and v on the constraints near q0 and v0: "
+            + codes.reason(int(status))
+        )
+    return q, v

@@ -1,0 +1,22 @@
+"""A run from its arguments to its solution: traced by JAX, or computed now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genalpha.errors import IntegrationError
+from genalpha.mechanics.system import System
+from genalpha.results.solution import Solution
+from genalpha.run import request, single, traced
+from genalpha.run.request import Options
+
+
+def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Solution:
+    """What ``solve`` does with independent constraints."""
+    asked = request.parse(system, t_span, q0, v0, given)
+    if asked.start.traced:
+        return traced.run(asked)
+    sol = single.run(asked)
+    if asked.throw and not sol.success:
+        raise IntegrationError(sol.message, sol)
+    return sol

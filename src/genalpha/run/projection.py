@@ -1,0 +1,61 @@
+"""Projections of one state onto the constraints of a system, traced or computed now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from genalpha import methods
+from genalpha.backends.cache import program
+from genalpha.engine.setup import Setup
+from genalpha.mechanics import initial_values
+from genalpha.mechanics.system import Args, System
+from genalpha.numerics import codes
+from genalpha.numerics.newton import Newton
+from genalpha.numerics.tracing import under_transform
+from genalpha.run import arguments
+
+
+def position(system: System, t: Any, q: Any, args: Args) -> Array:
+    """The nearest point on the holonomic constraints, ACB15 (6)."""
+    n = q.size if system.space.dim is None else system.space.dim
+    return _projected(system, "position", t, q, jnp.zeros(n), args)
+
+
+def velocity(system: System, t: Any, q: Any, v: Any, args: Args) -> Array:
+    """The nearest velocity on the hidden constraints, ACB15 (7)."""
+    return _projected(system, "velocity", t, q, v, args)
+
+
+def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args) -> Array:
+    dims, closes_over_traced = arguments.trace(system, t, q, v, args)
+    q = arguments.point(system.space, q)
+    setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
+    traced = closes_over_traced or under_transform(t, q, v, args)
+    project = {"position": _project_position, "velocity": _project_velocity}[what]
+    run = program(setup, ("project", what, traced), project, outermost=not traced)
+    result, status = run(jnp.asarray(t, float), q, v, args)
+    if traced:
+        return jnp.where((status == codes.SUCCESS) & is_point(system, q), result, jnp.nan)
+    if int(status) != codes.SUCCESS:
+        raise ValueError(f"found no {what} on the constraints nearby: {codes.reason(int(status))}")
+    return jax.tree.map(np.asarray, result)
+
+
+def is_point(system: System, q: Any) -> Array:
+    """Whether the quaternions of a traced q are nearly of length one."""
+    return codes.not_rotations(jnp.array(codes.SUCCESS), system.space.defect(q)) == codes.SUCCESS
+
+
+def _project_position(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+    q = setup.system.space.normalize(q)
+    return initial_values.project_position(setup.system, setup.dims, t, q, args)
+
+
+def _project_velocity(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+    q = setup.system.space.normalize(q)
+    return initial_values.project_velocity(setup.system, setup.dims, t, q, v, args)

@@ -1,0 +1,181 @@
+"""What a user asks of a run, read and checked once: the arguments of `solve` become a `Request`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import numpy as np
+
+from genalpha import methods
+from genalpha.engine import events, step_choice
+from genalpha.engine.events import Crossing, Event
+from genalpha.engine.run_data import Grid, RunState
+from genalpha.engine.setup import Setup
+from genalpha.engine.step_choice import StepOptions
+from genalpha.engine.steps import Steps
+from genalpha.mechanics.system import Args, Dims, System
+from genalpha.methods import Method
+from genalpha.numerics.data import State
+from genalpha.numerics.newton import Newton
+from genalpha.numerics.tracing import under_transform
+from genalpha.results import output
+from genalpha.results.output import Output
+from genalpha.run import arguments
+
+Initial = Literal["check", "project", "assume"]
+Backend = Literal["auto", "native", "xla"]
+DEFAULT_RHO_INF = 0.8
+
+
+class Options(NamedTuple):
+    """The arguments of ``solve`` that have names; None is "not given"."""
+
+    method: Any = "soi2"
+    rho_inf: Any = None
+    steps: StepOptions = StepOptions()
+    newton: Any = Newton()
+    t_eval: Any = None
+    dense_output: Any = False
+    save: Any = "all"
+    events: Any = None
+    args: Any = ()
+    initial: Any = "check"
+    multipliers: Any = None
+    callback: Any = None
+    callback_every: Any = 1
+    progress: bool = False
+    state: Any = None
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: Any = 10.0
+    throw: bool = True
+    backend: Any = "auto"
+
+
+class Start(NamedTuple):
+    """Where a run starts: t, q (size,) and v (n,), multipliers near which to look for those at t (or None).
+
+    ``mode`` is the argument ``initial``. ``traced`` says that JAX traces the run.
+    """
+
+    t: float
+    q: Any
+    v: Any
+    guess: Any
+    mode: Initial
+    traced: bool
+
+
+class Watch(NamedTuple):
+    """Who is told about a run: a function of states every so many steps, a bar, and events."""
+
+    callback: Callable[[State], Any] | None
+    every: int
+    progress: bool
+    events: tuple[Event, ...]
+
+
+class Restart(NamedTuple):
+    """A run from which to go on, and a file to which this one is written every so many seconds."""
+
+    state: RunState | None
+    grid: Grid | None
+    checkpoint: str | os.PathLike[str] | None
+    every: float
+
+
+class Request(NamedTuple):
+    """A run that is to be done, with everything that decides about it."""
+
+    setup: Setup
+    args: Args
+    span: tuple[float, float]
+    start: Start
+    steps: Steps
+    output: Output
+    watch: Watch
+    restart: Restart
+    backend: Backend
+    throw: bool = True
+
+
+def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Request:
+    """Read the arguments of ``solve``; raises what is wrong with them."""
+    span, args = arguments.span(t_span), arguments.arguments(given.args)
+    state = arguments.state(q0, v0, given.state)
+    if state is not None:
+        span, q0, v0 = arguments.from_state(span, state), state.q, state.v
+    q, v = arguments.vector("q0", q0), arguments.vector("v0", v0)
+    check_options(given)
+    one_of("backend", given.backend, get_args(Backend))
+    steps, grid = step_choice.choose(span, len(v), given.steps, state)
+    kept = output.parse(given.save, given.t_eval, given.dense_output, span)
+    arguments.callback(given.callback, given.callback_every)
+    dims, closes_over_traced = arguments.trace(system, span[0], q, v, args)
+    q = arguments.point(system.space, q)
+    method = chosen_method(given, system, dims, steps)
+    listed = events.parse(given.events, args)
+    crossings = tuple(Crossing(e.function, float(e.direction)) for e in listed)
+    events.check_events(crossings, dims, args)
+    guess = arguments.multipliers(dims, given.multipliers)
+    traced = closes_over_traced or under_transform(q, v, args, steps, guess)
+    if traced:
+        arguments.possible_under_transform(given)
+    every = arguments.interval(given.checkpoint_every)
+    return Request(
+        Setup(system, method, given.newton, dims, crossings),
+        args,
+        span,
+        Start(span[0], q, v, guess, given.initial, traced),
+        steps,
+        kept,
+        Watch(given.callback, given.callback_every, given.progress, listed),
+        Restart(state, grid, given.checkpoint, every),
+        given.backend,
+        given.throw,
+    )
+
+
+def one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def check_options(given: Options) -> None:
+    """Refuse what can be seen to be wrong without the system."""
+    one_of("initial", given.initial, get_args(Initial))
+    if not isinstance(given.newton, Newton):
+        raise TypeError(f"newton must be a ga.Newton, got {given.newton!r}")
+    rho_inf, method = given.rho_inf, given.method
+    number = isinstance(rho_inf, float | int | np.number) and not isinstance(rho_inf, jax.core.Tracer)
+    if rho_inf is not None and not number:
+        raise TypeError(f"rho_inf must be a number in [0, 1] that is not traced, got {rho_inf!r}")
+    if isinstance(method, str):
+        return
+    if not isinstance(method, methods.AlphaMethod):
+        raise TypeError(
+            f"method must be a name ({', '.join(methods.names())}) or a method object such as ga.SOI2(), "
+            f"got {method!r}"
+        )
+    if rho_inf is not None:
+        raise ValueError(
+            f"pass either rho_inf or a method object, not both: this one has coefficients of its own, "
+            f"{method.coefficients.name}"
+        )
+
+
+def chosen_method(given: Options, system: System, dims: Dims, steps: Steps) -> Method:
+    """The method, if it suits the system and the steps."""
+    method = named_method(given)
+    method.check(system, dims)
+    steps.check(method)
+    return method
+
+
+def named_method(given: Options) -> Method:
+    """The method, by its name or as an object."""
+    if not isinstance(given.method, str):
+        return given.method
+    return methods.by_name(given.method, DEFAULT_RHO_INF if given.rho_inf is None else given.rho_inf)

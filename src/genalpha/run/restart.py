@@ -1,0 +1,93 @@
+"""The state of a run, from which another one goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from genalpha.engine.run_data import Grid, RunState, identity, of_system
+from genalpha.engine.setup import Setup
+from genalpha.engine.steps import Given, Steps
+from genalpha.mechanics.system import Args
+from genalpha.numerics.data import State
+from genalpha.results.collect import RunSoFar
+from genalpha.results.deferred import Deferred
+from genalpha.run.beginning import StartPoint
+from genalpha.run.request import Request
+
+
+def resumed(asked: Request, start: StartPoint) -> tuple[StartPoint, RunState | None]:
+    """Where a run starts, and the state from which it goes on; None if it starts anew."""
+    state, setup = asked.restart.state, asked.setup
+    if state is None:
+        return start, None
+    same = state.args == identity(asked.args) and state.system == of_system(setup, asked.args)
+    guess = (state.lam, state.psi) if state.dims == setup.dims else start.guess
+    start = start._replace(mode="assume" if same else start.mode, guess=guess, just=state.just)
+    size = asked.steps.first_size
+    first = 0.0 if size is not None and asked.restart.grid is None else size  # a list has steps of any size
+    if not (same and state.fits(setup.method, first)):
+        return start, None
+    return state.start._replace(mode="assume", after=None), state
+
+
+def about(setup: Setup, args: Args) -> Deferred:
+    """What a state knows about the system and its arguments; functions are read when it is asked for."""
+    now = identity(args)  # they may be changed in place later
+    return Deferred(lambda: {"system": of_system(setup, args), "args": now})
+
+
+def state_after(
+    course: RunSoFar, start: StartPoint, grid: Grid | None, known: Deferred, row: np.ndarray, done: int
+) -> RunState:
+    """The state of a run after ``done`` steps, of which ``row`` is the last record."""
+    at, runner, method = course.state(row, done), course.begun.runner, course.setup.method
+    steps = course.steps
+    return RunState(
+        t=float(at.t),
+        q=np.asarray(at.q),
+        v=np.asarray(at.v),
+        a=np.asarray(at.a),
+        lam=np.asarray(at.lam),
+        psi=np.asarray(at.psi),
+        method=method,
+        dims=course.setup.dims,
+        start=start._replace(h=None if steps.controlled else start.h or steps.first_size),
+        row=row,
+        t_alpha=float(at.t) + method.alpha * float(course.times(row[None], done)[1][0]),
+        controlled=steps.controlled,
+        fields=runner.fields(),
+        exact=runner.exact(),
+        grid=grid,
+        limits=steps.longest_and_shortest,
+        **known(),
+    )
+
+
+def state_anew(setup: Setup, at: State, known: Deferred, just: tuple[int, ...]) -> RunState:
+    """A state from which a run starts anew: after an event."""
+    parts: dict[str, Any] = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
+    return RunState(
+        t=float(at.t),
+        **parts,
+        method=setup.method,
+        dims=setup.dims,
+        start=None,
+        row=np.zeros(0),
+        t_alpha=np.nan,
+        controlled=False,
+        fields=None,
+        exact=None,
+        grid=None,
+        just=just,
+        **known(),
+    )
+
+
+def shortened(grid: Grid | None, steps: Steps) -> Grid | None:
+    """The grid of a run after an event, if it had one."""
+    if grid is None or not isinstance(steps, Given):
+        return None
+    times = np.asarray(steps.times)
+    return Grid(float(times[0]), grid.h, 0, (times, np.asarray(steps.steps.h)))
