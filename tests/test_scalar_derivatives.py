@@ -14,8 +14,9 @@ from jax.scipy import linalg as jsp_linalg
 from jax.scipy import special
 
 from genalpha.compiler import lu
+from genalpha.compiler.arithmetic import FUNCTIONS
 from genalpha.compiler.differentiate import RULES, jacobian
-from genalpha.compiler.graph import FUNCTIONS, ZERO, Graph
+from genalpha.compiler.graph import ZERO, Graph
 from genalpha.compiler.reader import Symbols, inline
 
 Function = Callable[[Any], Any]

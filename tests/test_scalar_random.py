@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from compiled import HAS_CC, Rows, by_c, by_llvm
 from genalpha.compiler import machine
-from genalpha.compiler.graph import COMPARISONS, FUNCTIONS, LOGIC, Graph
+from genalpha.compiler.arithmetic import COMPARISONS, FUNCTIONS, LOGIC
+from genalpha.compiler.graph import Graph
 
 INPUTS = 4
 ODD = [

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from genalpha.compiler.arithmetic import COMPARISONS, FUNCTIONS, LOGIC, operate
+
 ZERO, ONE, FALSE, TRUE = 0, 1, 2, 3
 
 
@@ -39,89 +41,6 @@ class Node(NamedTuple):
     op: str
     inputs: tuple[int, ...]
     kind: str
-
-
-def _round(x: float) -> float:
-    return float(np.rint(x))
-
-
-def _quiet(function: Callable[..., float]) -> Callable[..., float]:
-    def evaluate(*values: float) -> float:
-        with np.errstate(all="ignore"):
-            return function(*map(np.float64, values))
-
-    return evaluate
-
-
-def _ufunc(function: Callable[..., float]) -> Callable[..., float]:
-    return _quiet(lambda *values: float(function(*values)))
-
-
-def _power(a: float, b: float) -> float:
-    # NumPy takes a square root where b is 1/2, which differs from the C library at −∞ and −0.
-    return math.inf if b == 0.5 and a == -math.inf else np.power(a + 0.0 if b == 0.5 else a, b)
-
-
-def _scipy(name: str) -> Callable[..., float]:
-    def evaluate(x: float) -> float:
-        import scipy.special
-
-        return float(getattr(scipy.special, name)(x))
-
-    return evaluate
-
-
-# What each operation on doubles computes. Folding uses these, and so do the tests.
-FUNCTIONS: dict[str, Callable[..., float]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": _ufunc(np.divide),
-    "neg": lambda a: -a,
-    "abs": abs,
-    "sqrt": _ufunc(np.sqrt),
-    "max": _ufunc(np.maximum),
-    "min": _ufunc(np.minimum),
-    "floor": _ufunc(np.floor),
-    "ceil": _ufunc(np.ceil),
-    "trunc": _ufunc(np.trunc),
-    "rint": _round,
-    "fmod": _ufunc(np.fmod),
-    "pow": _ufunc(_power),
-    "atan2": _ufunc(np.arctan2),
-    "sin": _ufunc(np.sin),
-    "cos": _ufunc(np.cos),
-    "tan": _ufunc(np.tan),
-    "asin": _ufunc(np.arcsin),
-    "acos": _ufunc(np.arccos),
-    "atan": _ufunc(np.arctan),
-    "sinh": _ufunc(np.sinh),
-    "cosh": _ufunc(np.cosh),
-    "tanh": _ufunc(np.tanh),
-    "asinh": _ufunc(np.arcsinh),
-    "acosh": _ufunc(np.arccosh),
-    "atanh": _ufunc(np.arctanh),
-    "exp": _ufunc(np.exp),
-    "exp2": _ufunc(np.exp2),
-    "expm1": _ufunc(np.expm1),
-    "log": _ufunc(np.log),
-    "log1p": _ufunc(np.log1p),
-    "cbrt": _ufunc(np.cbrt),
-    "erf": _scipy("erf"),
-    "erfc": _scipy("erfc"),
-}
-COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-}
-LOGIC: dict[str, Callable[..., bool]] = {
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-    "xor": lambda a, b: a != b,
-    "not": lambda a: not a,
-}
 
 
 class Graph:
@@ -433,13 +352,3 @@ class Graph:
                 op, inputs, _ = self.nodes[i]
                 known[i] = operate(op, *(known[j] for j in inputs))
         return [known[i] for i in outputs]
-
-
-def operate(op: str, *values: float | bool) -> float | bool:
-    """One operation on numbers."""
-    if op == "select":
-        return values[1] if values[0] else values[2]
-    if op in ("copy", "stop"):
-        return values[0]
-    table = FUNCTIONS if op in FUNCTIONS else COMPARISONS if op in COMPARISONS else LOGIC
-    return table[op](*values)
