@@ -11,7 +11,7 @@ import numpy as np
 # Steps that are taken without the interpreter at most: then it may notice that the user wants to stop.
 BLOCK = 100_000
 # Rows that there is room for at first where their number is not known, or where few of them are kept.
-ROOM = 4096
+ROOM = 512
 # Seconds after which those who watch are told, and steps between two looks at the clock at first.
 PATIENCE, GLANCE = 0.05, 1024
 

@@ -15,6 +15,8 @@ from genalpha.compiler.rows import RowFunction
 
 # Rows that one call of a program by XLA takes at most. One program then serves every number of rows.
 BLOCK = 512
+# Times that a function of one set of arguments is interpreted before it is compiled.
+_INTERPRETED = 3
 
 
 def in_blocks(run: Callable[..., Any], rows: Any, *fixed: Any) -> Any:
@@ -48,6 +50,7 @@ class Rowwise:
         self._function = function
         self._by_xla: Any = None
         self._codes: dict[int, RowCode] = {}
+        self._asked = 0
         self.rows: RowFunction | None = None
         if compiled:
             try:
@@ -76,9 +79,17 @@ class Rowwise:
         return found
 
     def one(self, arguments: Any) -> Any:
-        """The function of one set of arguments, without machine code."""
+        """The function of one set of arguments.
+
+        At first it is interpreted. If it is asked for again and again, machine code without optimization
+        gives the same bits sooner.
+        """
         if self.rows is not None:
-            found, good = self.rows.interpret(self.rows.row(arguments))
+            self._asked += 1
+            if self._asked <= _INTERPRETED or self.rows.often:
+                found, good = self.rows.interpret(self.rows.row(arguments))
+            else:
+                found, good = self.code().one(arguments)
             if good:
                 return found
         rows = jax.tree.map(lambda x: np.asarray(x)[None], arguments)

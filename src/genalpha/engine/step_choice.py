@@ -143,6 +143,8 @@ def controlled(
 
 def _tolerance(name: str, value: ArrayLike, n: int) -> np.ndarray:
     """A tolerance for q and one for v, (2, n)."""
+    if isinstance(value, float) and 0 <= value < math.inf:  # the usual case, at once
+        return np.full((2, n), value)
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name} must not be traced: it decides the steps")
     try:

@@ -20,13 +20,20 @@ from genalpha.numerics.tracing import is_traced
 TOLERANCE = 1e-8  # of initial values on the constraints, relative to 1 + |q|
 RANK_TOLERANCE = 1e-11  # of scaled constraint rows
 NEARLY = 1e-3  # dependent rows are worth a word after a failure
+_DOMINANT = 1e-3  # by which the diagonal of a mass matrix outweighs the rest
+_CLEARLY = 1e-6  # independent rows
 
 
 def is_singular(matrix: Any) -> bool:
     """Whether a mass matrix is known to be singular, whatever its units; a traced one is not."""
     if is_traced(matrix):
         return False
-    largest = np.abs(np.asarray(matrix)).max(axis=1)
+    matrix = np.asarray(matrix)
+    sizes = np.abs(matrix)
+    diagonal = sizes.diagonal()
+    if (sizes.sum(axis=1) < (2 - _DOMINANT) * diagonal).all():  # the diagonal outweighs the rest
+        return False
+    largest = sizes.max(axis=1)
     scale = 1 / np.sqrt(np.where(largest > 0, largest, 1.0))
     return bool(np.linalg.cond(scale[:, None] * matrix * scale) > MAX_CONDITION)
 
@@ -90,6 +97,8 @@ def consistency(q: Any, g: Any, g_dot: Any, k: Any) -> None:
 def _rank(begin: Beginning, space: Space) -> None:
     """Name the rows of (G; K) that depend on rows before them."""
     rows = begin.rows
+    if independent(rows):
+        return
     names = row_names(begin.g.size, begin.k.size)
     kept: list[int] = []
     dependent: list[str] = []
@@ -114,6 +123,20 @@ def _rank(begin: Beginning, space: Space) -> None:
             "ga.solve; if they are dependent only at this configuration, it is a kinematic singularity: "
             "start from another one." + _ignored(space)
         )
+
+
+def independent(rows: Any) -> bool:
+    """Whether rows (m + p, n) are clearly independent of each other, whatever their lengths."""
+    if not len(rows):
+        return True
+    lengths = np.sqrt((rows * rows).sum(axis=1))
+    if not (lengths > 0).all():
+        return False
+    if len(rows) == 1:
+        return True
+    triangle: Any = np.linalg.qr((rows / lengths[:, None]).T, mode="r")
+    remainders = triangle.diagonal()
+    return len(remainders) == len(rows) and bool((np.abs(remainders) > _CLEARLY).all())
 
 
 def _ignored(space: Space) -> str:

@@ -125,12 +125,16 @@ def interval(seconds: Any) -> float:
 
 
 def arguments(args: Any) -> Args:
-    """``args`` as a tuple of pytrees of arrays."""
+    """``args`` as a tuple of pytrees of arrays of its own: the user may change arrays in place later."""
     if not isinstance(args, tuple | list):
         raise TypeError(f"args must be a tuple, got {type(args).__name__}; for one argument write args=(x,)")
 
     def leaf(value: Any) -> Any:
-        if isinstance(value, jax.core.Tracer | jax.Array | np.ndarray):
+        if isinstance(value, float):
+            return np.array(value)
+        if isinstance(value, np.ndarray):
+            return np.array(value, dtype=float if value.dtype.kind == "f" else None)
+        if isinstance(value, jax.core.Tracer | jax.Array):
             single = value.dtype in (np.float32, np.float16) or value.dtype == jnp.bfloat16
             return value.astype(float) if single else value  # double precision always
         array = np.asarray(value)

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from genalpha.backends.cache import program
@@ -26,8 +25,8 @@ from genalpha.numerics.data import State
 from genalpha.results.collect import Begun
 from genalpha.run.event_handling import Outcome
 
-# The values (E,) of events, as a function of the consistent state at the start.
-Known = Callable[[State], np.ndarray]
+# The values (E,) of events at the start; the consistent state there is read if there are any.
+Known = Callable[[Callable[[], State]], np.ndarray]
 
 
 class StartPoint(NamedTuple):
@@ -51,11 +50,11 @@ def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, know
     """A run by native code; raises ``Unsupported`` if XLA must take over."""
     setup = setup._replace(method=steps.suited(setup.method))
     begun = native.begin(setup, at.values(steps), args)
-    start, values = begun.start, known(begun.start.begin.state)
+    values = known(lambda: begun.start.begin.state)
     runner: Any = NativeControlled if steps.controlled else NativeGiven
     runner = runner(setup, begun, steps, args, values)
-    derive = functools.partial(native.derive, setup, begun, args=_own(args))
-    return Begun(runner, start.row, np.asarray(start.t_alpha), derive, "native")
+    derive = functools.partial(native.derive, setup, begun, args=args)
+    return Begun(runner, begun.row, begun.t_alpha, derive, "native")
 
 
 def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known) -> Begun:
@@ -64,21 +63,16 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
     start = program(setup, "start", start_run)(t, q, v, first, args, guess)
     begin = start.begin
     start_errors.examine(begin, mode, setup.system.space)
-    crossed, memory = nothing_crossed(known(begin.state)), no_memory(start.x)
+    crossed, memory = nothing_crossed(known(lambda: begin.state)), no_memory(start.x)
     runner: Any
     if isinstance(steps, Controlled):
         point = Point(start.carry, memory, start.pace, crossed)
         runner = XlaControlled(setup, point, steps.control, begin.scale, args)
     else:
         runner = XlaGiven(setup, (start.carry, memory, crossed), begin.scale, steps.steps, args)
-    massless, own = start_errors.is_singular(begin.M), _own(args)
-    derive = lambda ends: derive_blocks(setup, ends, begin.scale, own, massless)
+    massless = start_errors.is_singular(begin.M)
+    derive = lambda ends: derive_blocks(setup, ends, begin.scale, args, massless)
     return Begun(runner, np.asarray(start.row), np.asarray(start.t_alpha), derive, "xla")
-
-
-def _own(args: Args) -> Args:
-    """Arguments for what is computed after the run: copies, because arrays may be changed in place."""
-    return jax.tree.map(lambda x: x.copy() if isinstance(x, np.ndarray) else x, args)
 
 
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args) -> tuple[Any, Any]:

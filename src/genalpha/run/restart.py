@@ -34,8 +34,7 @@ def resumed(asked: Request, start: StartPoint) -> tuple[StartPoint, RunState | N
 
 def about(setup: Setup, args: Args) -> Deferred:
     """What a state knows about the system and its arguments; functions are read when it is asked for."""
-    now = identity(args)  # they may be changed in place later
-    return Deferred(lambda: {"system": of_system(setup, args), "args": now})
+    return Deferred(lambda: {"system": of_system(setup, args), "args": identity(args)})
 
 
 def state_after(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -183,12 +182,12 @@ class SingleRun:
                 self.fallback = str(reason)
         return beginning.by_xla(setup, start, steps, args, known)
 
-    def _known(self, start: StartPoint) -> Callable[[State], np.ndarray]:
-        """The values of events at the start, as a function of the consistent state there."""
+    def _known(self, start: StartPoint) -> beginning.Known:
+        """The values of events at the start."""
         if not self.listed:
             return lambda state: np.zeros(0)
         known = functools.partial(self.handler.known, just=start.just, elsewhere=start.after is None)
-        return lambda state: known(jax.tree.map(np.asarray, state))
+        return lambda state: known(jax.tree.map(np.asarray, state()))
 
     def _finished(self, pieces: Pieces, outcome: Outcome | None) -> Solution:
         course, status = pieces.course, self._status(pieces, outcome)

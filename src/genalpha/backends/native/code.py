@@ -59,8 +59,12 @@ class RowCode:
         return self.rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, self.rows.width)[:count])
 
     def one(self, arguments: Any) -> tuple[Any, np.ndarray]:
-        """The function of one set of arguments, without lanes."""
+        """The function of one set of arguments, without lanes: results, and whether they are good."""
+        return self.rows.unpack(self.numbers(arguments))
+
+    def numbers(self, arguments: Any) -> np.ndarray:
+        """The same as one row of numbers, of which the last is 1 if they are good."""
         assert self.lanes == 1
         row, results, work = self.rows.row(arguments), np.empty(self.rows.width), aligned(self.program.slots)
         self._map(work.ctypes.data, row.ctypes.data, results.ctypes.data, 1)
-        return self.rows.unpack(results)
+        return results

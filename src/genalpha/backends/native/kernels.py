@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.xla.given import derive_blocks
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.program import Loop, Program
+from genalpha.compiler.rows import RowFunction
 from genalpha.engine import row
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
@@ -24,6 +26,7 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, start_run
 from genalpha.mechanics import start_errors
 from genalpha.mechanics.system import Args
+from genalpha.numerics import codes
 from genalpha.numerics.data import Scale
 
 
@@ -66,6 +69,13 @@ class Kernels:
     codes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     programs: dict[Orders, tuple[Program, Loop]] = field(default_factory=dict)
 
+    @functools.cached_property
+    def columns(self) -> StartColumns:
+        """Where things are in the numbers that the compiled start returns."""
+        assert self.start is not None
+        assert self.start.rows is not None
+        return StartColumns(self.step, self.start.rows)
+
     def program(self, order: Orders) -> tuple[Program, Loop]:
         """The kernels of a step in one order of pivots, written once."""
         with MAKING:
@@ -81,23 +91,81 @@ class Kernels:
             return self.codes[key]
 
 
-class NativeRun(NamedTuple):
-    """A run that has begun. ``doubles`` are copies of its floating-point arguments."""
+class NativeRun:
+    """A run that has begun. ``doubles`` are its floating-point arguments.
 
-    kernels: Kernels
-    start: RunStart
-    massless: bool
-    doubles: list[np.ndarray]
+    Its start is read from the numbers that the compiled start returned when it is asked for: most runs need
+    only some of them.
+    """
+
+    def __init__(self, kernels: Kernels, found: RunStart | np.ndarray, doubles: list[np.ndarray]) -> None:
+        self.kernels, self.doubles, self._found = kernels, doubles, found
+
+    @functools.cached_property
+    def start(self) -> RunStart:
+        if isinstance(self._found, np.ndarray):
+            return self.kernels.columns.rows.unpack(self._found)[0]
+        return self._found
+
+    @property
+    def row(self) -> np.ndarray:
+        """The first record."""
+        if isinstance(self._found, np.ndarray):
+            return self._found[self.kernels.columns.row]
+        return np.asarray(self._found.row)
+
+    @property
+    def t_alpha(self) -> Any:
+        """The time of a_α at the start."""
+        if isinstance(self._found, np.ndarray):
+            return self._found[self.kernels.columns.t_alpha]
+        return np.asarray(self._found.t_alpha)
+
+    @functools.cached_property
+    def massless(self) -> bool:
+        """Whether the mass matrix is singular at the start."""
+        if self.kernels.step.setup.system.constant_mass:
+            return self.kernels.massless
+        return start_errors.is_singular(self.start.begin.M)
+
+    def fill(self, slots: np.ndarray) -> None:
+        """Write the start into the slots of a run."""
+        step = self.kernels.step
+        if not isinstance(self._found, np.ndarray):
+            step.fill(slots, self._found, self.doubles)
+            return
+        source, places = self.kernels.columns.start
+        slots[places] = self._found[source]
+        for place, value in zip(step.args, self.doubles, strict=True):
+            slots[place] = value
+        slots[step.flags["alive"]] = 1.0
+
+
+class StartColumns:
+    """Where things are in the numbers that the compiled start returns."""
+
+    def __init__(self, step: StepKernels, rows: RowFunction) -> None:
+        self.rows = rows
+        at: RunStart = rows.unpack(np.arange(rows.width))[0]
+        flat = lambda tree: np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]).astype(int)
+        values = (at.carry, at.begin.scale, at.x, at.pace)
+        places = (step.carry, step.scale, step.parabola[0], step.places_of_pace)
+        self.start = flat(values), flat(places)
+        self.row, self.t_alpha = slice(int(at.row[0]), int(at.row[-1]) + 1), int(at.t_alpha)
+        self._status, self._consistent = int(at.status), int(at.consistent)
+        self._rows, self._shape = np.ravel(at.begin.rows).astype(int), at.begin.rows.shape
+
+    def fine(self, found: np.ndarray, mode: str) -> bool:
+        """Whether nothing is wrong with a start, as far as can be seen at once."""
+        if found[self._status] != codes.SUCCESS or (mode == "check" and not found[self._consistent]):
+            return False
+        independent = start_errors.independent(found[self._rows].reshape(self._shape))
+        return independent and bool(np.isfinite(found).all())
 
 
 def shapes(tree: Any) -> Any:
     """What decides about a compiled function of arrays."""
     return jax.tree.structure(tree), tuple(np.shape(x) for x in jax.tree.leaves(tree))
-
-
-def _key(setup: Setup, kind: type[StepKernels], args: Args) -> Any:
-    doubles, _, fixed = floating(args)
-    return ("native", kind, *setup[1:], fixed, tuple(x.shape for x in doubles), jax.tree.structure(args))
 
 
 def kernels(setup: Setup, at: StartValues, args: Args, sampled: bool = False) -> Kernels:
@@ -117,8 +185,11 @@ def kernels(setup: Setup, at: StartValues, args: Args, sampled: bool = False) ->
         except Unsupported as reason:
             return str(reason)
 
+    doubles, _, fixed = floating(args)
+    shapes = tuple(x.shape for x in doubles)
     with MAKING:
-        found = setup.system._programs.made(_key(setup, kind, args), make)
+        key = ("native", kind, *setup[1:], fixed, shapes, jax.tree.structure(args))
+        found = setup.system._programs.made(key, make)
     if isinstance(found, str):
         raise Unsupported(found)
     return found
@@ -144,16 +215,17 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
 
 def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
     """Everything before the first step, checked."""
-    found, good = None, np.array(False)
-    made = kernels(setup, at, args)
-    doubles = floating(args)[0]
+    made, doubles = kernels(setup, at, args), floating(args)[0]
+    start = None
     if made.start is not None:
-        found, good = made.start.code().one(at.columns(doubles))
-    if found is None or not good:
-        found = _start_by_xla(setup, at, args)
-    start_errors.examine(found.begin, at.mode, setup.system.space)
-    massless = made.massless if setup.system.constant_mass else start_errors.is_singular(found.begin.M)
-    return NativeRun(made, found, massless, doubles)
+        found = made.start.code().numbers(at.columns(doubles))
+        if found[-1]:  # its pivots are good
+            if made.columns.fine(found, at.mode):
+                return NativeRun(made, found, doubles)
+            start = made.columns.rows.unpack(found)[0]
+    start = _start_by_xla(setup, at, args) if start is None else start
+    start_errors.examine(start.begin, at.mode, setup.system.space)
+    return NativeRun(made, start, doubles)
 
 
 def _start_by_xla(setup: Setup, at: StartValues, args: Args) -> RunStart:

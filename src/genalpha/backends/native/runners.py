@@ -44,7 +44,7 @@ class _Native(Generic[Rest]):
         self.setup, self.run, self.args = setup, run, args
         self.step: Any = run.kernels.step
         self.machine = _Machine(run.kernels)
-        self.step.fill(self.machine.slots, run.start, run.doubles)
+        run.fill(self.machine.slots)
         self.machine.slots[self.step.events] = known
         self.width = len(self.step.row)
         self.fallback: str | None = None
