@@ -169,17 +169,16 @@ class StepKernels:
         residual = lambda x, step, scale, args: method.residual(system, step, dims, scale, x, args)
         value = self.inline(residual, x, step, scale, args)
         self.guess, self.value, self.levels, self.groups = guess, value, levels, groups
-        self.symbols = {"x": x, "memory": memory, "q": carry.q, "v": carry.v, "split": carry.split}
+        self.symbols = {"x": x, "memory": memory, "q": carry.q, "v": carry.v}
         self.turn = self.builder.inputs(self.builder.slot(dims.n), STEP)
         self.turned = inline(self.graph, system.space.retract, carry.q, Symbols(self.turn, "f"))
         if not method.exact_matrix:
             linearized = lambda x, step, scale, args: method.linearized(system, step, dims, scale, x, args)
             value = self.inline(linearized, x, step, scale, args)
         self.matrix = jacobian(self.graph, value.ids, x.ids)
-        self.split = None
-        if carry.split is not None:
-            at = lambda t, q, scale, args: method.split_at(system, t, q, scale, args)
-            self.split = inline(self.graph, at, t, carry.q, scale, args)
+        own_at = lambda t, q, scale, args: method.own_at(system, t, q, scale, args)
+        chosen = inline(self.graph, own_at, t, carry.q, scale, args)
+        self.chosen = [(carry.own[name].ids.ravel(), part.ravel()) for name, part in chosen.items()]
 
         def finish(step: Any, scale: Scale, x: Any, args: Any, parabola: Any, h_old: Any, h: Any) -> Any:
             carry, output = method.finish(system, step, dims, scale, x, args)
@@ -229,16 +228,15 @@ class StepKernels:
         return None if None in orders else orders  # type: ignore[return-value]
 
     def _elsewhere(self, values: dict[int, float], rng: np.random.Generator) -> dict[int, float]:
-        """Another configuration, with other velocities and the split that belongs to it."""
+        """Another configuration, with other velocities and what the method chooses for it."""
         q, v = self.symbols["q"].ids.tolist(), self.symbols["v"].ids.tolist()
         turns = dict(zip(self.turn.tolist(), 2 * rng.normal(size=len(self.turn)), strict=True))
         with np.errstate(all="ignore"):
             moved = self.graph.evaluate(self.turned.tolist(), values | turns)
             faster = np.array([values[i] for i in v]) * rng.normal(size=len(v))
             there = dict(zip([*q, *v], [*moved, *faster], strict=True))
-            if self.split is not None:
-                split = self.graph.evaluate(self.split.reshape(-1).tolist(), values | there)
-                there |= zip(self.symbols["split"].ids.reshape(-1).tolist(), split, strict=True)
+            for own, chosen in self.chosen:
+                there |= zip(own.tolist(), self.graph.evaluate(chosen.tolist(), values | there), strict=True)
         return there
 
     # --- kernels --------------------------------------------------------------------------------
