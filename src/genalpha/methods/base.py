@@ -321,7 +321,7 @@ class Method(ABC):
         reached: tuple[Array, Array],
         a1: Array,
         multipliers: tuple[Array, Array],
-        own: dict[str, Any] | None = None,
+        own: dict[str, Array] | None = None,
         extra: Array | None = None,
     ) -> tuple[Carry, StepOutput]:
         """Carry and output after a step to ``reached`` (d, v_1), with a_{1+α} and ``multipliers`` (λ, ψ)."""

@@ -102,7 +102,7 @@ class Carry(NamedTuple):
     h: Array
     a_old: Array | None = None
     lag: Array | None = None
-    own: dict[str, Any] = {}  # noqa: RUF012 - nothing changes it
+    own: dict[str, Array] = {}  # noqa: RUF012 - nothing changes it
 
 
 class StepConstants(NamedTuple):
@@ -124,4 +124,4 @@ class StepConstants(NamedTuple):
     known: Array
     weights: Array
     lag: Array | None = None
-    own: dict[str, Any] = {}  # noqa: RUF012 - nothing changes it
+    own: dict[str, Array] = {}  # noqa: RUF012 - nothing changes it
