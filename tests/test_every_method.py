@@ -201,6 +201,21 @@ def test_unknowns_that_do_not_fit_are_refused():
         ga.Unknown("a", 2, like="q")
 
 
+def test_equations_that_do_not_fit_are_refused():
+    def refused(match, **parts):
+        method = type("Odd", (Baumgarte,), parts)()
+        with pytest.raises((TypeError, ValueError), match=match):
+            ga.solve(POINT, (0.0, END), *START[POINT], h=H, method=method, args=(GRAVITY,))
+
+    short = lambda self, *inputs: Baumgarte.residual(self, *inputs)[:-1]
+    refused(
+        r"residual of baumgarte has shape \(2,\), but its unknowns \(a, lam\) have shape \(3,\)",
+        residual=short,
+    )
+    other = lambda self, dims: (ga.Unknown("acceleration", dims.n), ga.Unknown("lam", dims.m))
+    refused("no unknown called 'a'.*define reached", unknowns=other)
+
+
 def test_a_field_that_cannot_be_hashed_is_refused():
     with pytest.raises(TypeError, match="cannot be hashed"):
         Baumgarte(rate=np.ones(2))

@@ -133,7 +133,7 @@ def _solved(
     levels, groups = rounding_levels(setup, scale, carry, h)
     x, kept, report = newton.solve(
         options,
-        lambda x: method.residual(system, step, dims, scale, x, args),
+        lambda x: method.equations(system, step, dims, scale, x, args),
         extrapolated(memory[:3], carry.h, h),
         memory.newton,
         levels,

@@ -232,6 +232,8 @@ class Method(ABC):
 
     def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
         """The increment d (n,) with q_1 = q_0 ∘ exp(d), and v_1 (n,), from the unknowns of a step."""
+        if "a" not in u:
+            raise TypeError(f"{self.name} has no unknown called 'a' ({', '.join(u)}): define reached(s, u)")
         return self.increment(s, u["a"]), self.v1(s, u["a"])
 
     # --- formulas -------------------------------------------------------------------------------
@@ -329,6 +331,18 @@ class Method(ABC):
         carry = Carry(system.space.retract(s.q0, d), v1, a1, s.h, s.a, s.lag, own or {})
         extra = jnp.zeros(0) if extra is None else extra
         return carry, StepOutput(*multipliers, extra, system.space.turns(d))
+
+    def equations(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
+        """The residual, as many rows as unknowns."""
+        rows = self.residual(system, s, dims, scale, x, args)
+        if rows.shape != x.shape:
+            raise ValueError(
+                f"the residual of {self.name} has shape {rows.shape}, but its unknowns "
+                f"({', '.join(self.sizes(dims))}) have shape {x.shape}: let there be one row an unknown"
+            )
+        return rows
 
     def blocks(self, dims: Dims) -> tuple[Unknown, ...]:
         """The unknowns, checked: sizes fit to what they are measured like and start from."""

@@ -166,7 +166,7 @@ class StepKernels:
             return step, guess, levels
 
         step, guess, levels = self.inline(prepare, carry, parabola, t, h, scale, args)
-        residual = lambda x, step, scale, args: method.residual(system, step, dims, scale, x, args)
+        residual = lambda x, step, scale, args: method.equations(system, step, dims, scale, x, args)
         value = self.inline(residual, x, step, scale, args)
         self.guess, self.value, self.levels, self.groups = guess, value, levels, groups
         self.symbols = {"x": x, "memory": memory, "q": carry.q, "v": carry.v}
