@@ -8,7 +8,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from genalpha import analysis, problems, rotation  # noqa: E402
+from genalpha import analysis, methods, problems, rotation  # noqa: E402
 from genalpha.consistent import consistent, project_position, project_velocity  # noqa: E402
 from genalpha.engine.events import Event  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
@@ -28,8 +28,10 @@ from genalpha.methods import (  # noqa: E402
     DAEAlpha,
     GeneralizedAlpha,
     Index3,
+    Method,
     ProjectedAlpha,
     StabilizedIndex2,
+    Unknown,
 )
 from genalpha.methods.coefficients import (  # noqa: E402
     Coefficients,
@@ -63,6 +65,7 @@ __all__ = [
     "InconsistentInitialValues",
     "Index3",
     "IntegrationError",
+    "Method",
     "Newton",
     "Product",
     "ProjectedAlpha",
@@ -75,11 +78,13 @@ __all__ = [
     "StabilizedIndex2",
     "State",
     "System",
+    "Unknown",
     "analysis",
     "chung_hulbert",
     "consistent",
     "hht",
     "load",
+    "methods",
     "newmark",
     "problems",
     "project_position",

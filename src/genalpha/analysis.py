@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from genalpha import methods
 from genalpha.engine.setup import Setup
-from genalpha.engine.step import advance, first_unknowns, no_memory
+from genalpha.engine.step import advance, no_memory
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Dims, System
 from genalpha.methods.coefficients import Coefficients
@@ -107,7 +107,7 @@ def constrained_amplification(
     """
     if isinstance(method, str):
         method = methods.by_name(method, rho_inf)
-    if not isinstance(method, methods.AlphaMethod):
+    if not isinstance(method, methods.Method):
         raise TypeError(f"method must be a name or an object such as ga.Index3(), got {method!r}")
     direction = jnp.array([jnp.cos(angle), jnp.sin(angle)])
     system = System(
@@ -123,15 +123,19 @@ def constrained_amplification(
     def one(omega: Array) -> Array:
         start = initial_values.begin(system, dims, t, zero, zero, (omega,))
         carry, _ = method.begin(system, dims, start, h, (omega,))
-        memory = no_memory(first_unknowns(setup, start.scale, carry, start.state))
-        # What is the same in every step is left out: the step size, and what only its changes need.
-        bare = lambda carry: carry._replace(h=None, a_old=None, Ma_old=None, split=None, lag=None)
+        memory = no_memory(method.first_guess(dims, start.scale, carry, start.state))
+        chosen = method.own_at(system, t, zero, start.scale, (omega,))
+
+        # What is the same in every step is left out: its size, what its changes need, and what is chosen.
+        def bare(carry: Carry) -> Carry:
+            kept = {name: part for name, part in carry.own.items() if name not in chosen}
+            return carry._replace(h=None, a_old=None, lag=None, own=kept)  # type: ignore[arg-type]
+
         state, rebuild = jax.flatten_util.ravel_pytree(bare(carry))
 
         def step(values: Array) -> Array:
-            before: Carry = rebuild(values)._replace(h=h, split=carry.split)
-            if method.adjust:
-                before = before._replace(a_old=before.a, Ma_old=before.Ma)
+            before: Carry = rebuild(values)
+            before = before._replace(h=h, a_old=before.a, own=before.own | chosen)
             after = advance(setup, before, memory, Times(t, h), start.scale, (omega,))[0]
             return jax.flatten_util.ravel_pytree(bare(after))[0]
 
@@ -188,7 +192,7 @@ def plot(families: Sequence[Coefficients | methods.Method | str], h_omega: Array
     """
     from matplotlib.figure import Figure
 
-    if isinstance(families, Coefficients | methods.AlphaMethod | str):
+    if isinstance(families, Coefficients | methods.Method | str):
         families = [families]
     z = np.geomspace(1e-2, 1e3, 400) if h_omega is None else np.asarray(h_omega, dtype=float)
     figure = Figure(figsize=(11.0, 3.6), layout="constrained")

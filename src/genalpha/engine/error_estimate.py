@@ -1,7 +1,7 @@
 """The local error of a step, from what the step computed.
 
 The motion through (q_n, v_n) misses the update formulas of a method by a defect that divided differences of
-its accelerations tell (``AlphaMethod.defect``). The error is the response of the linearized step to that
+its accelerations tell (``Method.defect``). The error is the response of the linearized step to that
 defect: constraints take away what they forbid, stiff forces what they damp. It takes one product with the
 inverse of the Newton matrix that the step has at hand, and no second nonlinear solve.
 """

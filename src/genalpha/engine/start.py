@@ -10,7 +10,6 @@ from genalpha.engine import controller
 from genalpha.engine.controller import Pace
 from genalpha.engine.row import record
 from genalpha.engine.setup import Setup
-from genalpha.engine.step import first_unknowns
 from genalpha.engine.steps import Controlled
 from genalpha.mechanics import initial_values, start_errors
 from genalpha.mechanics.initial_values import Beginning
@@ -62,6 +61,6 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
     # The method may start beside the given velocities; the record shows those that were given.
     row = record(carry._replace(v=state.v), StepOutput(state.lam, state.psi, extra, extra), jnp.zeros(3))
     row = jnp.concatenate([row, *timing]) if timing else row
-    x = first_unknowns(setup, begin.scale, carry, state)
+    x = setup.method.first_guess(setup.dims, begin.scale, carry, state)
     status = jnp.where(initial_values.is_finite(begin), begin.report.status, codes.NOT_FINITE)
     return RunStart(begin, carry, x, row, t_alpha, status, start_errors.consistent(begin), pace)

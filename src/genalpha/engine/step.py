@@ -20,7 +20,6 @@ from genalpha.numerics.data import (
     NewtonMemory,
     NewtonReport,
     Scale,
-    State,
     StepConstants,
     StepOutput,
     Times,
@@ -39,15 +38,6 @@ class Memory(NamedTuple):
     slope: Array
     bend: Array
     newton: NewtonMemory
-
-
-def first_unknowns(setup: Setup, scale: Scale, carry: Carry, state: State) -> Array:
-    """The unknowns (N,) from which the first step extrapolates: those at the start."""
-    a, lam, psi = carry.a / scale.a, state.lam / scale.lam, state.psi / scale.psi
-    start = {"a": a, "a_q": a, "a_v": a, "lam": lam, "lam_q": lam, "lam_v": lam, "psi": psi}
-    start["phi"] = state.a / scale.a
-    sizes = setup.method.sizes(setup.dims)
-    return jnp.concatenate([start.get(name, jnp.zeros(size)) for name, size in sizes.items()])
 
 
 def no_memory(x: Array) -> Memory:
@@ -178,7 +168,7 @@ def _solved(
     levels, groups = rounding_levels(setup, scale, carry, h)
     x, kept, report = newton.solve(
         options,
-        lambda x: method.residual(system, step, dims, scale, x, args),
+        lambda x: method.equations(system, step, dims, scale, x, args),
         extrapolated(memory[:3], carry.h, h),
         memory.newton,
         levels,
@@ -218,8 +208,8 @@ def rounding_levels(
     """Corrections that rounding is expected to cause in the scaled unknowns, and that may pass for it.
 
     Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). In SOI2 they determine δ, μ, ν, which only correct
-    the positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v. A method
-    says for which unknowns the rounding of positions counts. How large the terms are that cancel in a
+    the positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v. An
+    unknown declares its share of the rounding of positions. How large the terms are that cancel in a
     constraint is not known, so larger corrections pass for rounding too where Newton stagnates: those that
     move q or v by less than 1e-10 of itself, or q by less than 1e-6 of a step.
 
@@ -230,11 +220,10 @@ def rounding_levels(
     position = jnp.max(setup.system.space.magnitude(carry.q) * unit) / h**2
     velocity = jnp.max(jnp.abs(carry.v) * unit) / h
     loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
-    share = setup.method.position_rounding(setup.dims)
     floor, loose, groups = [], [], []
-    of_name = lambda block: share.get(block[0])
-    for part, blocks in itertools.groupby(setup.method.sizes(setup.dims).items(), of_name):
+    unknowns = [u for u in setup.method.blocks(setup.dims) if u.size]
+    for part, blocks in itertools.groupby(unknowns, lambda u: u.rounding):
         floor += [eps * (2 * velocity + (part or 0.0) * position)]
         loose += [loose_low if part is None else loose_high]
-        groups += [sum(size for _, size in blocks)]
+        groups += [sum(u.size for u in blocks)]
     return newton.Levels(jnp.stack(floor), jnp.stack(loose)), tuple(groups)

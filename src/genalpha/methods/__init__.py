@@ -1,11 +1,17 @@
-"""The methods, one file each, and the table of their names."""
+"""The methods, one file each, and the table of their names.
+
+A method of your own derives from :class:`Method`; the types in the signatures of its parts are here too. To
+give it a name, add a line to the table below; an object of it works without.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from genalpha.errors import unknown
-from genalpha.methods.base import AlphaMethod
+from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.system import Args, Dims
+from genalpha.methods.base import Method, Unknown
 from genalpha.methods.coefficients import Coefficients, chung_hulbert, hht
 from genalpha.methods.coordinate_split import CoordinateSplit
 from genalpha.methods.dae_alpha import DAEAlpha
@@ -14,23 +20,30 @@ from genalpha.methods.index3 import HHTI3, Index3
 from genalpha.methods.projected import ProjectedAlpha
 from genalpha.methods.soi2 import HHTSOI2, SOI2
 from genalpha.methods.stabilized import StabilizedIndex2
+from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 __all__ = [
     "HHTI3",
     "HHTSOI2",
     "SOI2",
-    "AlphaMethod",
+    "Args",
+    "Beginning",
+    "Carry",
     "CoordinateSplit",
     "DAEAlpha",
+    "Dims",
     "GeneralizedAlpha",
     "Index3",
+    "Method",
     "ProjectedAlpha",
+    "Scale",
     "StabilizedIndex2",
+    "StepConstants",
+    "StepOutput",
+    "Unknown",
     "by_name",
     "names",
 ]
-
-Method = GeneralizedAlpha | SOI2 | Index3 | StabilizedIndex2 | DAEAlpha | CoordinateSplit | ProjectedAlpha
 
 
 def _hht(rho_inf: float) -> Coefficients:

@@ -83,15 +83,18 @@ class UnderlyingAlpha(EquilibriumAlpha):
         # Nothing else looks at the matrix of (2.2), which is singular where G loses its rank.
         regular = jnp.all(jnp.isfinite(phi)) & jnp.all(jnp.isfinite(lam))
         fault = jnp.where(regular, codes.SUCCESS, codes.SINGULAR)
-        return self.carried(s, q1, v1, phi), StepOutput(lam, psi, extra, system.space.turns(d), fault)
+        carry, output = self.hand_on(system, s, (d, v1), phi, (lam, psi), extra)
+        return carry, output._replace(fault=fault)
 
-    def carried(self, s: StepConstants, q1: Array, v1: Array, phi: Array) -> Carry:
-        return Carry(
-            q=q1,
-            v=v1,
-            a=self.mixed(s, phi),
-            h=s.h,
-            v_dot=phi if self.coefficients.alpha_f != 0 else None,
-            a_old=s.a,
-            lag=s.lag,
-        )
+    def hand_on(
+        self,
+        system: System,
+        s: StepConstants,
+        reached: tuple[Array, Array],
+        phi: Array,
+        multipliers: tuple[Array, Array],
+        extra: Array,
+    ) -> tuple[Carry, StepOutput]:
+        """As :meth:`hand_over`, with φ_{n+1} in the place of a_{n+1}."""
+        a1, own = self.mixed(s, phi), self.past(phi)
+        return self.hand_over(system, s, reached, a1, multipliers, own, extra)

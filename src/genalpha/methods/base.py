@@ -1,10 +1,12 @@
-"""What the α-methods on (t, q, v, a_α) share: start, adjusting formulas, mass matrices, update formulas."""
+"""What a method must offer, and what the α-methods on (t, q, v, a_α) share."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import jax.numpy as jnp
 from jax import Array
@@ -12,21 +14,88 @@ from jax import Array
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods.coefficients import Coefficients, chung_hulbert
-from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
+from genalpha.numerics.data import Carry, Scale, State, StepConstants, StepOutput
 
 StartValue = Literal["a0", "second-order", "perturbed"]
+Like = Literal["a", "lam", "psi"]
+Start = Literal["a", "v_dot", "lam", "psi"]
 
 
 @dataclass(frozen=True)
-class AlphaMethod:
-    """Base of the generalized-α methods.
+class Unknown:
+    """A block of unknowns of a step.
+
+    Parameters
+    ----------
+    name : under which :meth:`Method.split` gives it.
+    size : how many numbers it has. It may be zero.
+    like : what it is measured like: accelerations (``"a"``), λ (``"lam"``), ψ (``"psi"``). None: its unit is
+        one, or the method's own.
+    start : what Newton's first guess before the first step is: the method's own acceleration (``"a"``), v'
+        (``"v_dot"``), λ or ψ at the start. None: zero.
+    rounding : for an unknown that rows g/(βh²) determine, how many ε|q|/h² Newton may leave in it. None:
+        no rounding of positions is in it.
+    """
+
+    name: str
+    size: int
+    like: Like | None = None
+    start: Start | None = None
+    rounding: float | None = None
+
+    def __post_init__(self) -> None:
+        for part, allowed in (("like", get_args(Like)), ("start", get_args(Start))):
+            value = getattr(self, part)
+            if value is not None and value not in allowed:
+                raise ValueError(
+                    f"{part} of the unknown {self.name!r} must be None or one of {', '.join(allowed)}, "
+                    f"got {value!r}"
+                )
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """Base of the generalized-α methods, and of a method of your own (docs/own_method.md).
+
+    A method is a frozen dataclass with fields that can be hashed. It never loops and never branches on
+    values: all its parts are pure functions of arrays. An object of it is all that ``method=`` needs.
+
+    It must offer
+
+    - ``name`` : what ``sol.method`` says;
+    - ``unknowns(dims)`` : the :class:`Unknown` blocks of a step, in order;
+    - ``weights(dims, scale, h)`` : the factors that scale the rows of the residual;
+    - ``residual(system, s, dims, scale, x, args)`` : the equations of a step, as many as unknowns;
+    - ``finish(system, s, dims, scale, x, args)`` : what the next step starts from, and the output. The
+      helper ``hand_over`` puts both together.
+
+    These have defaults:
+
+    - ``check(system, dims)`` : raises if a system is none for this method. Every system is accepted;
+    - ``begin(system, dims, start, h, args)`` : the carry before the first step, with a_α = a_0 + αh a_0';
+    - ``prepare(system, carry, t, h, dims, scale, args)`` : the constants of a step. ``known`` is zero, and
+      ``own`` what the last step carried;
+    - ``own_at(system, t, q, scale, args)`` : the parts of ``own`` that are chosen anew for a configuration.
+      There are none;
+    - ``reached(s, u)`` : where a step leads, from its unknowns. That of an unknown called "a". Error control
+      needs it;
+    - ``extras(dims)``, ``first_extra(dims, start, h)`` : variables for ``sol.extra``. There are none;
+    - ``row_blocks(dims)`` : names of the rows of the residual, for messages. Rows are numbered;
+    - ``exact_matrix``, ``linearized(...)`` : if Newton's matrix is not that of the residual;
+    - ``watches_velocity`` : whether error control looks at velocities. It does;
+    - ``defect(...)`` : by how much the motion misses (13a) and (13c) of JN08, for error control. It holds for
+      every method whose positions and velocities come from ``increment`` and ``v1``.
+
+    What a method carries beyond q, v and a is in ``own``, a dictionary of arrays under names of its choice,
+    in the carry and in the constants of a step. The names are the same in every step, and whether ``adjust``
+    is set or not.
 
     Parameters
     ----------
     coefficients : (α_m, α_f, β, γ), default ``chung_hulbert(0.8)``.
     adjust : apply the adjusting formulas (14a), (14b) of JN08 at every change of the step size. Without
-        them all components are of first order where steps change (docs/theory.md).
-    start : ``"second-order"`` starts from a_α = a_0 + αh a_0' (from a_0 where that is not finite), ``"a0"``
+        them all components are of first order if steps change (docs/theory.md).
+    start : ``"second-order"`` starts from a_α = a_0 + αh a_0' (from a_0 if that is not finite), ``"a0"``
         from a_α = a_0. Both give second order in q and v; with ``"a0"`` the first values of a, λ, ψ carry an
         O(h) error that decays.
     """
@@ -52,25 +121,52 @@ class AlphaMethod:
             raise ValueError(
                 f"start of {self.name} must be one of {', '.join(self.starts)}, got {self.start!r}"
             )
+        try:
+            hash(self)
+        except TypeError as error:
+            raise TypeError(
+                f"{self!r} cannot be hashed ({error}), but what is compiled is kept by method: let all its "
+                "fields be numbers, strings or tuples, and pass arrays as args of the system"
+            ) from error
 
     @property
     def alpha(self) -> float:
         return self.coefficients.alpha
 
-    def sizes(self, dims: Dims) -> dict[str, int]:
-        """The blocks of unknowns of a step and their sizes, in order."""
-        raise NotImplementedError
+    # --- what a method must offer ---------------------------------------------------------------
+
+    @abstractmethod
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        """The blocks of unknowns of a step, in order."""
+
+    @abstractmethod
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        """The factors that scale the rows of the residual; ``residual`` finds them in ``s.weights``."""
+
+    @abstractmethod
+    def residual(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
+        """The scaled equations (N,) of a step, for the scaled unknowns x (N,)."""
+
+    @abstractmethod
+    def finish(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, StepOutput]:
+        """What the next step starts from, and the multipliers at the end of this one."""
+
+    # --- what has defaults ----------------------------------------------------------------------
+
+    def check(self, system: System, dims: Dims) -> None:
+        """Raises if this method cannot integrate a system. Here every system is accepted."""
+        self.blocks(dims)
 
     def row_blocks(self, dims: Dims) -> dict[str, int]:
         """What the rows of the residual say, in order, and how many there are of each, for messages."""
-        return {"motion": dims.n}
+        return {"row": sum(self.sizes(dims).values())}
 
     def extras(self, dims: Dims) -> dict[str, int]:
         """The variables that only this method has, in the order of ``Output.extra``, and their sizes."""
-        return {}
-
-    def position_rounding(self, dims: Dims) -> dict[str, float]:
-        """The unknowns that rows g/(βh²) determine, and how many ε|q|/h² Newton may leave in them."""
         return {}
 
     def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
@@ -86,11 +182,11 @@ class AlphaMethod:
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> Array:
         """A function with the values of the residual, whose derivatives make the matrix of the iteration."""
-        raise NotImplementedError
+        return self.residual(system, s, dims, scale, x, args)
 
-    def split_at(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> Array:
-        """The split (n, m) of coordinates that a method which has one would choose at q."""
-        raise NotImplementedError
+    def own_at(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> dict[str, Array]:
+        """The parts of ``own`` that are chosen for a configuration, as they would be at q."""
+        return {}
 
     @property
     def needs_rate(self) -> bool:
@@ -105,89 +201,58 @@ class AlphaMethod:
         The second-order start differentiates the consistent accelerations, a_0 + αh a_0', instead of
         solving JN08 (8): that couples a_α with the unknowns of the first step, which would need equations
         of its own, while a_0' follows from the consistent values by one linear solve, for every method.
-        Where a_0' or M(t_α, ...) is not finite (a force with a kink at the start, a mass matrix that does
-        not exist before t_0), it starts from a_0.
+        If a_0' is not finite (a force with a kink at the start), it starts from a_0.
         """
-        c, state, shift = self.coefficients, start.state, jnp.zeros_like(h)
-        a = state.a
-        moved = not system.constant_mass and c.alpha_m != 0
-        Ma0 = system.M(state.t, state.q, args) @ a if moved else jnp.zeros_like(a)
-        Ma = Ma0 if moved else None
-        if self.needs_rate:
-            ahead = self.alpha * h
-            a_ahead = a + ahead * start.a_dot
-            usable = jnp.all(jnp.isfinite(a_ahead))
-            if moved:
-                q_ahead = system.space.retract(state.q, ahead * state.v)
-                Ma_ahead = system.M(state.t + ahead, q_ahead, args) @ a_ahead
-                usable &= jnp.all(jnp.isfinite(Ma_ahead))
-                Ma = jnp.where(usable, Ma_ahead, Ma0)
-            a, shift = jnp.where(usable, a_ahead, a), jnp.where(usable, ahead, 0.0)
-        a_old, Ma_old, lag = self._before(start, h, shift, a, Ma, Ma0)
-        carry = Carry(
-            q=state.q,
-            v=state.v,
-            a=a,
-            h=h,
-            f=system.f(*state[:3], state.lam, state.psi, args) if c.alpha_f != 0 else None,
-            a_old=a_old,
-            Ma=Ma,
-            Ma_old=Ma_old,
-            lag=lag,
-        )
-        return carry, state.t + shift
+        state = start.state
+        usable = jnp.all(jnp.isfinite(start.a_dot))
+        a_dot = jnp.where(usable, start.a_dot, 0.0)
+        shift = jnp.where(usable, self.alpha * h, 0.0) if self.needs_rate else jnp.zeros_like(h)
+        a = state.a + shift * a_dot
+        a_old, lag = self.before_start(start, h, shift, a)
+        return Carry(state.q, state.v, a, h, a_old, lag), state.t + shift
 
-    def _before(
-        self, start: Beginning, h: Array, shift: Array, a: Array, Ma: Array | None, Ma0: Array
-    ) -> tuple[Array, Array | None, Array | None]:
-        """a_α and M_α a_α one step before the start, and the errors of a_α then and now.
+    def before_start(self, start: Beginning, h: Array, shift: Array, a: Array) -> tuple[Array, Array | None]:
+        """a_α one step before the start, and the errors of a_α then and now.
 
         With them the adjusting formulas, for a first step that is repeated with another size, lead to what
         would have been the start for that size. Both lie on the line through a_0 with slope a_0'.
         """
         finite = jnp.all(jnp.isfinite(start.a_dot))
         a_old = jnp.where(finite, a - h * start.a_dot, a) if self.needs_rate else a
-        Ma_old = Ma
-        if Ma is not None and self.alpha != 0:
-            Ma_old = jnp.where(shift != 0, Ma - (Ma - Ma0) / self.alpha, Ma)
-        return a_old, Ma_old, -0.5 * jnp.stack([shift, shift - h]) ** 2 if self.adjust else None
-
-    def settled_lag(self, h: Array) -> Array:
-        """The errors of :meth:`lag` after many steps of size h."""
-        c = self.coefficients
-        return jnp.full(2, 0.5 * self.alpha * (c.alpha_m + c.alpha_f - 1)) * h**2
-
-    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
-        """The factors (N,) that scale the rows of the residual."""
-        raise NotImplementedError
+        return a_old, -0.5 * jnp.stack([shift, shift - h]) ** 2 if self.adjust else None
 
     def prepare(
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
     ) -> StepConstants:
-        """The constants of a step from t with size h: adjusted a_α, M_{1+α}, and forces of the past."""
-        c = self.coefficients
-        a, Ma = self.adjusted(carry, h)
-        ahead = (1 + self.alpha) * h
-        M1 = system.M(t + ahead, system.space.retract(carry.q, ahead * carry.v), args)
-        known = jnp.zeros_like(a)
-        if c.alpha_m != 0:
-            known = known + c.alpha_m * ((M1 @ a) if Ma is None else Ma)
-        if carry.f is not None:
-            known = known - c.alpha_f * carry.f
-        lag = self.lag(carry, h)
-        coast = self.coast(carry.v, a, h)
-        return StepConstants(t, h, carry.q, *coast, a, known, self.weights(dims, scale, h), Ma, M1, lag=lag)
+        """The constants of a step from t with size h, with a_α adjusted to it."""
+        a = self.adjusted(carry, h)
+        lag, coast = self.lag(carry, h), self.coast(carry.v, a, h)
+        known, weights = jnp.zeros_like(a), self.weights(dims, scale, h)
+        return StepConstants(t, h, carry.q, *coast, a, known, weights, lag, carry.own)
 
-    def adjusted(self, carry: Carry, h: Array) -> tuple[Array, Array | None]:
-        """a_α and M_α a_α for a step of size h, by (14a) and (14b) where it differs from the last one."""
-        if not self.adjust or self.alpha == 0:
-            return carry.a, carry.Ma
-        shift = self.alpha * (h / carry.h - 1)
+    def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
+        """The increment d (n,) with q_1 = q_0 ∘ exp(d), and v_1 (n,), from the unknowns of a step."""
+        if "a" not in u:
+            raise TypeError(f"{self.name} has no unknown called 'a' ({', '.join(u)}): define reached(s, u)")
+        return self.increment(s, u["a"]), self.v1(s, u["a"])
+
+    # --- formulas -------------------------------------------------------------------------------
+
+    def adjusted(self, carry: Carry, h: Array) -> Array:
+        """a_α for a step of size h, by (14a) if it differs from the last one."""
+        if not self.adjusts:
+            return carry.a
         assert carry.a_old is not None
-        a, Ma = carry.a + shift * (carry.a - carry.a_old), carry.Ma
-        if carry.Ma is not None and carry.Ma_old is not None:
-            Ma = carry.Ma + shift * (carry.Ma - carry.Ma_old)
-        return a, Ma
+        return carry.a + self.ahead(carry, h) * (carry.a - carry.a_old)
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether the adjusting formulas change anything."""
+        return self.adjust and self.alpha != 0
+
+    def ahead(self, carry: Carry, h: Array) -> Array:
+        """By how many of the last steps (14a) and (14b) extrapolate for a step of size h."""
+        return self.alpha * (h / carry.h - 1)
 
     def coast(self, v0: Array, a: Array, h: Array) -> tuple[Array, Array]:
         """The parts of (13a) and (13c) without a_{1+α}: h z_0 + h²(½ − β) a_α, and z_0 + h(1 − γ) a_α."""
@@ -202,9 +267,10 @@ class AlphaMethod:
         """(13c): z_1 = z_0 + h ((1 − γ) a_α + γ a_{1+α})."""
         return s.coast_v + self.coefficients.gamma * s.h * a1
 
-    def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
-        """The increment d (n,) with q_1 = q_0 ∘ exp(d), and v_1 (n,), from the unknowns of a step."""
-        return self.increment(s, u["a"]), self.v1(s, u["a"])
+    def settled_lag(self, h: Array) -> Array:
+        """The errors of :meth:`lag` after many steps of size h."""
+        c = self.coefficients
+        return jnp.full(2, 0.5 * self.alpha * (c.alpha_m + c.alpha_f - 1)) * h**2
 
     def lag(self, carry: Carry, h: Array) -> Array | None:
         """ε_1 and ε_0 in a_{1+α} = v'(t_{1+α}) + ε_1 v''' and a_α = v'(t_α) + ε_0 v''', for a step of size h.
@@ -236,6 +302,7 @@ class AlphaMethod:
         c, alpha, h, h_old = self.coefficients, self.alpha, s.h, carry.h
         assert carry.a_old is not None
         assert carry.lag is not None
+        assert s.lag is not None
         span = (1 + alpha) * h - alpha * h_old  # between the times of a_{n+α} and a_{n+1+α}
         old, last = jnp.clip(carry.lag[1], -4 * h**2, 4 * h**2), jnp.clip(carry.lag[0], -4 * h**2, 4 * h**2)
         bend = lambda old, last, new: 2 * ((new - last) / span - (last - old) / h_old) / (span + h_old)
@@ -247,37 +314,75 @@ class AlphaMethod:
         drift = bracket(carry.v, a1) * (h**3 / 12)
         return of_q * (a1 - s.a) - drift, (of_v / seen) * bend(carry.a_old, carry.a, a1)
 
+    # --- helpers --------------------------------------------------------------------------------
+
     def hand_over(
-        self, system: System, s: StepConstants, d: Array, a1: Array, lam: Array, psi: Array, args: Args
+        self,
+        system: System,
+        s: StepConstants,
+        reached: tuple[Array, Array],
+        a1: Array,
+        multipliers: tuple[Array, Array],
+        own: dict[str, Array] | None = None,
+        extra: Array | None = None,
     ) -> tuple[Carry, StepOutput]:
-        """Carry and output after a step with the increment d of positions and (a_{1+α}, λ_1, ψ_1)."""
-        q1, v1 = system.space.retract(s.q0, d), self.v1(s, a1)
-        carry = Carry(
-            q=q1,
-            v=v1,
-            a=a1,
-            h=s.h,
-            f=system.f(s.t0 + s.h, q1, v1, lam, psi, args) if self.coefficients.alpha_f != 0 else None,
-            a_old=s.a,
-            Ma=None if s.Ma is None else s.M1 @ a1,
-            Ma_old=s.Ma,
-            lag=s.lag,
-        )
-        return carry, StepOutput(lam, psi, jnp.zeros(0), system.space.turns(d))
+        """Carry and output after a step to ``reached`` (d, v_1), with a_{1+α} and ``multipliers`` (λ, ψ)."""
+        d, v1 = reached
+        carry = Carry(system.space.retract(s.q0, d), v1, a1, s.h, s.a, s.lag, own or {})
+        extra = jnp.zeros(0) if extra is None else extra
+        return carry, StepOutput(*multipliers, extra, system.space.turns(d))
+
+    def equations(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
+        """The residual, as many rows as unknowns."""
+        rows = self.residual(system, s, dims, scale, x, args)
+        if rows.shape != x.shape:
+            raise ValueError(
+                f"the residual of {self.name} has shape {rows.shape}, but its unknowns "
+                f"({', '.join(self.sizes(dims))}) have shape {x.shape}: let there be one row an unknown"
+            )
+        return rows
+
+    def blocks(self, dims: Dims) -> tuple[Unknown, ...]:
+        """The unknowns, checked: sizes fit to what they are measured like and start from."""
+        blocks = tuple(self.unknowns(dims))
+        sizes = {"a": dims.n, "v_dot": dims.n, "lam": dims.m, "psi": dims.p}
+        for name, count in Counter(u.name for u in blocks).items():
+            if count > 1:
+                raise ValueError(
+                    f"{self.name} has {count} unknowns called {name!r}: let each have its own name"
+                )
+        for u in blocks:
+            for part, of in (("like", u.like), ("start", u.start)):
+                if of is not None and u.size != sizes[of]:
+                    raise ValueError(
+                        f"the unknown {u.name!r} of {self.name} has size {u.size}, but {part}={of!r} is for "
+                        f"size {sizes[of]}: change its size, or pass {part}=None"
+                    )
+        return blocks
+
+    def sizes(self, dims: Dims) -> dict[str, int]:
+        """The names and sizes of the unknowns that a system has, in order."""
+        return {u.name: u.size for u in self.blocks(dims) if u.size}
 
     def split(self, dims: Dims, scale: Scale, x: Array) -> dict[str, Array]:
         """The scaled unknowns x as named, physical blocks."""
         blocks, at = {}, 0
-        for name, size in self.sizes(dims).items():
-            unit = getattr(scale, SCALED_LIKE[name]) if name in SCALED_LIKE else 1.0
-            blocks[name] = x[at : at + size] * unit
-            at += size
+        for u in self.blocks(dims):
+            blocks[u.name] = x[at : at + u.size] * _unit(u, scale)
+            at += u.size
         return blocks
 
+    def first_guess(self, dims: Dims, scale: Scale, carry: Carry, state: State) -> Array:
+        """The scaled unknowns (N,) before the first step, from what they are declared to start from."""
+        known = {"a": carry.a, "v_dot": state.a, "lam": state.lam, "psi": state.psi}
+        parts = [
+            jnp.zeros(u.size) if u.start is None else known[u.start] / _unit(u, scale)
+            for u in self.blocks(dims)
+        ]
+        return jnp.concatenate(parts)
 
-# Unknowns that are measured like accelerations, like λ and like ψ; others have units of their own.
-SCALED_LIKE = {
-    **dict.fromkeys(("a", "delta", "a_q", "a_v", "phi", "e_q", "e_v"), "a"),
-    **dict.fromkeys(("lam", "mu", "lam_q", "lam_v"), "lam"),
-    **dict.fromkeys(("psi", "nu", "psi_v"), "psi"),
-}
+
+def _unit(u: Unknown, scale: Scale) -> Any:
+    return 1.0 if u.like is None else getattr(scale, u.like)

@@ -13,6 +13,7 @@ from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods import _splitting
 from genalpha.methods._splitting import Factorization
 from genalpha.methods._underlying import UnderlyingAlpha
+from genalpha.methods.base import Unknown
 from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 Iteration = Literal["cs", "cm"]
@@ -40,7 +41,8 @@ class CoordinateSplit(UnderlyingAlpha):
         (3.8), or ``"qr"`` (remark 3.2), where they are combinations of all.
 
     The split stays the same during a step. Before a step that leads to where (GY)⁻¹G has an entry above 5, in
-    the scale of the mass matrix, a new one is chosen there. Where no split will do, the run stops.
+    the scale of the mass matrix, a new one is chosen there. Where no split will do, the run stops. It is the
+    method's own ``split`` (n, m), Y.
 
     Rows of the residual: with w = r + Gᵀs, where Yᵀw = 0, P r = Xᵀw. So w + Y g, (n,), holds the n − m
     equations of motion and the m constraints, and X is not needed.
@@ -79,14 +81,12 @@ class CoordinateSplit(UnderlyingAlpha):
                 "method='dae-alpha' or 'soi2'"
             )
 
-    def sizes(self, dims: Dims) -> dict[str, int]:
-        return {"a_q": dims.n, "a_v": dims.n}
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        a_q = Unknown("a_q", dims.n, like="a", start="a", rounding=4.0)
+        return a_q, Unknown("a_v", dims.n, like="a", start="a")
 
     def row_blocks(self, dims: Dims) -> dict[str, int]:
         return {"motion (of q) and holonomic": dims.n, "motion (of v) and holonomic": dims.n}
-
-    def position_rounding(self, dims: Dims) -> dict[str, float]:
-        return {"a_q": 4.0}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         """Those of g and of g_t + G v, (2m,)."""
@@ -97,7 +97,8 @@ class CoordinateSplit(UnderlyingAlpha):
         self, system: System, dims: Dims, start: Beginning, h: Array, args: Args
     ) -> tuple[Carry, Array]:
         carry, t_alpha = super().begin(system, dims, start, h, args)
-        return carry._replace(split=_splitting.choose(start.rows, self.factorization)), t_alpha
+        split = _splitting.choose(start.rows, self.factorization)
+        return carry._replace(own=carry.own | {"split": split}), t_alpha
 
     def prepare(
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
@@ -106,18 +107,17 @@ class CoordinateSplit(UnderlyingAlpha):
         step = super().prepare(system, carry, t, h, dims, scale, args)
         ahead = system.space.retract(carry.q, h * carry.v)
         G = lax.stop_gradient(self._rows(system, t + h, ahead, scale, args))
-        Y = carry.split
-        assert Y is not None
+        Y = carry.own["split"]
         split = lax.cond(
             _splitting.ratio(G, Y) <= _splitting.WORST,
             lambda: Y,
             lambda: _splitting.choose(G, self.factorization),
         )
-        return step._replace(split=split)
+        return step._replace(own={"split": split})
 
-    def split_at(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> Array:
+    def own_at(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> dict[str, Array]:
         """Y (n, m) for the coordinates q."""
-        return _splitting.choose(self._rows(system, t, q, scale, args), self.factorization)
+        return {"split": _splitting.choose(self._rows(system, t, q, scale, args), self.factorization)}
 
     def _rows(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> Array:
         """G (m, n) in the scale of the mass matrix."""
@@ -134,9 +134,9 @@ class CoordinateSplit(UnderlyingAlpha):
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> Array:
         _, G, rows, constraints = self._parts(system, s, dims, scale, x, args)
-        pairs = zip(rows, constraints, strict=True)
+        Y, pairs = s.own["split"], zip(rows, constraints, strict=True)
         return jnp.concatenate(
-            [r + _splitting.multipliers(G, s.split, r) @ G + s.split @ constraint for r, constraint in pairs]
+            [r + _splitting.multipliers(G, Y, r) @ G + Y @ constraint for r, constraint in pairs]
         )
 
     def linearized(
@@ -148,12 +148,12 @@ class CoordinateSplit(UnderlyingAlpha):
         dP r = P dGᵀs, this matrix is that of the residual. CM leaves them out.
         """
         q1, G, rows, constraints = self._parts(system, s, dims, scale, x, args)
-        G, parts, t1 = lax.stop_gradient(G), [], s.t0 + s.h
+        G, Y, parts, t1 = lax.stop_gradient(G), s.own["split"], [], s.t0 + s.h
         for r, constraint in zip(rows, constraints, strict=True):
             if self.iteration == "cs":
-                forces = scale.lam * lax.stop_gradient(_splitting.multipliers(G, s.split, r))
+                forces = scale.lam * lax.stop_gradient(_splitting.multipliers(G, Y, r))
                 r = r - scale.a * system.holonomic_force(t1, q1, forces, args)
-            parts += [r + _splitting.multipliers(G, s.split, r) @ G + s.split @ constraint]
+            parts += [r + _splitting.multipliers(G, Y, r) @ G + Y @ constraint]
         return jnp.concatenate(parts)
 
     def _parts(
@@ -173,7 +173,7 @@ class CoordinateSplit(UnderlyingAlpha):
     ) -> tuple[Carry, StepOutput]:
         u = self.split(dims, scale, x)
         _, G, rows, _ = self._parts(system, s, dims, scale, x, args)
-        forces = [scale.lam * _splitting.multipliers(G, s.split, r) for r in rows]
+        forces = [scale.lam * _splitting.multipliers(G, s.own["split"], r) for r in rows]
         d, v1 = self.reached(s, u)
         carry, output = self.close(system, s, dims, scale, d, v1, (forces[0], forces[1]), args)
-        return carry._replace(split=s.split), output
+        return carry._replace(own=carry.own | s.own), output

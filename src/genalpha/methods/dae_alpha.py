@@ -9,6 +9,7 @@ from jax import Array
 
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._underlying import UnderlyingAlpha
+from genalpha.methods.base import Unknown
 from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 from genalpha.numerics.derivatives import for_each
 
@@ -40,10 +41,17 @@ class DAEAlpha(UnderlyingAlpha):
         super().check(system, dims)
         self.refuse_reaction(system)
 
-    def sizes(self, dims: Dims) -> dict[str, int]:
-        sizes = {"a_q": dims.n, "lam_q": dims.m} if dims.m else {}
-        sizes |= {"a_v": dims.n, "lam_v": dims.m, "psi": dims.p}
-        return {name: size for name, size in sizes.items() if size}
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        of_q = (
+            Unknown("a_q", dims.n, like="a", start="a", rounding=4.0),
+            Unknown("lam_q", dims.m, like="lam", start="lam", rounding=4.0),
+        )
+        return (
+            *(of_q if dims.m else ()),
+            Unknown("a_v", dims.n, like="a", start="a"),
+            Unknown("lam_v", dims.m, like="lam", start="lam"),
+            Unknown("psi", dims.p, like="psi", start="psi"),
+        )
 
     def row_blocks(self, dims: Dims) -> dict[str, int]:
         rows = {"motion": dims.n}
@@ -51,9 +59,6 @@ class DAEAlpha(UnderlyingAlpha):
             rows = {"motion (of q)": dims.n, "motion (of v)": dims.n}
             rows |= {"holonomic": dims.m, "holonomic (velocity)": dims.m}
         return rows | {"nonholonomic": dims.p}
-
-    def position_rounding(self, dims: Dims) -> dict[str, float]:
-        return {"a_q": 4.0, "lam_q": 4.0}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)
@@ -70,7 +75,7 @@ class DAEAlpha(UnderlyingAlpha):
         a_v, (d, v1) = u["a_v"], self.reached(s, u)
         q1 = system.space.retract(s.q0, d)
         M1, f1 = system.M(t1, q1, args), system.applied(t1, q1, v1, args)
-        f1 += system.nonholonomic_force(t1, q1, v1, u.get("psi", jnp.zeros(0)), args)
+        f1 += system.nonholonomic_force(t1, q1, v1, u["psi"], args)
         rows = [M1 @ self.v_dot1(s, a_v) - f1]  # (3.3b)
         if dims.m:
             push = lambda lam: system.holonomic_force(t1, q1, lam, args)
@@ -87,8 +92,7 @@ class DAEAlpha(UnderlyingAlpha):
         u, none = self.split(dims, scale, x), jnp.zeros(0)
         d, v1 = self.reached(s, u)
         if dims.m or dims.p:
-            forces = u.get("lam_q", none), u.get("lam_v", none)
+            forces = u.get("lam_q", none), u["lam_v"]
             return self.close(system, s, dims, scale, d, v1, forces, args)
         phi = self.v_dot1(s, u["a_v"])
-        carry = self.carried(s, system.space.retract(s.q0, d), v1, phi)
-        return carry, StepOutput(none, none, phi, system.space.turns(d))
+        return self.hand_on(system, s, (d, v1), phi, (none, none), phi)

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from genalpha.mechanics.system import Args, Dims, System
-from genalpha.methods.base import AlphaMethod
+from genalpha.methods._mixed_forces import MixedForces
+from genalpha.methods.base import Unknown
 from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 
 @dataclass(frozen=True)
-class GeneralizedAlpha(AlphaMethod):
+class GeneralizedAlpha(MixedForces):
     """The generalized-α method of Chung & Hulbert for M(t, q) v' = f(t, q, v), JN08 (2) and section 3.
 
     M_{1+α} = M(t_{1+α}, q_0 + h(1+α) v_0) is explicit, M_α is the M_{1+α} of the step before.
@@ -35,8 +36,11 @@ class GeneralizedAlpha(AlphaMethod):
                 'the method "generalized-alpha" is for unconstrained systems; use method="soi2" for this one'
             )
 
-    def sizes(self, dims: Dims) -> dict[str, int]:
-        return {"a": dims.n}
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        return (Unknown("a", dims.n, like="a", start="a"),)
+
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        return {"motion": dims.n}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         return scale.a
@@ -45,16 +49,13 @@ class GeneralizedAlpha(AlphaMethod):
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> Array:
         """(2c) with (2a) and (2b) put in, one scaled row an acceleration."""
-        c = self.coefficients
-        a1 = self.split(dims, scale, x)["a"]
-        none = jnp.zeros(0)
+        a1, none = self.split(dims, scale, x)["a"], jnp.zeros(0)
         q1 = system.space.retract(s.q0, self.increment(s, a1))
         f1 = system.f(s.t0 + s.h, q1, self.v1(s, a1), none, none, args)
-        return s.weights * ((1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1)
+        return s.weights * self.mixed(s, a1, f1)
 
     def finish(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, StepOutput]:
-        a1 = self.split(dims, scale, x)["a"]
         none = jnp.zeros(0)
-        return self.hand_over(system, s, self.increment(s, a1), a1, none, none, args)
+        return self.close(system, s, self.split(dims, scale, x), (none, none), args)

@@ -10,7 +10,7 @@ from jax import Array
 
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._equilibrium import EquilibriumAlpha
-from genalpha.methods.base import StartValue
+from genalpha.methods.base import StartValue, Unknown
 from genalpha.methods.coefficients import Coefficients, only_hht
 from genalpha.numerics.data import Scale
 
@@ -57,15 +57,14 @@ class Index3(EquilibriumAlpha):
     def needs_rate(self) -> bool:
         return self.start == "perturbed" or super().needs_rate
 
-    def check(self, system: System, dims: Dims) -> None:
-        """Every system is accepted."""
-
-    def sizes(self, dims: Dims) -> dict[str, int]:
-        return {k: size for k, size in {"a": dims.n, "lam": dims.m, "psi": dims.p}.items() if size}
-
-    def position_rounding(self, dims: Dims) -> dict[str, float]:
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
         # The recursion (8) amplifies what is left in λ by up to (1 − ρ∞)⁻³: no more than rounding itself.
-        return dict.fromkeys(("a", "lam", "psi"), 0.25) if dims.m else {}
+        rounding = 0.25 if dims.m else None
+        return (
+            Unknown("a", dims.n, like="a", start="a", rounding=rounding),
+            Unknown("lam", dims.m, like="lam", start="lam", rounding=rounding),
+            Unknown("psi", dims.p, like="psi", start="psi", rounding=rounding),
+        )
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         beta, gamma = self.coefficients.beta, self.coefficients.gamma

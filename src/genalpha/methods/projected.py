@@ -10,6 +10,7 @@ from jax import Array
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._underlying import UnderlyingAlpha
+from genalpha.methods.base import Unknown
 from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 
@@ -34,13 +35,23 @@ class ProjectedAlpha(UnderlyingAlpha):
 
     name = "projected"
 
-    def sizes(self, dims: Dims) -> dict[str, int]:
-        sizes = {"phi": dims.n, "lam": dims.m, "psi": dims.p}
-        if dims.m or dims.p:
-            sizes |= {"e_v": dims.n, "lam_v": dims.m, "psi_v": dims.p}
-        if dims.m:
-            sizes |= {"e_q": dims.n, "lam_q": dims.m}
-        return {name: size for name, size in sizes.items() if size}
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        of_v = (
+            Unknown("e_v", dims.n, like="a"),
+            Unknown("lam_v", dims.m, like="lam", start="lam"),
+            Unknown("psi_v", dims.p, like="psi"),
+        )
+        of_q = (
+            Unknown("e_q", dims.n, like="a", rounding=4.0),
+            Unknown("lam_q", dims.m, like="lam", start="lam", rounding=4.0),
+        )
+        return (
+            Unknown("phi", dims.n, like="a", start="v_dot"),
+            Unknown("lam", dims.m, like="lam", start="lam"),
+            Unknown("psi", dims.p, like="psi", start="psi"),
+            *(of_v if dims.m or dims.p else ()),
+            *(of_q if dims.m else ()),
+        )
 
     def row_blocks(self, dims: Dims) -> dict[str, int]:
         rows = {"motion": dims.n, "holonomic (acceleration)": dims.m, "nonholonomic (acceleration)": dims.p}
@@ -51,9 +62,6 @@ class ProjectedAlpha(UnderlyingAlpha):
     def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
         """φ_0; nothing is projected at the start."""
         return jnp.concatenate([start.state.a, jnp.zeros(2 * dims.m)])
-
-    def position_rounding(self, dims: Dims) -> dict[str, float]:
-        return {"e_q": 4.0, "lam_q": 4.0}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)
@@ -67,8 +75,8 @@ class ProjectedAlpha(UnderlyingAlpha):
     def residual(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> Array:
-        u, none, t1 = self.split(dims, scale, x), jnp.zeros(0), s.t0 + s.h
-        phi, lam, psi = u["phi"], u.get("lam", none), u.get("psi", none)
+        u, t1 = self.split(dims, scale, x), s.t0 + s.h
+        phi, lam, psi = u["phi"], u["lam"], u["psi"]
         d, v = self._predicted(s, phi)
         q_tilde = system.space.retract(s.q0, d)
         (d, v1), q1 = self.reached(s, u), q_tilde
@@ -82,8 +90,8 @@ class ProjectedAlpha(UnderlyingAlpha):
             rows += [system.k_dot(t1, q1, v1, phi, args)]
         if "e_v" in u:
             M = system.M(t1, q_tilde, args)
-            push = system.holonomic_force(t1, q_tilde, u.get("lam_v", none), args)
-            push += system.nonholonomic_force(t1, q_tilde, v, u.get("psi_v", none), args)
+            push = system.holonomic_force(t1, q_tilde, u["lam_v"], args)
+            push += system.nonholonomic_force(t1, q_tilde, v, u["psi_v"], args)
             rows += [M @ u["e_v"] - push]  # (2.5c)
             if dims.m:
                 rows += [system.g_dot(t1, q1, v1, args)]  # (2.5d)
@@ -108,8 +116,6 @@ class ProjectedAlpha(UnderlyingAlpha):
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, StepOutput]:
         c, u, none = self.coefficients, self.split(dims, scale, x), jnp.zeros(0)
-        d, v1 = self.reached(s, u)
-        carry = self.carried(s, system.space.retract(s.q0, d), v1, u["phi"])
         nu, mu = c.beta * s.h**2 * u.get("lam_q", none), c.gamma * s.h * u.get("lam_v", none)
         extra = jnp.concatenate([u["phi"], nu, mu])
-        return carry, StepOutput(u.get("lam", none), u.get("psi", none), extra, system.space.turns(d))
+        return self.hand_on(system, s, self.reached(s, u), u["phi"], (u["lam"], u["psi"]), extra)

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from genalpha.mechanics.system import Args, Dims, System
-from genalpha.methods.base import AlphaMethod, StartValue
+from genalpha.methods._mixed_forces import MixedForces
+from genalpha.methods.base import StartValue, Unknown
 from genalpha.methods.coefficients import Coefficients, only_hht
 from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 
 @dataclass(frozen=True)
-class SOI2(AlphaMethod):
+class SOI2(MixedForces):
     """Generalized-α-SOI2 (JN08 (13)): positions, velocities and nonholonomic constraints all hold at t_1.
 
     Second order in q, v, a_{n+α}, λ and ψ for holonomic and nonholonomic constraints, nonconstant mass
@@ -48,13 +49,18 @@ class SOI2(AlphaMethod):
                 "constraints a step must be able to correct its positions. Choose coefficients with beta > 0"
             )
 
-    def sizes(self, dims: Dims) -> dict[str, int]:
-        sizes = {"a": dims.n, "lam": dims.m, "psi": dims.p}
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        blocks = [
+            Unknown("a", dims.n, like="a", start="a"),
+            Unknown("lam", dims.m, like="lam", start="lam"),
+            Unknown("psi", dims.p, like="psi", start="psi"),
+        ]
         if dims.m:
-            sizes |= {"delta": dims.n, "mu": dims.m}
-            if dims.p and not self.reduced:
-                sizes |= {"nu": dims.p}
-        return {name: size for name, size in sizes.items() if size}
+            blocks.append(Unknown("delta", dims.n, like="a", rounding=4.0))
+            blocks.append(Unknown("mu", dims.m, like="lam", rounding=4.0))
+        if dims.m and dims.p and not self.reduced:
+            blocks.append(Unknown("nu", dims.p, like="psi", rounding=4.0))
+        return tuple(blocks)
 
     def row_blocks(self, dims: Dims) -> dict[str, int]:
         rows = {"motion": dims.n}
@@ -62,9 +68,6 @@ class SOI2(AlphaMethod):
             rows |= {"motion (correction)": dims.n, "holonomic": dims.m, "holonomic (velocity)": dims.m}
         again = dims.p if "nu" in self.sizes(dims) else 0
         return rows | {"nonholonomic": dims.p, "nonholonomic (correction)": again}
-
-    def position_rounding(self, dims: Dims) -> dict[str, float]:
-        return {"delta": 4.0, "mu": 4.0, "nu": 4.0}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         beta, gamma = self.coefficients.beta, self.coefficients.gamma
@@ -80,7 +83,7 @@ class SOI2(AlphaMethod):
         c, t1 = self.coefficients, s.t0 + s.h
         none = jnp.zeros(0)
         u = self.split(dims, scale, x)
-        a1, lam1, psi1 = u["a"], u.get("lam", none), u.get("psi", none)
+        a1, lam1, psi1 = u["a"], u["lam"], u["psi"]
         delta, mu, nu = u.get("delta", 0.0), u.get("mu", none), u.get("nu", jnp.zeros_like(psi1))
         q1 = system.space.retract(s.q0, self.increment(s, a1 + delta))  # (13a)
         v1 = self.v1(s, a1)  # (13c)
@@ -90,9 +93,10 @@ class SOI2(AlphaMethod):
         else:
             reaction = system.reactions(t1, q1, v1, lam1, psi1, args)
         f1 = system.applied(t1, q1, v1, args) + reaction
-        rows = [(1 - c.alpha_m) * (s.M1 @ a1) + s.known - (1 - c.alpha_f) * f1]  # (13e)
+        rows = [self.mixed(s, a1, f1)]  # (13e)
         if dims.m:
-            rows += [(1 - c.alpha_m) * (s.M1 @ delta) - (1 - c.alpha_f) * change]  # (13d) less (13e)
+            M1 = s.own["M1"]
+            rows += [(1 - c.alpha_m) * (M1 @ delta) - (1 - c.alpha_f) * change]  # (13d) less (13e)
             rows += system.g_and_dot(t1, q1, v1, args)  # (13f), (13g)
         if dims.p:
             rows += [system.k(t1, q1, v1, args)]  # (13i)
@@ -107,10 +111,8 @@ class SOI2(AlphaMethod):
     def finish(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, StepOutput]:
-        none = jnp.zeros(0)
         u = self.split(dims, scale, x)
-        d, _ = self.reached(s, u)
-        return self.hand_over(system, s, d, u["a"], u.get("lam", none), u.get("psi", none), args)
+        return self.close(system, s, u, (u["lam"], u["psi"]), args)
 
 
 class HHTSOI2(SOI2):

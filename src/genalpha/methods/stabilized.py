@@ -12,6 +12,7 @@ from jax import Array
 from genalpha.mechanics.initial_values import size_of_mass
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._equilibrium import EquilibriumAlpha
+from genalpha.methods.base import Unknown
 from genalpha.numerics.data import Carry, Scale, StepConstants
 
 Metric = Literal["mass", "identity"]
@@ -27,6 +28,8 @@ class StabilizedIndex2(EquilibriumAlpha):
 
     after their reference [12], where D = I. η is of size O(h²), and in ``sol.extra["eta"]`` (N+1, m): row
     n+1 belongs to the step from t_n to t_{n+1}, row 0 is zero. Nonholonomic constraints hold at t_{n+1}.
+
+    During a step its own are the directions ``along`` (m, n), D Bᵀ, and the ``unit`` (m,) of η.
 
     Second order in q, v, a, λ and ψ, without a transient after the start or a change of the step size.
 
@@ -54,9 +57,13 @@ class StabilizedIndex2(EquilibriumAlpha):
                 "Choose coefficients with beta > 0"
             )
 
-    def sizes(self, dims: Dims) -> dict[str, int]:
-        sizes = {"a": dims.n, "lam": dims.m, "psi": dims.p, "eta": dims.m}
-        return {name: size for name, size in sizes.items() if size}
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        return (
+            Unknown("a", dims.n, like="a", start="a"),
+            Unknown("lam", dims.m, like="lam", start="lam"),
+            Unknown("psi", dims.p, like="psi", start="psi"),
+            Unknown("eta", dims.m, rounding=4.0),
+        )
 
     def row_blocks(self, dims: Dims) -> dict[str, int]:
         holonomic = {"holonomic": dims.m, "holonomic (velocity)": dims.m}
@@ -64,9 +71,6 @@ class StabilizedIndex2(EquilibriumAlpha):
 
     def extras(self, dims: Dims) -> dict[str, int]:
         return {"eta": dims.m}
-
-    def position_rounding(self, dims: Dims) -> dict[str, float]:
-        return {"eta": 4.0}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)
@@ -84,15 +88,15 @@ class StabilizedIndex2(EquilibriumAlpha):
         # η is measured such that entries of G D Gᵀη, in rows scaled as those of g, have size one.
         size = scale.lam * jnp.sum(along * G, axis=1)
         unit = self.coefficients.beta * h / jnp.where(size > 0, size, 1.0)
-        return step._replace(along=along, unit=unit)
+        return step._replace(own={"along": along, "unit": unit})
 
     def extra(self, s: StepConstants, u: dict[str, Array]) -> Array:
         """η."""
-        return s.unit * u["eta"] if "eta" in u else jnp.zeros(0)
+        return s.own["unit"] * u["eta"] if s.own else jnp.zeros(0)
 
     def moved(self, s: StepConstants, u: dict[str, Array]) -> Array:
         d = self.increment(s, u["a"])
-        return d if s.along is None else d - s.h * (self.extra(s, u) @ s.along)
+        return d - s.h * (self.extra(s, u) @ s.own["along"]) if s.own else d
 
     def holonomic_rows(self, system: System, t1: Array, q1: Array, v1: Array, args: Args) -> Sequence[Array]:
         return system.g_and_dot(t1, q1, v1, args)  # (3f), and (4) at t_{n+1}

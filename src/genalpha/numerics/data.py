@@ -89,37 +89,30 @@ class StepOutput(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a step of an α-method hands to the next. ``None`` marks what a method does not need.
+    """What a step of an α-method hands to the next.
 
-    ``a`` is the method's own a_{n+α}, ``Ma`` its M_{n+α}a_{n+α}; ``a_old`` and ``Ma_old`` are the values
-    the last step started from, ``h`` its size, all for the adjusting formulas. ``f`` is f(t_n, ...), and
-    ``v_dot`` the acceleration M⁻¹f at t_n. ``split`` (n, m) says which coordinates depend on the others.
+    ``a`` is the method's own a_{n+α}, ``a_old`` the value the last step started from, ``h`` its size.
     ``lag`` (2,) holds the errors of ``a`` and ``a_old`` as far as they follow from the method, in units of
-    v'''.
+    v'''; it is None if no adjusting formulas need it. ``own`` is what else the method carries, by name.
     """
 
     q: Array
     v: Array
     a: Array
     h: Array
-    f: Array | None = None
-    v_dot: Array | None = None
     a_old: Array | None = None
-    Ma: Array | None = None
-    Ma_old: Array | None = None
-    split: Array | None = None
     lag: Array | None = None
+    own: dict[str, Array] = {}  # noqa: RUF012 - nothing changes it
 
 
 class StepConstants(NamedTuple):
     """What is known when the equations of a step are set up: its constants.
 
     ``coast_q`` and ``coast_v`` (n,) are the increment of the positions and the velocity with which a step
-    would end if its new accelerations were zero. ``known`` (n,) collects the parts of the equations of
-    motion that come from the past, ``weights`` (N,) are the factors that scale the rows of the residual.
-    For methods that need them, ``M1`` is the mass matrix at t_{n+1+α}, ``along`` (m, n) holds the
-    directions in which η moves positions, ``unit`` (m,) its unit; ``split`` (n, m) says which coordinates
-    depend on the others during the step, ``lag`` (2,) are the errors of a_{1+α} and a_α in units of v'''.
+    would end if its new accelerations were zero. ``a`` (n,) is a_α, adjusted to this step. ``known`` (n,)
+    collects the parts of the equations of motion that come from the past, ``weights`` (N,) are the factors
+    that scale the rows of the residual. ``lag`` (2,) are the errors of a_{1+α} and a_α in units of v''',
+    ``own`` is what else the method needs, by name.
     """
 
     t0: Array
@@ -130,9 +123,5 @@ class StepConstants(NamedTuple):
     a: Array
     known: Array
     weights: Array
-    Ma: Array | None = None
-    M1: Any = None
-    along: Array | None = None
-    unit: Any = None
-    split: Any = None
-    lag: Any = None
+    lag: Array | None = None
+    own: dict[str, Array] = {}  # noqa: RUF012 - nothing changes it

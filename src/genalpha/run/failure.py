@@ -109,6 +109,7 @@ def _history(setup: Setup, at: State, h: float, args: Args) -> str:
     if not sizes:
         return ""
     names = row_names(method.row_blocks(dims))
+    names += [f"row[{i}]" for i in range(len(names), len(worst))]
     rows = [names[i] for i in np.argsort(-worst)[:3] if worst[i] > 0.1 * worst.max() > 0]
     history = ", ".join(f"{size:.1e}" for size in sizes)
     stuck = f"; largest at the end in {start_errors.some(rows)}" if rows else ""

@@ -154,7 +154,7 @@ def check_options(given: Options) -> None:
         raise TypeError(f"rho_inf must be a number in [0, 1] that is not traced, got {rho_inf!r}")
     if isinstance(method, str):
         return
-    if not isinstance(method, methods.AlphaMethod):
+    if not isinstance(method, Method):
         raise TypeError(
             f"method must be a name ({', '.join(methods.names())}) or a method object such as ga.SOI2(), "
             f"got {method!r}"

@@ -13,7 +13,7 @@ from genalpha.backends import sampling
 from genalpha.backends.batch.lanes import alike
 from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, begun_status
 from genalpha.backends.native.kernels import Kernels
-from genalpha.backends.native.step import PIVOT
+from genalpha.backends.native.writer import PIVOT
 from genalpha.compiler import emit_cuda
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction

@@ -14,7 +14,8 @@ from genalpha.backends import sampling
 from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, begun_status
 from genalpha.backends.native.code import StepCode, aligned
 from genalpha.backends.native.kernels import Kernels
-from genalpha.backends.native.step import PIVOT, StepKernels
+from genalpha.backends.native.step import StepKernels
+from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.engine import row

@@ -11,7 +11,8 @@ import numpy as np
 
 from genalpha.backends.loop import BLOCK
 from genalpha.backends.native.controlled_step import ControlledKernels, SampledKernels
-from genalpha.backends.native.step import PIVOT, StepKernels
+from genalpha.backends.native.step import StepKernels
+from genalpha.backends.native.writer import PIVOT
 from genalpha.engine.interpolate import StepEnd, steps_of
 from genalpha.engine.row import Errors, Layout
 from genalpha.engine.steps import MOST_STEPS, Controlled, Given

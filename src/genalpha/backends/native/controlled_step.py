@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.native.step import ITERATION, PIVOT, RUN, STEP, StepKernels, Writer, ids
+from genalpha.backends.native.step import StepKernels
+from genalpha.backends.native.writer import ITERATION, PIVOT, RUN, STEP, Writer, ids
 from genalpha.compiler import lu
 from genalpha.compiler.program import Call, If, Loop, NextTime, StoreRow, While
 from genalpha.compiler.reader import Symbols

@@ -12,7 +12,8 @@ from genalpha.backends.cache import program
 from genalpha.backends.native.code import MAKING, StepCode, aligned
 from genalpha.backends.native.controlled_step import ControlledKernels
 from genalpha.backends.native.kernels import Kernels, NativeRun
-from genalpha.backends.native.step import PIVOT, StepKernels, floating
+from genalpha.backends.native.step import StepKernels, floating
+from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.xla import controlled as xla_controlled
 from genalpha.backends.xla import given as xla
 from genalpha.engine.controller import Pace, judged

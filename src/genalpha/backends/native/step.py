@@ -7,30 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from genalpha.backends.native.writer import ITERATION, RUN, STEP, Writer
 from genalpha.compiler import lu
 from genalpha.compiler.differentiate import jacobian
-from genalpha.compiler.graph import ONE, TRUE, ZERO, Graph, Unsupported
-from genalpha.compiler.program import Builder, Call, If, Instructions, Loop, Program, While
+from genalpha.compiler.graph import ZERO, Graph, Unsupported
+from genalpha.compiler.program import Builder, Loop, Program
 from genalpha.compiler.reader import Helpers, Symbols, inline
 from genalpha.engine import events
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart
-from genalpha.engine.step import close_step, extrapolated, moved_parabola, rounding_levels
-from genalpha.numerics import codes, linear, newton
+from genalpha.engine.step import extrapolated, moved_parabola, rounding_levels
+from genalpha.numerics import linear, newton
 from genalpha.numerics.data import Carry, Scale
 
 # Scalar operations of one step at most. Beyond, compile time grows faster than XLA's (docs/native.md).
 LIMIT = 40_000
-# The status of a step whose matrix needs other pivots; it never leaves the driver.
-PIVOT = 8
-
 # Configurations that an order of pivots is tried on, beside the first.
 SAMPLES = 16
-
-RUN, STEP, ITERATION = range(3)
 
 # Orders of pivots: of the Newton matrix, and of each linear system that follows the iteration.
 Orders = tuple[lu.Order, ...]
@@ -80,7 +75,7 @@ class StepKernels:
     values: Values  # an example, for shapes
     graph: Graph = field(default_factory=lambda: Graph(LIMIT))
 
-    writer: ClassVar[type[Writer]]
+    writer: ClassVar[type[Writer]] = Writer
     # Under error control: slots of its numbers, of counters that start at zero, and of how a run ended.
     places_of_pace: ClassVar[Any] = None
     counters: ClassVar[Any] = ()
@@ -184,20 +179,19 @@ class StepKernels:
             return step, guess, levels
 
         step, guess, levels = self.inline(prepare, carry, parabola, t, h, scale, args)
-        residual = lambda x, step, scale, args: method.residual(system, step, dims, scale, x, args)
+        residual = lambda x, step, scale, args: method.equations(system, step, dims, scale, x, args)
         value = self.inline(residual, x, step, scale, args)
         self.guess, self.value, self.levels, self.groups = guess, value, levels, groups
-        self.symbols = {"x": x, "memory": memory, "q": carry.q, "v": carry.v, "split": carry.split}
+        self.symbols = {"x": x, "memory": memory, "q": carry.q, "v": carry.v}
         self.turn = self.builder.inputs(self.builder.slot(dims.n), STEP)
         self.turned = inline(self.graph, system.space.retract, carry.q, Symbols(self.turn, "f"))
         if not method.exact_matrix:
             linearized = lambda x, step, scale, args: method.linearized(system, step, dims, scale, x, args)
             value = self.inline(linearized, x, step, scale, args)
         self.matrix = jacobian(self.graph, value.ids, x.ids)
-        self.split = None
-        if carry.split is not None:
-            at = lambda t, q, scale, args: method.split_at(system, t, q, scale, args)
-            self.split = inline(self.graph, at, t, carry.q, scale, args)
+        own_at = lambda t, q, scale, args: method.own_at(system, t, q, scale, args)
+        chosen = inline(self.graph, own_at, t, carry.q, scale, args)
+        self.chosen = [(carry.own[name].ids.ravel(), part.ravel()) for name, part in chosen.items()]
 
         def finish(step: Any, scale: Scale, x: Any, args: Any, parabola: Any, h_old: Any, h: Any) -> Any:
             carry, output = method.finish(system, step, dims, scale, x, args)
@@ -247,16 +241,15 @@ class StepKernels:
         return None if None in orders else orders  # type: ignore[return-value]
 
     def _elsewhere(self, values: dict[int, float], rng: np.random.Generator) -> dict[int, float]:
-        """Another configuration, with other velocities and the split that belongs to it."""
+        """Another configuration, with other velocities and what the method chooses for it."""
         q, v = self.symbols["q"].ids.tolist(), self.symbols["v"].ids.tolist()
         turns = dict(zip(self.turn.tolist(), 2 * rng.normal(size=len(self.turn)), strict=True))
         with np.errstate(all="ignore"):
             moved = self.graph.evaluate(self.turned.tolist(), values | turns)
             faster = np.array([values[i] for i in v]) * rng.normal(size=len(v))
             there = dict(zip([*q, *v], [*moved, *faster], strict=True))
-            if self.split is not None:
-                split = self.graph.evaluate(self.split.reshape(-1).tolist(), values | there)
-                there |= zip(self.symbols["split"].ids.reshape(-1).tolist(), split, strict=True)
+            for own, chosen in self.chosen:
+                there |= zip(own.tolist(), self.graph.evaluate(chosen.tolist(), values | there), strict=True)
         return there
 
     # --- kernels --------------------------------------------------------------------------------
@@ -271,161 +264,3 @@ class StepKernels:
             return self.writer(self).write(orders)
         finally:
             self.graph.reset(count)
-
-
-class Writer:
-    """Writes the kernels of a step in one order of pivots, with slots of its own for the factors."""
-
-    def __init__(self, step: StepKernels) -> None:
-        self.step, self.graph, self.options = step, step.graph, step.setup.newton
-        old = step.builder
-        self.builder = Builder(step.graph, old.slots, dict(old.slot_of), dict(old.level_of))
-        places = self.builder.inputs(step.numbers, ITERATION)
-        self.numbers = newton.Numbers(*(Symbols(i, "f") for i in places))  # type: ignore[arg-type]
-        flags = step.flags
-        self.course = (step.numbers, np.array([flags["running"], flags["unfinished"], flags["slow"]]))
-
-    def write(self, orders: Orders) -> tuple[Program, Loop]:
-        self.prepare()
-        self.factors = self.renew(lu.factor(self.graph, self.step.matrix, orders[0]))
-        self.correct(self.factors)
-        self.judge()
-        if self.step.systems:
-            self.settle(orders[1:])
-        self.finish()
-        self.builder.kernel("once", RUN)
-        return self.builder.build({RUN: "once", STEP: "prepare"}), self.loop()
-
-    def flagged(self, numbers: newton.Numbers) -> Any:
-        """The numbers of an iteration, and what they say about its course."""
-        running, unfinished = newton.running(self.options, numbers), newton.unfinished(self.options, numbers)
-        slow = unfinished & (numbers.status == newton.SLOW_DOWN)
-        return jnp.stack(numbers), jnp.stack([running, unfinished, slow]).astype(float)
-
-    def prepare(self) -> None:
-        """Before a step: the guess, and an iteration that has not begun."""
-        step = self.step
-        begun = ids(step.inline(lambda memory: self.flagged(newton.begun(*memory)), step.symbols["memory"]))
-        self.builder.kernel("prepare", STEP, (step.x, step.guess.ids), *zip(self.course, begun, strict=True))
-
-    def renew(self, factors: lu.Factors) -> lu.Factors:
-        """A new matrix; returns its factors as the other kernels find them."""
-        step, graph = self.step, self.graph
-        stored = [i for i in factors.entries() if i not in graph.constants]
-        places = self.builder.slot(len(stored))
-        finite, healthy = (Symbols(np.array(i), "b") for i in lu.examine(graph, step.matrix, factors))
-
-        def renew(numbers: newton.Numbers, finite: Any, healthy: Any) -> Any:
-            after = newton.renewed(self.options, numbers, finite, jnp.array(False))
-            singular = newton.renewed(self.options, numbers, finite, jnp.array(True))
-            trusted = healthy | (after.status != newton.RUNNING)
-            after = after._replace(status=jnp.where(trusted, after.status, PIVOT))
-            return *self.flagged(after), singular.status
-
-        renewed = ids(step.inline(renew, self.numbers, finite, healthy))
-        targets = (*self.course, np.array(step.if_singular))
-        new = (places, np.array(stored, dtype=np.int64))
-        self.builder.kernel("renew", ITERATION, new, *zip(targets, renewed, strict=True))
-        kept = dict(zip(stored, self.builder.inputs(places, ITERATION).tolist(), strict=True))
-        return factors.renamed(lambda i: kept.get(i, i))
-
-    def correct(self, factors: lu.Factors) -> None:
-        """A correction, and the verdict on it."""
-        step, x = self.step, self.step.symbols["x"].ids.tolist()
-        correction = lu.solve(self.graph, factors, step.value.ids)
-        moved = np.array([self.graph.sub(a, b) for a, b in zip(x, correction.tolist(), strict=True)])
-
-        def judge(levels: Any, numbers: newton.Numbers, x: Any, value: Any, by: Any) -> Any:
-            return self.flagged(newton.judged(self.options, levels, step.groups, numbers, x, value, by))
-
-        inputs = (step.levels, self.numbers, Symbols(moved, "f"), step.value, Symbols(correction, "f"))
-        judged = ids(step.inline(judge, *inputs))
-        self.builder.kernel("correct", ITERATION, (step.x, moved), *zip(self.course, judged, strict=True))
-
-    def judge(self) -> None:
-        """After corrections with one matrix."""
-        step = self.step
-
-        def reconsider(numbers: newton.Numbers, x: Any, guess: Any) -> Any:
-            astray, numbers = newton.reconsidered(self.options, numbers)
-            unfinished = newton.unfinished(self.options, numbers)
-            converged = numbers.status == codes.SUCCESS
-            ends = jnp.stack(self.ends(numbers, unfinished, converged)).astype(float)
-            return jnp.where(astray, guess, x), *self.flagged(numbers), ends, newton.final_status(numbers)
-
-        flags = np.array([step.flags[name] for name in ("converged", "alive", "lost")])
-        targets = (step.x, *self.course, flags, np.array(step.status))
-        after = ids(step.inline(reconsider, self.numbers, step.symbols["x"], step.guess))
-        self.builder.kernel("judge", ITERATION, *zip(targets, after, strict=True))
-
-    def ends(self, numbers: newton.Numbers, unfinished: Any, converged: Any) -> list[Any]:
-        """Whether an iteration converged, whether the run goes on, and whether to go back."""
-        return [converged, unfinished | converged, jnp.array(False)]
-
-    def settle(self, orders: Orders) -> None:
-        """Linear systems at the end of a step that converged; where pivots do not suit, it has not ended."""
-        step, graph = self.step, self.graph
-        solutions, trusted = [], TRUE
-        for system, order in zip(step.systems, orders, strict=True):
-            factors = lu.factor(graph, system.matrix, order)
-            solutions.append((system.places, lu.solve(graph, factors, system.rhs)))
-            for good in lu.examine(graph, system.matrix, factors):
-                trusted = graph.logic("and", trusted, good)
-        on, status = (graph.select(trusted, a, b) for a, b in ((ONE, ZERO), (ZERO, graph.constant(PIVOT))))
-        flags = [(np.array(step.flags[name]), np.array(on)) for name in ("converged", "alive")]
-        self.builder.kernel(
-            "settle", ITERATION, *solutions, *flags, (np.array(step.status), np.array(status))
-        )
-
-    def finish(self) -> None:
-        """After a step that converged: what the next one starts from, and the record."""
-        step, builder = self.step, self.builder
-        carry, output, parabola = step.finished
-
-        def close(numbers: newton.Numbers, output: Any, taken: Any, totals: Any, g: Any) -> Any:
-            status = close_step(jnp.array(codes.SUCCESS), output)
-            good = status == codes.SUCCESS
-            counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
-            memory = newton.remembered(self.options, numbers)
-            totals += jnp.where(good, counts, 0.0)
-            fired = events.fired(step.setup.crossings, *g) if step.setup.crossings else jnp.zeros(0, bool)
-            alive = good & ~jnp.any(fired)
-            return (
-                counts,
-                memory,
-                status,
-                alive.astype(float),
-                taken + good,
-                totals,
-                g[1],
-                fired.astype(float),
-            )
-
-        taken, totals, before = (
-            Symbols(builder.inputs(np.array(s), STEP), "f") for s in (step.taken, step.totals, step.events)
-        )
-        inputs = (output, taken, totals, (before, step.crossed))
-        closed = ids(step.inline(close, self.numbers, *inputs))
-        single = map(np.array, (step.status, step.flags["alive"], step.taken))
-        targets = [step.counts, step.memory, *single, step.totals, step.events, step.fired]
-        pairs = list(zip(jax.tree.leaves(step.carry), jax.tree.leaves(ids(carry)), strict=True))
-        pairs += zip(step.output, ids(output[:3]), strict=True)
-        pairs += zip(step.parabola, ids(parabola), strict=True)
-        builder.kernel("finish", ITERATION, *pairs, *zip(targets, closed, strict=True))
-
-    def loop(self) -> Loop:
-        """`advance` and Newton's two loops, as a plan."""
-        step, flags = self.step, self.step.flags
-        corrections = While(flags["running"], (Call("correct"),))
-        attempt = (If(flags["slow"], (Call("renew"),)), corrections, Call("judge"))
-        iteration = While(flags["unfinished"], attempt)
-        settle: Instructions = (If(flags["converged"], (Call("settle"),)),) if step.systems else ()
-        body = (Call("prepare"), iteration, *settle, If(flags["converged"], (Call("finish"),)))
-        return Loop("once", body, flags["alive"], step.row, (int(step.t[0]), int(step.h[0])))
-
-
-def ids(tree: Any) -> Any:
-    return jax.tree.map(lambda s: s.ids, tree, is_leaf=lambda s: isinstance(s, Symbols))
-
-
-StepKernels.writer = Writer
