@@ -13,9 +13,10 @@ from jax.typing import ArrayLike
 from genalpha import methods
 from genalpha.backends.native.kernels import Aim
 from genalpha.engine import steps as control
+from genalpha.engine.describe import described
 from genalpha.engine.events import Crossing, check_events
 from genalpha.engine.events import parse as parse_events
-from genalpha.engine.run_data import Checkpoint, Grid, RunState, fingerprint, identity, of_system
+from genalpha.engine.run_data import Grid, RunState, fingerprint, identity, of_system
 from genalpha.engine.step import Setup
 from genalpha.errors import IntegrationError
 from genalpha.mechanics.system import System
@@ -25,6 +26,7 @@ from genalpha.results.output import parse
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import arguments, redundant, single, traced
+from genalpha.run.checkpoint import Checkpoint, Saving
 
 Initial = Literal["check", "project", "assume"]
 Backend = Literal["auto", "native", "xla"]
@@ -109,7 +111,7 @@ def solve(
         t_span must start where it stands, or where it began.
     checkpoint : a file that the run is written to every ``checkpoint_every`` seconds and at its end. Where it
         exists, the same call goes on from it, with the same result, bit for bit, as without interruption.
-        The file is replaced at once or not at all. It is Python's pickle: do not take one from strangers.
+        The file is replaced at once or not at all. It holds data only: reading it runs no code.
     args : tuple of pytrees, appended to the arguments of every function of the system.
     initial : "check" raises where q0, v0 break the constraints by more than 1e-8 (1 + |q|), "project" moves
         them onto the constraints first, "assume" trusts them.
@@ -189,13 +191,13 @@ def solve(
             guess,
             initial,
             backend,
-            repr((method, newton, keep[2:], max_steps)),
+            described((method, newton, keep[2:], max_steps)),
         )
         of_events = repr([(e.direction, e.terminal, e.reset is None) for e in listed])
         file = Checkpoint(
             checkpoint, identity(*asked, keep.every, keep.t_eval, of_events, fingerprint(setup, args))
         )
-        saving = single.Saving(file, arguments.interval(checkpoint_every))
+        saving = Saving(file, arguments.interval(checkpoint_every))
     run = single.SingleRun(setup, args, backend, max_steps, keep, watch, listed, grid, saving)
     try:
         q, v = single.projected(setup, t0, q0, v0, args) if initial == "project" else (q0, v0)

@@ -14,11 +14,14 @@ from genalpha.backends.xla import controlled as adaptive
 from genalpha.backends.xla import given as xla
 from genalpha.engine import interpolate
 from genalpha.engine import steps as control
+from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.step import Setup
 from genalpha.numerics.data import Schedule, State
 from genalpha.results import assemble
 from genalpha.results.output import NAMES, Output
+
+_KEPT = ("_pieces", "_nodes", "_last", "_some", "_totals")  # of `Pieces`, in checkpoints
 
 
 class Begun(NamedTuple):
@@ -76,6 +79,7 @@ class RunSoFar(NamedTuple):
         return assemble.quantities(rows._replace(report=counts), self.begun.derive(rows, t), errors)
 
 
+@storable
 class Part(NamedTuple):
     """A part of a run that is over: what `Pieces` tells of it."""
 
@@ -92,6 +96,7 @@ class Part(NamedTuple):
         return self.ends
 
 
+@storable
 class Selected(NamedTuple):
     """Records that are kept, their times and those of their a_α; or what is wanted of them, by name."""
 
@@ -121,16 +126,15 @@ class Pieces:
         """What a checkpoint needs to make this again."""
         if self._whole is not None:
             return {"table": self._whole.table.copy()}
-        names = ("_pieces", "_nodes", "_last", "_some", "_totals")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _KEPT}
 
     def fill(self, dumped: dict[str, Any], row: np.ndarray) -> None:
         """Go on with what another run kept up to the record ``row``."""
         if self._whole is not None:
             self._whole.fill(dumped["table"])
             return
-        for name, value in dumped.items():
-            setattr(self, name, value)
+        for name in _KEPT:
+            setattr(self, name, dumped[name])
         self.keeper = loop.Some(row, self._use, self._some)
 
     @property

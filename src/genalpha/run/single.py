@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,8 +21,9 @@ from genalpha.compiler.graph import Unsupported
 from genalpha.consistent import begin as begin_program
 from genalpha.engine import events
 from genalpha.engine import steps as control
-from genalpha.engine.events import Event, Happened
-from genalpha.engine.run_data import Checkpoint, Grid, RunState, identity, of_system
+from genalpha.engine.events import Event
+from genalpha.engine.files import storable
+from genalpha.engine.run_data import Grid, MethodText, RunState, identity, of_system
 from genalpha.engine.step import Setup
 from genalpha.mechanics import initial_values, start_errors
 from genalpha.mechanics.system import Args
@@ -34,9 +34,8 @@ from genalpha.results.collect import Begun, Part, Pieces, RunSoFar
 from genalpha.results.output import Output
 from genalpha.results.solution import Solution
 from genalpha.run import failure
+from genalpha.run.checkpoint import Saved, Saving
 from genalpha.run.event_handling import Handler, Outcome, explained
-
-_SELDOM = 20  # between two checkpoints pass so many times as long as it takes to write one
 
 
 class Observers(NamedTuple):
@@ -47,6 +46,7 @@ class Observers(NamedTuple):
     bar: Callable[[float, int], None] | None
 
 
+@storable
 class StartPoint(NamedTuple):
     """Where a run, or a part of it after an event, begins. ``after`` is that event."""
 
@@ -58,41 +58,6 @@ class StartPoint(NamedTuple):
     after: Outcome | None = None
     h: float | None = None  # of the first step, where the run does not begin with it
     just: tuple[int, ...] = ()  # events at the start that have happened
-
-
-class Saved(NamedTuple):
-    """What a checkpoint holds: the state of the last part of a run, what is kept of it, and all before it.
-
-    ``done`` are its steps, ``steps`` those that it takes, where they are not the ones that were asked for.
-    """
-
-    state: RunState
-    parts: list[Part]
-    kept: dict[str, Any]
-    done: int
-    happened: list[Happened]
-    steps: Schedule | None
-
-
-class Saving:
-    """A checkpoint that is written every ``interval`` seconds, and takes a twentieth of the time at most.
-
-    With an interval of zero it is written whenever there is an occasion.
-    """
-
-    def __init__(self, file: Checkpoint, interval: float) -> None:
-        self.file, self.interval, self._cost = file, interval, 0.0
-        self._written = time.monotonic()
-
-    def due(self, now: bool) -> bool:
-        pause = max(self.interval, _SELDOM * self._cost) if self.interval else 0.0
-        return now or time.monotonic() - self._written >= pause
-
-    def write(self, content: Saved) -> None:
-        start = time.monotonic()
-        self.file.write(content)
-        self._written = time.monotonic()
-        self._cost = self._written - start
 
 
 @dataclass
@@ -119,7 +84,7 @@ class SingleRun:
         self.handler = Handler(self.setup, self.listed, start.t, float(end) - start.t, self.args)
         saved = None if self.saving is None else self.saving.file.read()
         if saved is not None:
-            self.parts, self.handler.happened = saved.parts, saved.happened
+            self.parts, self.handler.happened = [*saved.parts], saved.happened
             steps = steps if saved.steps is None else saved.steps
             start = saved.state.start
             verdict = self._part(start, steps, self._begun(start, steps), saved.state, saved)
@@ -311,7 +276,7 @@ def _run_state(
         a=np.asarray(at.a),
         lam=np.asarray(at.lam),
         psi=np.asarray(at.psi),
-        method=method,
+        method=MethodText.of(method),
         dims=course.setup.dims,
         start=start._replace(h=first),
         row=row,
@@ -331,7 +296,7 @@ def anew(setup: Setup, at: State, about: Callable[[], dict[str, Any]], just: tup
     return RunState(
         t=float(at.t),
         **parts,
-        method=setup.method,
+        method=MethodText.of(setup.method),
         dims=setup.dims,
         start=None,
         row=np.zeros(0),

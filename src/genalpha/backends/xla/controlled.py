@@ -13,6 +13,7 @@ from jax import Array, lax
 from genalpha.backends.xla import given as xla
 from genalpha.engine import controller
 from genalpha.engine.controller import Limits, Pace, Tolerances
+from genalpha.engine.files import storable
 from genalpha.engine.run_data import ExactNumbers, Fields, exact_key, numbers
 from genalpha.engine.step import Memory, Setup, advance, attempt
 from genalpha.mechanics.initial_values import Beginning
@@ -24,6 +25,7 @@ from genalpha.results.solution import Errors
 Control = tuple[Tolerances, Limits]
 
 
+@storable
 class Point(NamedTuple):
     """A run between two steps."""
 

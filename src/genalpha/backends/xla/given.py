@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array, lax
 
 from genalpha.engine import events
+from genalpha.engine.files import storable
 from genalpha.engine.run_data import ExactNumbers, Fields, exact_key, numbers
 from genalpha.engine.step import Memory, Setup, advance, no_memory
 from genalpha.mechanics.initial_values import Beginning, accelerations
@@ -127,6 +128,7 @@ def scan(setup: Setup, begin: Beginning, steps: Times, args: Args) -> tuple[Rows
 # --- outside of transforms --------------------------------------------------------------------------
 
 
+@storable
 class Crossed(NamedTuple):
     """The functions of events (E,) after the last step, and which of them fired in it."""
 

@@ -1,0 +1,85 @@
+"""Runs in files: what a checkpoint holds, and when it is written."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, NamedTuple
+
+from genalpha.engine import files
+from genalpha.engine.events import Happened
+from genalpha.engine.files import storable
+from genalpha.engine.run_data import RunState
+from genalpha.numerics.data import Schedule
+from genalpha.results.collect import Part
+
+_SELDOM = 20  # between two checkpoints pass so many times as long as it takes to write one
+_REMEDY = "delete it to start anew, or give this run a file of its own"
+
+
+@storable
+class Saved(NamedTuple):
+    """What a checkpoint holds: the state of the last part of a run, what is kept of it, and all before it.
+
+    ``done`` are its steps, ``steps`` those that it takes, where they are not the ones that were asked for.
+    """
+
+    state: RunState
+    parts: list[Part]
+    kept: dict[str, Any]
+    done: int
+    happened: list[Happened]
+    steps: Schedule | None
+
+
+class Checkpoint:
+    """A file that a run is written to now and then, at once or not at all. It holds data and no code."""
+
+    def __init__(self, path: str | os.PathLike[str], identity: bytes) -> None:
+        self.path, self._identity = os.path.expanduser(os.fspath(path)), identity
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise ValueError(f"the checkpoint {self.path} cannot be written: no folder {folder} to write to")
+
+    def write(self, content: Saved) -> None:
+        """Replace the file: whoever reads it finds the old one or the new one, whole."""
+        files.write(self.path, "checkpoint", {"identity": self._identity, "content": content}, mode=0o600)
+
+    def read(self) -> Saved | None:
+        """What was written last, None if there is no file yet.
+
+        Raises if the file is none of these, or is that of another run.
+        """
+        if not os.path.exists(self.path):
+            return None
+        found: Any = files.read(self.path, "checkpoint", _REMEDY, same=True)
+        content = found.get("content") if isinstance(found, dict) else None
+        if not isinstance(content, Saved) or not isinstance(content.state, RunState):
+            raise ValueError(f"{self.path} is damaged: it holds no run. {_REMEDY.capitalize()}")
+        if found.get("identity") != self._identity:
+            raise ValueError(
+                f"{self.path} is the checkpoint of another run (another time span, start, step size, method, "
+                f"arguments or output). {_REMEDY.capitalize()}"
+            )
+        return content
+
+
+class Saving:
+    """A checkpoint that is written every ``interval`` seconds, and takes a twentieth of the time at most.
+
+    With an interval of zero it is written whenever there is an occasion.
+    """
+
+    def __init__(self, file: Checkpoint, interval: float) -> None:
+        self.file, self.interval, self._cost = file, interval, 0.0
+        self._written = time.monotonic()
+
+    def due(self, now: bool) -> bool:
+        pause = max(self.interval, _SELDOM * self._cost) if self.interval else 0.0
+        return now or time.monotonic() - self._written >= pause
+
+    def write(self, content: Saved) -> None:
+        start = time.monotonic()
+        self.file.write(content)
+        self._written = time.monotonic()
+        self._cost = self._written - start
