@@ -20,6 +20,7 @@ import os
 import re
 import secrets
 import struct
+import tokenize
 import zipfile
 from collections.abc import Callable
 from typing import IO, Any, TypeVar
@@ -37,12 +38,15 @@ _PLAIN = (bool, int, str, type(None))
 ODD = (
     zipfile.BadZipFile,
     ArithmeticError,
+    AttributeError,
     EOFError,
     LookupError,
     RuntimeError,
+    SyntaxError,
     TypeError,
     ValueError,
     struct.error,
+    tokenize.TokenError,
 )
 Class = TypeVar("Class", bound=type)
 _known: dict[str, type] = {}
@@ -202,6 +206,14 @@ def read(path: str, kind: str, remedy: str, same: bool = False) -> Any:
                 f"{__version__}: {remedy}"
             ) from error
         raise ValueError(f"{path} is damaged: {error}. {_sentence(remedy)}") from error
+
+
+def passes(found: Any, kind: type, sound: Callable[[Any], bool]) -> bool:
+    """Whether what was read is of this class, and has what belongs to it."""
+    try:
+        return isinstance(found, kind) and sound(found)
+    except ODD:
+        return False
 
 
 def _opened(path: str, kind: str, remedy: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

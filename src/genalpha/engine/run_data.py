@@ -154,6 +154,31 @@ class RunState:
 storable(Carry, Dims, Happened, Memory, NewtonMemory, Pace, Schedule, State, StepEnd, Times)
 
 
+def sound(state: RunState) -> bool:
+    """Whether the arrays of a state have shapes that belong together, on which compiled loops rely.
+
+    Those of a file may have been changed by somebody who knows how to write a checksum.
+    """
+    size, n, m, p = state.dims
+    wanted = (state.q, size), (state.v, n), (state.a, n), (state.lam, m), (state.psi, p)
+    if type(state.t) is not float or not all(column(x, length) for x, length in wanted):
+        return False
+    rest = None if state.grid is None else state.grid.rest
+    begun = state.grid is None or (type(state.grid.steps) is int and state.grid.steps >= 0)
+    return column(state.row) and begun and (rest is None or (column(rest[1]) and follow(*rest)))
+
+
+def column(x: Any, length: int | None = None) -> bool:
+    """Whether this is a column of doubles, of this length if one is given."""
+    is_column = isinstance(x, np.ndarray) and x.dtype == float and x.ndim == 1
+    return is_column and (length is None or len(x) == length)
+
+
+def follow(times: Any, sizes: np.ndarray) -> bool:
+    """Whether there is a time before and after each of these steps."""
+    return column(times, len(sizes) + 1)
+
+
 def numbers(tree: Any) -> Any:
     """A tree with plain arrays in the place of JAX's."""
     return jax.tree.map(np.array, tree)

@@ -10,7 +10,7 @@ import numpy as np
 
 from genalpha.engine import files
 from genalpha.engine.interpolate import StepEnd
-from genalpha.engine.run_data import RunState
+from genalpha.engine.run_data import RunState, sound
 from genalpha.mechanics.spaces import named
 from genalpha.results.solution import (
     COUNTS,
@@ -77,18 +77,9 @@ def load_state(path: str | os.PathLike[str]) -> RunState:
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file {path}")
     found = files.read(path, "state", "name a file that sol.state.save wrote")
-    if not isinstance(found, RunState) or not _sound(found):
+    if not files.passes(found, RunState, sound):
         raise ValueError(f"{path} is damaged: it holds no state. Name a file that sol.state.save wrote")
     return found
-
-
-def _sound(state: RunState) -> bool:
-    """Whether the motion in a state is numbers of the right shapes."""
-    size, n, m, p = state.dims
-    wanted = {"q": size, "v": n, "a": n, "lam": m, "psi": p}
-    arrays = {name: getattr(state, name) for name in wanted}
-    kinds = all(isinstance(x, np.ndarray) and x.dtype == float for x in arrays.values())
-    return type(state.t) is float and kinds and all(x.shape == (wanted[k],) for k, x in arrays.items())
 
 
 def _opened(path: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

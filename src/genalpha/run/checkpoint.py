@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from genalpha.engine import files
 from genalpha.engine.events import Happened
 from genalpha.engine.files import storable
-from genalpha.engine.run_data import RunState
+from genalpha.engine.run_data import RunState, column, follow, sound
 from genalpha.numerics.data import Schedule
 from genalpha.results.collect import Part
 
@@ -43,7 +43,7 @@ class Checkpoint:
 
     def write(self, content: Saved) -> None:
         """Replace the file: whoever reads it finds the old one or the new one, whole."""
-        files.write(self.path, "checkpoint", {"identity": self._identity, "content": content}, mode=0o600)
+        files.write(self.path, "checkpoint", (self._identity, content), mode=0o600)
 
     def read(self) -> Saved | None:
         """What was written last, None if there is no file yet.
@@ -52,16 +52,29 @@ class Checkpoint:
         """
         if not os.path.exists(self.path):
             return None
-        found: Any = files.read(self.path, "checkpoint", _REMEDY, same=True)
-        content = found.get("content") if isinstance(found, dict) else None
-        if not isinstance(content, Saved) or not isinstance(content.state, RunState):
+        found = files.read(self.path, "checkpoint", _REMEDY, same=True)
+        identity, content = found if isinstance(found, tuple) and len(found) == 2 else (None, None)
+        if not files.passes(content, Saved, _sound):
             raise ValueError(f"{self.path} is damaged: it holds no run. {_REMEDY.capitalize()}")
-        if found.get("identity") != self._identity:
+        if identity != self._identity:
             raise ValueError(
                 f"{self.path} is the checkpoint of another run (another time span, start, step size, method, "
                 f"arguments or output). {_REMEDY.capitalize()}"
             )
         return content
+
+
+def _sound(saved: Saved) -> bool:
+    """Whether the parts of a checkpoint belong together, on which compiled loops rely."""
+    state, kept, steps = saved.state, saved.kept, saved.steps
+    if not (isinstance(state, RunState) and sound(state) and state.start and state.fields and state.exact):
+        return False
+    done = len(kept["table"]) - 1 if "table" in kept else kept["_some"]
+    if steps is not None:
+        t, h, _ = steps.steps
+        if not (column(h) and column(t, len(h)) and follow(steps.times, h)):
+            return False
+    return type(saved.done) is int and 0 <= saved.done == done
 
 
 class Saving:

@@ -131,6 +131,8 @@ class SingleRun:
                 fields = fields._replace(known=self.handler.known(at, ()))
             begun.runner.restore(fields, state.exact, done)
             row = state.row
+            if row.shape != begun.first.shape:
+                raise ValueError("the state is none of such a run: start from its q and v instead")
             if saved is None:
                 begun = begun._replace(first=row, t_alpha=np.asarray(state.t_alpha))
         course = RunSoFar(self.setup, begun, steps)
