@@ -21,22 +21,22 @@ _OWN = ("genalpha", "builtins", "abc", "typing", "copyreg")
 _PLAIN = (type(None), type(...), bool, int, complex, str, bytes)
 
 
-def described(x: Any) -> str:
+def described(x: Any, without: str = "") -> str:
     """A text that tells apart what can be told apart: numbers to the last bit, fields, code of classes.
 
     Fields that do not count when objects are compared do not count here. The code of functions, and of
     classes that are not the package's, is part of the text. What cannot be looked into is equal to itself
-    only, and only in this process.
+    only, and only in this process. A field ``without`` does not count either.
 
     >>> described((1, 0.1, "x"))
     "(1, 0x1.999999999999ap-4, 'x')"
     """
-    return _Text().of(x, 0)
+    return _Text(without).of(x, 0)
 
 
 class _Text:
-    def __init__(self) -> None:
-        self.left = _MOST
+    def __init__(self, without: str) -> None:
+        self.left, self.without = _MOST, without
 
     def of(self, x: Any, depth: int) -> str:
         kind, self.left = type(x), self.left - 1
@@ -99,7 +99,8 @@ class _Text:
         elif isinstance(x, functools.partial):
             name, parts = "partial", (x.func, x.args, x.keywords)
         elif dataclasses.is_dataclass(x):
-            parts = [(f.name, getattr(x, f.name)) for f in dataclasses.fields(x) if f.compare]
+            names = [f.name for f in dataclasses.fields(x) if f.compare and f.name != self.without]
+            parts = [(name, getattr(x, name)) for name in names]
             name = self._class(type(x), depth)
         elif hasattr(x, "__wrapped__"):  # such as a function that JAX compiles
             name, parts = self._class(type(x), depth), (x.__wrapped__,)

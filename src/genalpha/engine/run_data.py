@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import re
@@ -83,7 +82,7 @@ class MethodText(NamedTuple):
 
     @classmethod
     def of(cls, method: Any) -> MethodText:
-        return cls(method.name, described(dataclasses.replace(method, adjust=True)))
+        return cls(method.name, described(method, without="adjust"))
 
 
 @storable
