@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import io
 import os
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from genalpha.compiler import machine
+from genalpha.compiler import code_cache, machine
 
 TEXT = "define double @twice(double %x) {\n  %y = fadd double %x, %x\n  ret double %y\n}\n"
 OTHER = TEXT.replace("fadd double %x, %x", "fmul double %x, %x")
@@ -86,22 +88,22 @@ def test_nothing_can_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         raise PermissionError("read-only")
 
     with monkeypatch.context() as patch:
-        patch.setattr(machine.tempfile, "mkstemp", refuse)
+        patch.setattr(code_cache.tempfile, "mkstemp", refuse)
         assert not load().cached
     with monkeypatch.context() as patch:
-        patch.setattr(machine.os, "replace", refuse)
+        patch.setattr(code_cache.os, "replace", refuse)
         assert not load().cached
     assert not list(folder.iterdir())
 
 
-def test_files_of_others_are_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where times of files cannot be changed, what they hold is good all the same."""
+def test_files_whose_times_cannot_be_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they hold is good all the same."""
     load()
 
     def refuse(*args: object, **kwargs: object) -> None:
-        raise PermissionError("not yours")
+        raise PermissionError("read-only")
 
-    monkeypatch.setattr(machine.os, "utime", refuse)
+    monkeypatch.setattr(code_cache.os, "utime", refuse)
     assert load().cached
 
 
@@ -122,7 +124,7 @@ def test_folder_without_permission(folder: Path) -> None:
 def test_off(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GENALPHA_CACHE", word)
     monkeypatch.chdir(tmp_path)
-    assert machine.cache_folder() is None
+    assert code_cache.folder() is None
     assert not load().cached
     assert not load().cached
     assert not list(tmp_path.iterdir())
@@ -134,12 +136,12 @@ def test_folder_among_the_users_caches(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
-    chosen = machine.cache_folder()
+    chosen = code_cache.folder()
     assert chosen is not None
     assert chosen.is_relative_to(tmp_path)
     assert chosen.name == "genalpha"
     monkeypatch.setenv("GENALPHA_CACHE", "~/mine")
-    assert machine.cache_folder() == tmp_path / "mine"
+    assert code_cache.folder() == tmp_path / "mine"
 
 
 def test_other_processors_have_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +154,7 @@ def test_other_processors_have_other_files(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_least_recently_used_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "MOST_KEPT", 3)
+    monkeypatch.setattr(code_cache, "MOST_KEPT", 3)
     texts = [f"; number {k}\n{TEXT}" for k in range(4)]
     for age, text in zip((400, 300, 200), texts[:3], strict=True):
         machine.Library(text, ["twice"])
@@ -165,7 +167,7 @@ def test_least_recently_used_go_first(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_leftovers_are_removed(folder: Path) -> None:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, mode=0o700)
     old, new = folder / "old.part", folder / "new.part"
     for path in (old, new):
         path.write_bytes(b"half")
@@ -175,16 +177,161 @@ def test_leftovers_are_removed(folder: Path) -> None:
     assert new.exists()  # perhaps another process is writing it now
 
 
+# --- whom to trust ------------------------------------------------------------------------------------
+
+owners = pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners here")
+
+
+@pytest.fixture
+def default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that is used if none is named."""
+    monkeypatch.delenv("GENALPHA_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "genalpha"
+
+
+def somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    me = os.getuid()
+    monkeypatch.setattr(code_cache.os, "getuid", lambda: me + 1)
+
+
+@owners
+def test_a_new_folder_is_the_users_alone(folder: Path) -> None:
+    load()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert files(folder)[0].stat().st_mode & 0o777 == 0o600
+
+
+@owners
+@pytest.mark.parametrize("mode", [0o755, 0o775, 0o777])
+def test_the_default_folder_is_closed_to_others(default: Path, mode: int) -> None:
+    default.mkdir()
+    default.chmod(mode)
+    load()
+    assert default.stat().st_mode & 0o777 == 0o700
+    assert load().cached
+
+
+@owners
+def test_a_default_folder_that_stays_open_is_not_used(default: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word: the user has not asked for it."""
+    load()
+    default.chmod(0o777)
+    monkeypatch.setattr(code_cache.os, "chmod", lambda *args: None)
+    assert not load().cached
+    assert "other users" in code_cache.refused[str(default)]
+
+
+@owners
+def test_the_default_folder_of_somebody_else_is_not_used(
+    default: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load()
+    somebody_else(monkeypatch)
+    assert not load().cached
+    assert "belongs to another user" in code_cache.refused[str(default)]
+
+
+@owners
+@pytest.mark.parametrize("by_link", [False, True])
+def test_a_named_folder_of_somebody_else_is_refused_once(
+    by_link: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load()
+    if by_link:
+        (folder.parent / "link").symlink_to(folder)
+        monkeypatch.setenv("GENALPHA_CACHE", str(folder.parent / "link"))
+        assert load().cached  # a link to a folder of one's own
+    somebody_else(monkeypatch)
+    with pytest.warns(RuntimeWarning, match="belongs to another user .* name a folder of your own"):
+        assert not load().cached
+    assert not load(OTHER).cached  # warnings are errors here
+    assert len(files(folder)) == 1
+
+
+@owners
+def test_a_named_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
+    """It is not changed: others may be meant to write there."""
+    load()
+    folder.chmod(0o1777)
+    with pytest.warns(RuntimeWarning, match="can be written to by other users.*chmod go-w"):
+        assert not load().cached
+    assert folder.stat().st_mode & 0o777 == 0o777
+    folder.chmod(0o755)
+    assert load().cached
+
+
+@owners
+@pytest.mark.parametrize("kind", ["writable", "link", "pipe", "of another", "renamed"])
+def test_files_that_are_not_trusted(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load()
+    (path,) = files(folder)
+    data = path.read_bytes()
+    if kind == "writable":
+        path.chmod(0o620)
+    elif kind == "link":
+        path.rename(folder / "elsewhere")
+        path.symlink_to(folder / "elsewhere")
+    elif kind == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif kind == "of another":
+        true, there = os.fstat, path.stat().st_ino
+        other = lambda s: os.stat_result([s.st_uid + 1 if i == 4 else x for i, x in enumerate(s)])
+        swap = lambda handle: other(true(handle)) if true(handle).st_ino == there else true(handle)
+        monkeypatch.setattr(code_cache.os, "fstat", swap)
+    else:
+        load(OTHER)
+        (second,) = set(files(folder)) - {path}
+        second.replace(path)
+    assert not load().cached  # compiled, and written anew
+    assert path.read_bytes() == data
+    assert path.is_file()
+    assert not path.is_symlink()
+    assert load().cached
+
+
+def test_systems_without_owners(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(code_cache.os, "getuid", raising=False)
+    load()
+    assert load().cached
+
+
+@pytest.mark.parametrize("where", ["write", "close", "replace"])
+def test_a_full_disk(where: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    class Full(io.FileIO):
+        def write(self, data: bytes) -> int:  # type: ignore[override]
+            if where == "write":
+                full()
+            return super().write(data)
+
+        def __exit__(self, *args: object) -> None:
+            super().__exit__(*args)  # type: ignore[arg-type]
+            full()
+
+    if where == "replace":
+        monkeypatch.setattr(code_cache.os, "replace", full)
+    else:
+        monkeypatch.setattr(code_cache.os, "fdopen", Full)
+    assert not load().cached
+    assert not load().cached
+    assert not list(folder.iterdir())
+
+
 _PROCESS = """
 import ctypes, sys
-from genalpha.kernels import machine
+from genalpha.compiler import code_cache, machine
 texts = sys.stdin.read().split("---")
-machine.MOST_KEPT = 2
+code_cache.MOST_KEPT = 2
 for _ in range(10):
     for text in texts:
         library = machine.Library(text, ["twice"])
         assert library.function("twice", ctypes.c_double, result=ctypes.c_double)(3.0) in (6.0, 9.0)
-        for path in machine.cache_folder().glob("*.kernel"):
+        for path in code_cache.folder().glob("*.kernel"):
             path.unlink(missing_ok=True)
             break
 """
@@ -208,7 +355,7 @@ def test_several_processes_at_once(folder: Path) -> None:
 
 _CROWDED = """
 import ctypes, mmap
-from genalpha.kernels import machine
+from genalpha.compiler import code_cache, machine
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -58,11 +59,12 @@ def test_stopped_and_continued_is_the_uninterrupted_run(method, backend, steps):
         assert_same(whole, first, solve(state=first.state, **options))
 
 
-def test_many_stops():
+def test_many_stops(tmp_path):
     whole, parts, state = solve(rtol=1e-4), [], None
     while not parts or parts[-1].t[-1] < 0.5:
         parts.append(solve(rtol=1e-4, state=state, callback=lambda s: True, callback_every=5))
-        state = pickle.loads(pickle.dumps(parts[-1].state))  # also in another process
+        parts[-1].state.save(tmp_path / "state")
+        state = ga.load_state(tmp_path / "state")  # also in another process
     assert len(parts) > 10
     np.testing.assert_array_equal(np.concatenate([p.q[1:] for p in parts]), whole.q[1:])
 
@@ -226,6 +228,47 @@ def test_a_run_that_is_interrupted_goes_on_from_its_file(options, tmp_path):
     again = solve(**options, checkpoint=path)  # finished: nothing is left to do
     np.testing.assert_array_equal(again.q, whole.q)
     assert os.listdir(tmp_path) == ["run"]
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize(
+    "output", [{}, {"t_eval": [0.1, 0.9, 1.25]}, {"save": (3, ["q", "newton", "residuals"])}]
+)
+def test_a_run_with_events_goes_on_from_its_file(backend, steps, output, tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def break_off(state):
+        if state.t > 1.2:  # after two bounces
+            raise Interrupted
+
+    ball = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.array([-9.81]))
+    floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
+    options = {"events": floor, "backend": backend, **STEPS[steps], **output}
+    run = functools.partial(ga.solve, ball, (0.0, 1.3), [1.0], [0.0], **options)
+    whole, path = run(), tmp_path / "run"
+    with pytest.raises(Interrupted):
+        run(checkpoint=path, checkpoint_every=0.0, callback=break_off)
+    sol = run(checkpoint=path)
+    assert len(sol.t_events[0]) >= 2
+    assert sol.stats == whole.stats
+    for ours, theirs in zip(*map(jax.tree.leaves, (sol, whole)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.parametrize("name", ["pendulum", "heavy-top", "wheel-on-rod"])
+def test_a_state_from_a_file_goes_on_with_the_same_bits(name, backend, steps, tmp_path):
+    options = {"name": name, "backend": backend, **STEPS[steps]}
+    half = solve((0.0, 0.1), **options)
+    half.state.save(tmp_path / "half.npz")
+    again = ga.load_state(tmp_path / "half.npz")
+    assert repr(again) == repr(half.state)
+    from_file, from_memory = (solve((0.1, 0.2), state=state, **options) for state in (again, half.state))
+    for ours, theirs in zip(*map(jax.tree.leaves, (from_file, from_memory)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_files_of_others_are_refused(tmp_path):

@@ -9,6 +9,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 from genalpha import analysis, methods, problems, rotation  # noqa: E402
+from genalpha._version import __version__ as __version__  # noqa: E402
 from genalpha.consistent import consistent, project_position, project_velocity  # noqa: E402
 from genalpha.engine.events import Event  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
@@ -44,11 +45,10 @@ from genalpha.methods.coefficients import (  # noqa: E402
 )
 from genalpha.numerics.data import State  # noqa: E402
 from genalpha.numerics.newton import Newton  # noqa: E402
-from genalpha.results.solution import Solution, load  # noqa: E402
+from genalpha.results.files import load, load_state  # noqa: E402
+from genalpha.results.solution import Solution  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
-
-__version__ = "0.1.0"
 
 __all__ = [
     "HHTI3",
@@ -84,6 +84,7 @@ __all__ = [
     "consistent",
     "hht",
     "load",
+    "load_state",
     "methods",
     "newmark",
     "problems",

@@ -99,7 +99,7 @@ def solve(
         t_span must start where it stands, or where it began.
     checkpoint : a file that the run is written to every ``checkpoint_every`` seconds and at its end. Where it
         exists, the same call goes on from it, with the same result, bit for bit, as without interruption.
-        The file is replaced at once or not at all.
+        The file is replaced at once or not at all. It holds data only: reading it runs no code.
     args : tuple of pytrees, appended to the arguments of every function of the system.
     initial : "check" raises where q0, v0 break the constraints by more than 1e-8 (1 + |q|), "project" moves
         them onto the constraints first, "assume" trusts them.

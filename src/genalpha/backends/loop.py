@@ -68,7 +68,7 @@ class All:
     def fill(self, rows: np.ndarray) -> None:
         """Take rows that another run kept."""
         if len(rows) > len(self._table):
-            self._table = np.empty((2 * len(rows), rows.shape[1]))
+            self._table = np.empty((2 * len(rows), self._table.shape[1]))
         self._table[: len(rows)], self._rows = rows, len(rows)
 
     @property

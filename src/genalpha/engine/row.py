@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.initial_values import accelerations
@@ -35,6 +36,7 @@ class Rows(NamedTuple):
     report: Any
 
 
+@storable
 class Errors(NamedTuple):
     """Estimated local errors of each step under error control, zero in the first row.
 

@@ -1,26 +1,32 @@
-"""A run that can be continued: what it was made of when it stopped, in memory and in a file."""
+"""A run that can be continued: what it was made of when it stopped."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
-import pickle
 import re
-import tempfile
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from genalpha.numerics.data import Carry
+from genalpha._version import __version__
+from genalpha.engine import files
+from genalpha.engine.controller import Pace
+from genalpha.engine.describe import as_array, described
+from genalpha.engine.events import Happened
+from genalpha.engine.files import storable
+from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.step import Memory
+from genalpha.mechanics.system import Dims
+from genalpha.numerics.data import Carry, NewtonMemory, State, Times
 
-_MAGIC = b"genalpha checkpoint 1\n"
 # A step may be so much longer than the last one before the run stopped, or it starts anew.
 _GROWTH = 2.0
 
 
+@storable
 class Fields(NamedTuple):
     """What a step needs of those before it, without the matrix of Newton's iteration.
 
@@ -35,6 +41,7 @@ class Fields(NamedTuple):
     known: Any
 
 
+@storable
 class ExactNumbers(NamedTuple):
     """All numbers of a run on one backend, with which it goes on as if it had not stopped.
 
@@ -48,6 +55,7 @@ class ExactNumbers(NamedTuple):
     orders: int = 0
 
 
+@storable
 class Grid(NamedTuple):
     """Where a run with one step size stands: after ``steps`` steps from t0 on.
 
@@ -60,6 +68,23 @@ class Grid(NamedTuple):
     rest: tuple[np.ndarray, np.ndarray] | None = None
 
 
+@storable
+class MethodText(NamedTuple):
+    """A method as far as states know it: its name, and a text that is equal for equal ones.
+
+    A file can hold it, whatever class the method is of. Whether it adjusts to a change of the step does not
+    count: that is asked for where steps are the same, too.
+    """
+
+    name: str
+    text: str
+
+    @classmethod
+    def of(cls, method: Any) -> MethodText:
+        return cls(method.name, described(method, without="adjust"))
+
+
+@storable
 @dataclass(frozen=True, eq=False)
 class RunState:
     """A run between two steps; ``ga.solve(system, (t, t1), state=...)`` goes on from it.
@@ -75,8 +100,8 @@ class RunState:
     a: np.ndarray
     lam: np.ndarray
     psi: np.ndarray
-    method: Any
-    dims: Any
+    method: MethodText
+    dims: Dims
     start: Any
     row: np.ndarray
     t_alpha: float
@@ -97,68 +122,64 @@ class RunState:
         """
         if self.fields is None or (h is None) != self.controlled:
             return False
-        alike = dataclasses.replace(method, adjust=True) == dataclasses.replace(self.method, adjust=True)
-        return alike and (h is None or h <= _GROWTH * float(self.fields.carry.h))
+        return MethodText.of(method) == self.method and (
+            h is None or h <= _GROWTH * float(self.fields.carry.h)
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file, to the last bit; :func:`genalpha.load_state` reads it back.
+
+        The file holds data only, as NumPy's .npz: reading it runs no code. It is replaced at once or not at
+        all.
+
+        >>> import tempfile, jax.numpy as jnp, genalpha as ga
+        >>> spring = ga.System(mass=jnp.eye(1), force=lambda t, q, v: -q)
+        >>> half = ga.solve(spring, (0.0, 1.0), [1.0], [0.0], h=0.01)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     half.state.save(f"{folder}/half.npz")
+        ...     state = ga.load_state(f"{folder}/half.npz")
+        >>> rest = ga.solve(spring, (1.0, 2.0), state=state, h=0.01)
+        >>> whole = ga.solve(spring, (0.0, 2.0), [1.0], [0.0], h=0.01)
+        >>> bool((rest.q[-1] == whole.q[-1]).all())
+        True
+        """
+        files.write(os.path.expanduser(os.fspath(path)), "state", self)
 
     def __repr__(self) -> str:
         return f"<RunState by {self.method.name} at t = {self.t:.9g}>"
 
 
+storable(Carry, Dims, Happened, Memory, NewtonMemory, Pace, State, StepEnd, Times)
+
+
+def sound(state: RunState) -> bool:
+    """Whether the arrays of a state have shapes that belong together, on which compiled loops rely.
+
+    Those of a file may have been changed by somebody who knows how to write a checksum.
+    """
+    size, n, m, p = state.dims
+    wanted = (state.q, size), (state.v, n), (state.a, n), (state.lam, m), (state.psi, p)
+    if type(state.t) is not float or not all(column(x, length) for x, length in wanted):
+        return False
+    rest = None if state.grid is None else state.grid.rest
+    begun = state.grid is None or (type(state.grid.steps) is int and state.grid.steps >= 0)
+    return column(state.row) and begun and (rest is None or (column(rest[1]) and follow(*rest)))
+
+
+def column(x: Any, length: int | None = None) -> bool:
+    """Whether this is a column of doubles, of this length if one is given."""
+    is_column = isinstance(x, np.ndarray) and x.dtype == float and x.ndim == 1
+    return is_column and (length is None or len(x) == length)
+
+
+def follow(times: Any, sizes: np.ndarray) -> bool:
+    """Whether there is a time before and after each of these steps."""
+    return column(times, len(sizes) + 1)
+
+
 def numbers(tree: Any) -> Any:
     """A tree with plain arrays in the place of JAX's."""
     return jax.tree.map(np.array, tree)
-
-
-# --- files ----------------------------------------------------------------------------------------------
-
-
-class Checkpoint:
-    """A file that a run is written to now and then, at once or not at all."""
-
-    def __init__(self, path: str | os.PathLike[str], identity: bytes) -> None:
-        self.path, self._identity = os.path.expanduser(os.fspath(path)), identity
-        folder = os.path.dirname(os.path.abspath(self.path))
-        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-            raise ValueError(f"the checkpoint {self.path} cannot be written: no folder {folder} to write to")
-
-    def write(self, content: Any) -> None:
-        """Replace the file: whoever reads it finds the old one or the new one, whole."""
-        body = pickle.dumps((self._identity, content), protocol=4)
-        folder = os.path.dirname(os.path.abspath(self.path))
-        handle, name = tempfile.mkstemp(prefix=os.path.basename(self.path), suffix=".part", dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self.path)
-        except BaseException:
-            if os.path.exists(name):
-                os.unlink(name)
-            raise
-
-    def read(self) -> Any:
-        """What was written last, None where there is no file yet.
-
-        Raises where the file is none of these, or is that of another run.
-        """
-        if not os.path.exists(self.path):
-            return None
-        with open(self.path, "rb") as file:
-            text = file.read()
-        body = text[len(_MAGIC) + 32 :]
-        if (
-            not text.startswith(_MAGIC)
-            or hashlib.sha256(body).digest() != text[len(_MAGIC) : len(_MAGIC) + 32]
-        ):
-            raise ValueError(f"{self.path} is not a checkpoint of genalpha, or it is damaged: delete it")
-        identity, content = pickle.loads(body)
-        if identity != self._identity:
-            raise ValueError(
-                f"{self.path} is the checkpoint of another run (another time span, start, step size, method, "
-                "arguments or output). Delete it to start anew, or give this run a file of its own"
-            )
-        return content
 
 
 def fingerprint(setup: Any, args: Any) -> bytes:
@@ -186,7 +207,7 @@ def _digest(setup: Any, given: Any) -> bytes:
     lam, psi = number(dims.m), number(dims.p)
     inputs = {"mass": (t, q), "force": (t, q, v), "holonomic": (t, q), "nonholonomic": (t, q, v)}
     inputs["reaction"] = (t, q, v, lam, psi)
-    digest = hashlib.sha256(repr((system.space, dims)).encode())
+    digest = hashlib.sha256(described((system.space, tuple(dims))).encode())
     if system.constant_mass:
         digest.update(np.asarray(system.mass).tobytes())
     functions: list[Any] = [(f, inputs[name]) for name, f in sorted(system._traced.items())]
@@ -211,7 +232,8 @@ def _traced(setup: Any, function: Any, at: Any, state: Any, args: Any) -> Any:
 
 def exact_key(kind: str, setup: Any, args: Any) -> tuple[Any, ...]:
     """For which code the numbers of a run are."""
-    return kind, setup.method, setup.newton, fingerprint(setup, args)
+    made_by = (described(setup.method), described(setup.newton))
+    return kind, __version__, *made_by, fingerprint(setup, args)
 
 
 def identity(*parts: Any) -> bytes:
@@ -219,9 +241,7 @@ def identity(*parts: Any) -> bytes:
     leaves, structure = jax.tree.flatten(parts)
     digest = hashlib.sha256(str(structure).encode())
     for leaf in leaves:
-        try:
-            array = np.asarray(leaf)
-        except TypeError:  # such as a key of random numbers
-            array = np.array(repr(leaf))
-        digest.update(array.dtype.str.encode() + array.tobytes())
+        array = as_array(leaf)
+        content = described(leaf).encode() if array.dtype.hasobject else array.tobytes()
+        digest.update(f"{array.dtype.str}{array.shape}\n".encode() + content)
     return digest.digest()

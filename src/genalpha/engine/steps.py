@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from genalpha.engine.controller import Limits, Tolerances
+from genalpha.engine.files import storable
 from genalpha.engine.row import Errors, Layout
 from genalpha.methods import Method
 from genalpha.numerics.data import Times
@@ -25,6 +26,7 @@ SPREAD = 1e-9  # a remainder below this fraction of h is spread over all steps
 MOST_STEPS, MOST_TRACED = 1_000_000, 1024
 
 
+@storable
 @dataclass(frozen=True, eq=False)
 class Given:
     """Steps that are known before the run.

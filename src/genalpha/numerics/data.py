@@ -29,13 +29,6 @@ class Times(NamedTuple):
     project: Any = None
 
 
-class Schedule(NamedTuple):
-    """All steps of a run with given steps, and the times (N+1,) where it starts and where they end."""
-
-    times: Any
-    steps: Times
-
-
 class Scale(NamedTuple):
     """Typical sizes that make the Newton system dimensionless.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from genalpha.backends import loop, sampling
 from genalpha.engine import interpolate
+from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived, Layout
 from genalpha.engine.setup import Setup
@@ -18,6 +19,8 @@ from genalpha.numerics.data import State
 from genalpha.results import assemble
 from genalpha.results.deferred import Deferred, value
 from genalpha.results.output import NAMES, Output
+
+_KEPT = ("_pieces", "_nodes", "_last", "_some", "_totals")  # of `Pieces`, in checkpoints
 
 
 class Begun(NamedTuple):
@@ -65,6 +68,7 @@ class RunSoFar(NamedTuple):
 OfRows = tuple[dict[str, Any], np.ndarray, np.ndarray]
 
 
+@storable
 class Part(NamedTuple):
     """A part of a run that is over: what `Pieces` says about it."""
 
@@ -86,6 +90,7 @@ class Part(NamedTuple):
         return self._replace(rows=({name: value(x) for name, x in found.items()}, *times))  # type: ignore[arg-type]
 
 
+@storable
 class Selected(NamedTuple):
     """Records that are kept, their times and those of their a_α; or what is wanted of them, by name."""
 
@@ -115,16 +120,15 @@ class Pieces:
         """What a checkpoint needs to make this again."""
         if self._whole is not None:
             return {"table": self._whole.table.copy()}
-        names = ("_pieces", "_nodes", "_last", "_some", "_totals")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _KEPT}
 
     def fill(self, dumped: dict[str, Any], row: np.ndarray) -> None:
         """Go on with what another run kept up to the record ``row``."""
         if self._whole is not None:
             self._whole.fill(dumped["table"])
             return
-        for name, part in dumped.items():
-            setattr(self, name, part)
+        for name in _KEPT:
+            setattr(self, name, dumped[name])
         self.keeper = loop.Some(row, self._use, self._some)
 
     @property

@@ -32,7 +32,7 @@ class Alone(NamedTuple):
     places: np.ndarray
 
 
-class Refused(NamedTuple):
+class NotStarted(NamedTuple):
     """A member that could not be started, with its status."""
 
     member: int
@@ -51,7 +51,7 @@ class BatchSolution:
         self.kernels, self.plan, self.results, self.doubles = kernels, plan, results, doubles
         self.setup: Setup = kernels.step.setup
         self.layout = row.layout(self.setup)
-        self.apart: list[Alone | Refused] = []
+        self.apart: list[Alone | NotStarted] = []
         self._derived = Deferred(self._derive)
 
     def solution(self, backend: str) -> Solution:
@@ -112,7 +112,7 @@ class BatchSolution:
         return jax.tree.map(lambda x: x.reshape(count, kept, *x.shape[1:]), found)
 
 
-def patched(sol: Solution, apart: list[Alone | Refused], t0: float) -> Solution:
+def patched(sol: Solution, apart: list[Alone | NotStarted], t0: float) -> Solution:
     """A solution of arrays in memory, written over by members that went their own way."""
     for one in apart:
         for name in (*TIMED, "newton"):
@@ -122,7 +122,7 @@ def patched(sol: Solution, apart: list[Alone | Refused], t0: float) -> Solution:
     return sol
 
 
-def _write(name: str, found: Any, one: Alone | Refused) -> None:
+def _write(name: str, found: Any, one: Alone | NotStarted) -> None:
     """Put a member in its place; rows that it did not reach are NaN."""
     i, leaves = one.member, jax.tree.leaves(found)
     for whole in leaves:
@@ -130,7 +130,7 @@ def _write(name: str, found: Any, one: Alone | Refused) -> None:
             whole[i] = np.nan
         else:
             whole[i] = 0
-    if isinstance(one, Refused):
+    if isinstance(one, NotStarted):
         return
     own = getattr(one.solution, name)
     if name == "newton" and len(own.iterations) < len(one.solution.t):
@@ -144,10 +144,10 @@ def _work(sol: Solution) -> Work:
     return Work(of.steps, of.rejected, of.newton_iterations, of.jacobians, of.rounding_limited)
 
 
-def _count(one: Alone | Refused, status: Any, t_end: Any, work: Work, t0: float) -> None:
+def _count(one: Alone | NotStarted, status: Any, t_end: Any, work: Work, t0: float) -> None:
     """Put the totals of a member in their places."""
     i = one.member
-    if isinstance(one, Refused):
+    if isinstance(one, NotStarted):
         status[i], t_end[i], own = one.status, t0, (0,) * len(work)
     else:
         status[i], t_end[i], own = one.solution.status, one.solution.t_end, _work(one.solution)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -13,17 +12,18 @@ from jax import Array
 
 from genalpha.backends import sampling
 from genalpha.engine import interpolate
+from genalpha.engine.files import storable
 from genalpha.engine.row import Errors
 from genalpha.engine.run_data import RunState
-from genalpha.mechanics.spaces import Space, named
+from genalpha.mechanics.spaces import Space
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results.deferred import Deferred
 
-_FORMAT = 5
-_META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
+META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
 
 
+@storable
 class Residuals(NamedTuple):
     """Largest constraint residual at each time (N+1,), unscaled: g, g_t + G v, and k."""
 
@@ -32,6 +32,7 @@ class Residuals(NamedTuple):
     nonholonomic: Array
 
 
+@storable
 class Reactions(NamedTuple):
     """Reaction forces at each time (N+1, n): −Gᵀλ, −Kᵀψ, and all of them together.
 
@@ -59,10 +60,11 @@ class Stats:
     fallback: str | None = None
 
 
-_COUNTS = tuple(spec.name for spec in fields(Stats) if spec.name != "fallback")
-jax.tree_util.register_dataclass(Stats, data_fields=list(_COUNTS), meta_fields=["fallback"])
+COUNTS = tuple(spec.name for spec in fields(Stats) if spec.name != "fallback")
+jax.tree_util.register_dataclass(Stats, data_fields=list(COUNTS), meta_fields=["fallback"])
 
 
+@storable
 class NewtonHistory(NamedTuple):
     """Newton's work step by step (N,): iterations, new matrices, and whether rounding ended it."""
 
@@ -230,23 +232,19 @@ class Solution:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file (NumPy's .npz), without loss; ``ga.load`` reads it back."""
-        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in self._parts().items()}
-        header = {"genalpha": _FORMAT, "fallback": self.stats.fallback}
-        header |= {name: getattr(self, name) for name in _META}
-        header["space"] = None if self.space is None else repr(self.space)
-        arrays["header"] = np.array(json.dumps(header))
-        with open(path, "wb") as file:
-            np.savez(file, **arrays)
+        from genalpha.results import files
+
+        files.save(self, path)
 
     def _parts(self) -> dict[str, Any]:
         """All arrays, by names such as ``q`` and ``residuals.position``."""
         parts: dict[str, Any] = {}
         for spec in fields(self):
             value = getattr(self, spec.name)
-            if spec.name in _META or value is None:
+            if spec.name in META or value is None:
                 continue
             if isinstance(value, Stats):
-                parts |= {f"{spec.name}.{key}": getattr(value, key) for key in _COUNTS}
+                parts |= {f"{spec.name}.{key}": getattr(value, key) for key in COUNTS}
             elif isinstance(value, tuple):
                 parts |= {f"{spec.name}.{key}": part for key, part in value._asdict().items()}  # type: ignore[attr-defined]
             elif isinstance(value, list):
@@ -273,75 +271,6 @@ class Solution:
 
 jax.tree_util.register_dataclass(
     Solution,
-    data_fields=[spec.name for spec in fields(Solution) if spec.name not in _META],
-    meta_fields=list(_META),
+    data_fields=[spec.name for spec in fields(Solution) if spec.name not in META],
+    meta_fields=list(META),
 )
-
-
-def load(path: str | os.PathLike[str]) -> Solution:
-    """Read a solution that ``Solution.save`` wrote.
-
-    >>> import tempfile, jax.numpy as jnp, genalpha as ga
-    >>> fall = ga.System(mass=jnp.eye(1), force=lambda t, q, v: jnp.array([-9.81]))
-    >>> sol = ga.solve(fall, (0.0, 1.0), [0.0], [0.0], h=0.1)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     sol.save(f"{folder}/fall.npz")
-    ...     again = ga.load(f"{folder}/fall.npz")
-    >>> bool((again.q == sol.q).all()), again.stats == sol.stats
-    (True, True)
-    """
-    foreign = ValueError(f"{os.fspath(path)} was not written by genalpha's Solution.save")
-    try:
-        opened = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise foreign from error
-    if not isinstance(opened, np.lib.npyio.NpzFile):
-        raise foreign
-    with opened as file:
-        if "header" not in file:
-            raise foreign
-        header = json.loads(str(file["header"]))
-        if header.get("genalpha") not in (2, 3, 4, _FORMAT):
-            raise ValueError(f"{os.fspath(path)} has format {header.get('genalpha')}, expected {_FORMAT}")
-        parts = {name: file[name] for name in file.files if name != "header"}
-
-    def group(kind: Any, prefix: str) -> Any:
-        found = {key: parts.pop(f"{prefix}.{key}", None) for key in kind._fields}
-        return kind(**found) if any(x is not None for x in found.values()) else None
-
-    residuals, reactions = group(Residuals, "residuals"), group(Reactions, "reactions")
-    number = lambda x: x if x.ndim else x.item()  # a batch has an array of each
-    counts = {key: number(parts.pop(f"stats.{key}")) for key in _COUNTS}
-    stats, newton = Stats(**counts, fallback=header.get("fallback")), group(NewtonHistory, "newton")
-    extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
-    arrays: dict[str, Any] = {
-        name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi")
-    }
-    status = number(parts.pop("status"))
-    end = parts["t"][..., -1] if parts["t"].size else np.array(np.nan)  # in older files
-    errors, nodes = group(Errors, "errors"), group(interpolate.StepEnd, "nodes")
-    told: dict[str, Any] = {}
-    for name in ("t", "q", "v", "lam", "psi"):
-        keys = [key for key in parts if key.startswith(f"{name}_events.")]
-        rows = [parts.pop(key) for key in sorted(keys, key=lambda key: int(key.rpartition(".")[2]))]
-        told[f"{name}_events"] = rows or None
-    return Solution(
-        **arrays,
-        **told,
-        residuals=residuals,
-        reactions=reactions,
-        stats=stats,
-        newton=newton,
-        status=status,
-        t_end=number(parts.pop("t_end", end)),
-        extra=extra,
-        errors=errors,
-        method=header["method"],
-        rotations=tuple(header["rotations"]),
-        backend=header.get("backend", "xla"),
-        detail=header.get("detail", ""),
-        not_unique=tuple(header.get("not_unique", ())),
-        nodes=nodes,
-        space=named(header.get("space")),
-        complete=header.get("complete", False),
-    )

@@ -25,7 +25,7 @@ from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.results import members as gathered
-from genalpha.results.members import Alone, BatchSolution, Refused
+from genalpha.results.members import Alone, BatchSolution, NotStarted
 from genalpha.results.output import Output
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
@@ -129,7 +129,7 @@ class Batch(NamedTuple):
             run = cuda.run
         results = run(kernels, members, self.plan, self._begun, bar.add)
         found = BatchSolution(kernels, self.plan, results, [np.array(x) for x in members.doubles])
-        found.apart = [Refused(int(i), int(refused[i])) for i in np.flatnonzero(refused)]
+        found.apart = [NotStarted(int(i), int(refused[i])) for i in np.flatnonzero(refused)]
         found.apart += [self._alone(int(i)) for i in np.flatnonzero(~results.trusted & (refused == 0))]
         sol = found.solution("cuda" if backend == "cuda" else "native")
         if not sol.success.any() and not sol.stats.steps.any():
@@ -202,16 +202,16 @@ class Batch(NamedTuple):
         except IntegrationError:
             return
 
-    def _alone(self, i: int) -> Alone | Refused:
+    def _alone(self, i: int) -> Alone | NotStarted:
         """Member ``i`` in a run of its own."""
         try:
             one = single.run(self._request(i))
         except InconsistentInitialValues:
-            return Refused(i, codes.INCONSISTENT)
+            return NotStarted(i, codes.INCONSISTENT)
         except (RedundantConstraints, SingularSystem):
-            return Refused(i, codes.SINGULAR)
+            return NotStarted(i, codes.SINGULAR)
         except ValueError:
-            return Refused(i, codes.NOT_FINITE)
+            return NotStarted(i, codes.NOT_FINITE)
         times = self.plan.times
         if self.output.t_eval is None and self.output.every == 0 and not one.success:
             return Alone(i, one, np.zeros(0, int), np.zeros(0, int))  # the end was not reached
@@ -237,7 +237,9 @@ class Batch(NamedTuple):
             bar.add(len(q[here]))
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         sol = _with_history_of_start(jax.tree.map(np.array, sol))  # that can be written to
-        apart: list[Alone | Refused] = [Refused(int(i), int(refused[i])) for i in np.flatnonzero(refused)]
+        apart: list[Alone | NotStarted] = [
+            NotStarted(int(i), int(refused[i])) for i in np.flatnonzero(refused)
+        ]
         sol = gathered.patched(sol, apart, self.span[0])
         if not sol.success.any() and not sol.stats.steps.any():
             self._explain(refused)

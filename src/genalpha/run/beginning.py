@@ -14,6 +14,7 @@ from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled, NativeGiven
 from genalpha.backends.xla.controlled import Point, XlaControlled
 from genalpha.backends.xla.given import XlaGiven, derive_blocks, nothing_crossed
+from genalpha.engine.files import storable
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import start_run
 from genalpha.engine.step import no_memory
@@ -29,6 +30,7 @@ from genalpha.run.event_handling import Outcome
 Known = Callable[[Callable[[], State]], np.ndarray]
 
 
+@storable
 class StartPoint(NamedTuple):
     """Where a run, or a part of it after an event, begins. ``after`` is that event."""
 

@@ -1,19 +1,25 @@
-"""A run that is written to a file now and then, and goes on from it."""
+"""Runs in files: what a checkpoint holds, and when it is written."""
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, NamedTuple
 
+from genalpha.engine import files
+from genalpha.engine.describe import described
 from genalpha.engine.events import Happened
-from genalpha.engine.run_data import Checkpoint, RunState, fingerprint, identity
-from genalpha.engine.steps import Steps
+from genalpha.engine.files import storable
+from genalpha.engine.run_data import RunState, column, fingerprint, follow, identity, sound
+from genalpha.engine.steps import Given
 from genalpha.results.collect import Part
 from genalpha.run.request import Request
 
 _SELDOM = 20  # between two checkpoints pass so many times as long as it takes to write one
+_REMEDY = "delete it to start anew, or give this run a file of its own"
 
 
+@storable
 class Saved(NamedTuple):
     """What a checkpoint holds: the state of the last part of a run, what is kept of it, and all before it.
 
@@ -25,7 +31,52 @@ class Saved(NamedTuple):
     kept: dict[str, Any]
     done: int
     happened: list[Happened]
-    steps: Steps | None
+    steps: Given | None
+
+
+class Checkpoint:
+    """A file that a run is written to now and then, at once or not at all. It holds data and no code."""
+
+    def __init__(self, path: str | os.PathLike[str], identity: bytes) -> None:
+        self.path, self._identity = os.path.expanduser(os.fspath(path)), identity
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+            raise ValueError(f"the checkpoint {self.path} cannot be written: no folder {folder} to write to")
+
+    def write(self, content: Saved) -> None:
+        """Replace the file: whoever reads it finds the old one or the new one, whole."""
+        files.write(self.path, "checkpoint", (self._identity, content), mode=0o600)
+
+    def read(self) -> Saved | None:
+        """What was written last, None if there is no file yet.
+
+        Raises if the file is none of these, or is that of another run.
+        """
+        if not os.path.exists(self.path):
+            return None
+        found = files.read(self.path, "checkpoint", _REMEDY, same=True)
+        identity, content = found if isinstance(found, tuple) and len(found) == 2 else (None, None)
+        if not files.passes(content, Saved, _sound):
+            raise ValueError(f"{self.path} is damaged: it holds no run. {_REMEDY.capitalize()}")
+        if identity != self._identity:
+            raise ValueError(
+                f"{self.path} is the checkpoint of another run (another time span, start, step size, method, "
+                f"arguments or output). {_REMEDY.capitalize()}"
+            )
+        return content
+
+
+def _sound(saved: Saved) -> bool:
+    """Whether the parts of a checkpoint belong together, on which compiled loops rely."""
+    state, kept, steps = saved.state, saved.kept, saved.steps
+    if not (isinstance(state, RunState) and sound(state) and state.start and state.fields and state.exact):
+        return False
+    done = len(kept["table"]) - 1 if "table" in kept else kept["_some"]
+    if steps is not None:
+        t, h, _ = steps.steps
+        if not (column(h) and column(t, len(h)) and follow(steps.times, h)):
+            return False
+    return type(saved.done) is int and 0 <= saved.done == done
 
 
 class Saving:
@@ -55,12 +106,12 @@ def saving(asked: Request) -> Saving | None:
     if path is None:
         return None
     setup, start, kept, steps = asked.setup, asked.start, asked.output, asked.steps
-    options = repr((setup.method, setup.newton, kept.names, kept.dense, getattr(steps, "most", None)))
-    of_events = repr([(e.direction, e.terminal, e.reset is None) for e in asked.watch.events])
+    options = described((setup.method, setup.newton, kept.names, kept.dense, kept.every))
+    of_events = [(e.direction, e.terminal, e.reset is None) for e in asked.watch.events]
     identifier = identity(
         asked.span,
         (start.q, start.v, start.guess, start.mode),
         (steps, asked.args, asked.backend, options),
-        (kept.every, kept.t_eval, of_events, fingerprint(setup, asked.args)),
+        (kept.t_eval, described(of_events), fingerprint(setup, asked.args)),
     )
     return Saving(Checkpoint(path, identifier), asked.restart.every)

@@ -16,6 +16,7 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.engine import events, interpolate
 from genalpha.engine import start as starts
 from genalpha.engine.events import Event, Happened
+from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.errors import InconsistentInitialValues
@@ -34,6 +35,7 @@ _SAME = 1e-12
 CROWD, CROWDED = 30, 1e-6
 
 
+@storable
 class Outcome(NamedTuple):
     """Why a run does not go on as it was: an event that ends it, or new velocities (n,) after it."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.engine.run_data import Grid, RunState, identity, of_system
+from genalpha.engine.run_data import Grid, MethodText, RunState, identity, of_system
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
 from genalpha.mechanics.system import Args
@@ -50,7 +50,7 @@ def state_after(
         a=np.asarray(at.a),
         lam=np.asarray(at.lam),
         psi=np.asarray(at.psi),
-        method=method,
+        method=MethodText.of(method),
         dims=course.setup.dims,
         start=start._replace(h=None if steps.controlled else start.h or steps.first_size),
         row=row,
@@ -70,7 +70,7 @@ def state_anew(setup: Setup, at: State, known: Deferred, just: tuple[int, ...]) 
     return RunState(
         t=float(at.t),
         **parts,
-        method=setup.method,
+        method=MethodText.of(setup.method),
         dims=setup.dims,
         start=None,
         row=np.zeros(0),

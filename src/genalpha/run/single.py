@@ -11,7 +11,7 @@ from genalpha.backends import loop
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine import events, row
 from genalpha.engine.run_data import RunState
-from genalpha.engine.steps import Steps
+from genalpha.engine.steps import Given, Steps
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results import assemble, collect
@@ -54,7 +54,7 @@ class SingleRun:
         self.handler = Handler(self.setup, self.listed, start.t, left, self.args)
         saved = None if self.saving is None else self.saving.file.read()
         if saved is not None:
-            self.parts, self.handler.happened = saved.parts, saved.happened
+            self.parts, self.handler.happened = [*saved.parts], saved.happened
             steps = steps if saved.steps is None else saved.steps
             start, state = saved.state.start, saved.state
         outcome = self._part(start, steps, self._begun(start, steps), state, saved)
@@ -99,6 +99,8 @@ class SingleRun:
         if state is not None:
             self._restore(begun, state, done)
             record = state.row
+            if record.shape != begun.first.shape:
+                raise ValueError("the state does not belong to such a run: start from its q and v instead")
             if saved is None:
                 begun = begun._replace(first=record, t_alpha=np.asarray(state.t_alpha))
         course = RunSoFar(self.setup, begun, steps, self.layout)
@@ -158,7 +160,7 @@ class SingleRun:
         if self.saving.due(now) and pieces.course.begun.runner.status == codes.SUCCESS:
             state = self._state(pieces, record, done)()
             over = [part.computed() for part in self.parts if isinstance(part, Part)]
-            steps = pieces.course.steps if over and not pieces.course.steps.controlled else None
+            steps = pieces.course.steps if over and isinstance(pieces.course.steps, Given) else None
             self.saving.write(Saved(state, over, pieces.dump(), done, self.handler.happened, steps))
         return False
 

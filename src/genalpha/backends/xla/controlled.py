@@ -14,6 +14,7 @@ from genalpha.backends.cache import program
 from genalpha.backends.xla import given as xla
 from genalpha.engine import controller, row
 from genalpha.engine.controller import Limits, Pace, Tolerances
+from genalpha.engine.files import storable
 from genalpha.engine.run_data import ExactNumbers, Fields, exact_key, numbers
 from genalpha.engine.setup import Setup
 from genalpha.engine.step import Memory, attempt
@@ -24,6 +25,7 @@ from genalpha.numerics.data import Carry, Scale
 Control = tuple[Tolerances, Limits]
 
 
+@storable
 class Point(NamedTuple):
     """A run between two steps."""
 

@@ -13,6 +13,7 @@ from jax import Array, lax
 from genalpha.backends.cache import program
 from genalpha.backends.rowwise import in_blocks
 from genalpha.engine import events, row
+from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
 from genalpha.engine.run_data import ExactNumbers, Fields, exact_key, numbers
@@ -26,6 +27,7 @@ from genalpha.numerics.data import Carry, Scale, StepOutput, Times
 BLOCK = 512
 
 
+@storable
 class Crossed(NamedTuple):
     """The functions of events (E,) after the last step, and which of them fired in it."""
 

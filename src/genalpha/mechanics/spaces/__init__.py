@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from genalpha.mechanics.spaces._base import Space
 from genalpha.mechanics.spaces.euclidean import Euclidean
@@ -14,10 +15,17 @@ __all__ = ["SE3", "SO3", "Euclidean", "Product", "R3xSO3", "Space", "named"]
 _KNOWN = {"SE3": SE3, "SO3": SO3, "Euclidean": Euclidean, "Product": Product, "R3xSO3": R3xSO3}
 
 
+_WRITTEN = re.compile(rf"((?:{'|'.join(_KNOWN)})\(|n=(?:\d{{1,9}}|None)|\)|, )+")
+
+
 def named(text: str | None) -> Space | None:
-    """The space with that ``repr``; None where it is none of those defined here.
+    """The space with that ``repr``; None if it is none of those defined here.
+
+    Nothing in the text is executed, and nothing but what such texts are made of is read.
 
     >>> named("Product(R3xSO3(), Euclidean(n=2))") == Product(R3xSO3(), Euclidean(2))
+    True
+    >>> named("Product(open('file'))") is None
     True
     """
 
@@ -27,7 +35,9 @@ def named(text: str | None) -> Space | None:
         options = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
         return _KNOWN[node.func.id](*map(made, node.args), **options)
 
+    if not isinstance(text, str) or not _WRITTEN.fullmatch(text):
+        return None
     try:
-        return made(ast.parse(text or "", mode="eval").body)
-    except (SyntaxError, ValueError):
+        return made(ast.parse(text, mode="eval").body)
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         return None

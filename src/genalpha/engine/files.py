@@ -1,0 +1,301 @@
+"""Files that hold data and execute nothing: trees of numbers, arrays and a few known classes, as .npz.
+
+A file is a zip of plain arrays. ``header`` is JSON, as bytes: the format, its version, what the file holds,
+and the tree with types and shapes in the place of arrays. Each type of number has one further array, which
+holds the entries of all arrays of this type, one after the other. ``checksum`` is the SHA-256 of all of them.
+
+Nothing in a file names a module or a function. Classes are looked up by name among those that the package has
+registered with :func:`storable`: tuples with names and dataclasses, which run no code when they are made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import secrets
+import struct
+import tokenize
+import zipfile
+from collections.abc import Callable
+from typing import IO, Any, TypeVar
+
+import jax
+import numpy as np
+
+from genalpha._version import __version__
+
+FORMAT, VERSION = "genalpha", 1
+_OLD_CHECKPOINT = b"genalpha checkpoint 1\n"  # and a pickle after it
+_NUMBERS = re.compile(r"[biufc]\d{1,2}")  # NumPy's names of types
+_PLAIN = (bool, int, str, type(None))
+# What may go wrong with a file that somebody has changed.
+ODD = (
+    zipfile.BadZipFile,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    tokenize.TokenError,
+)
+Class = TypeVar("Class", bound=type)
+_known: dict[str, type] = {}
+
+
+def storable(*classes: Class) -> Class:
+    """Let these classes occur in files, by their names; returns the first, to be used as a decorator."""
+    for kind in classes:
+        if not (hasattr(kind, "_fields") or dataclasses.is_dataclass(kind)) or hasattr(kind, "__post_init__"):
+            raise TypeError(f"{kind.__name__} must be a NamedTuple, or a dataclass without __post_init__")
+        if _known.setdefault(kind.__name__, kind) is not kind:
+            raise TypeError(f"there is another class {kind.__name__} in files")
+    return classes[0]
+
+
+# --- trees ----------------------------------------------------------------------------------------------
+
+
+def encode(tree: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A tree as what JSON can write, and arrays with all numbers of a type, by the name of the type.
+
+    >>> encode({"x": np.array([1.0, 2.0]), "n": 3})[0]["tree"]
+    ['dict', ['x', ['array', 'f8', [2]]], ['n', 3]]
+    """
+    pools: dict[str, list[np.ndarray]] = {}
+    classes: dict[str, list[str]] = {}
+    skeleton = _encoded(tree, pools, classes)
+    arrays = {name: np.concatenate(parts) for name, parts in pools.items()}
+    return {"classes": classes, "tree": skeleton}, arrays
+
+
+def _encoded(x: Any, pools: dict[str, list[np.ndarray]], classes: dict[str, list[str]]) -> Any:
+    each = lambda parts: [_encoded(part, pools, classes) for part in parts]
+    kind = type(x)
+    if kind in _PLAIN:
+        return x
+    if kind is float:
+        return ["float", x.hex()]
+    if kind is bytes:
+        return ["bytes", x.hex()]
+    if kind in (list, tuple):
+        return [kind.__name__, *each(x)]
+    if kind is dict and all(type(key) is str for key in x):
+        return ["dict", *([key, value] for key, value in zip(x, each(x.values()), strict=True))]
+    if _known.get(kind.__name__) is kind:
+        names = _fields(kind)
+        classes[kind.__name__] = names
+        return [kind.__name__, *each(getattr(x, name) for name in names)]
+    if isinstance(x, np.ndarray | np.generic | jax.Array):
+        array = np.asarray(x)
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        name = array.dtype.str[1:]
+        if _NUMBERS.fullmatch(name):
+            pools.setdefault(name, []).append(array.reshape(-1))
+            return ["scalar", name] if isinstance(x, np.generic) else ["array", name, list(array.shape)]
+    raise TypeError(f"a file cannot hold {x!r} of type {kind.__name__}")
+
+
+def decode(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    """The tree that was encoded."""
+    for name, fields in header["classes"].items():
+        if fields != _fields(_known[name]):
+            raise ValueError(f"{name} has other fields")
+    used = dict.fromkeys(arrays, 0)
+
+    def take(name: str, count: int) -> np.ndarray:
+        first = used[name]
+        used[name] += count
+        if count < 0 or used[name] > len(arrays[name]):
+            raise ValueError("fewer numbers than its arrays have")
+        return arrays[name][first : used[name]].copy()
+
+    return _decoded(header["tree"], take)
+
+
+def _decoded(node: Any, take: Callable[[str, int], np.ndarray]) -> Any:
+    if type(node) in _PLAIN:
+        return node
+    kind, *parts = node
+    if kind == "float":
+        return float.fromhex(*parts)
+    if kind == "bytes":
+        return bytes.fromhex(*parts)
+    if kind == "dict":
+        return {_word(key): _decoded(value, take) for key, value in parts}
+    if kind == "scalar":
+        (name,) = parts
+        return take(name, 1)[0]
+    if kind == "array":
+        name, shape = parts
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"no shape: {shape}")
+        return take(name, math.prod(shape)).reshape(shape)
+    values = [_decoded(part, take) for part in parts]
+    if kind in ("list", "tuple"):
+        return values if kind == "list" else tuple(values)
+    return _known[kind](*values)
+
+
+def _word(key: Any) -> str:
+    if type(key) is not str:
+        raise ValueError(f"no name: {key!r}")
+    return key
+
+
+def _fields(kind: Any) -> list[str]:
+    names = getattr(kind, "_fields", None)
+    return list(names) if names is not None else [field.name for field in dataclasses.fields(kind)]
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def write(path: str, kind: str, tree: Any, mode: int = 0o666) -> None:
+    """Write a tree as a file of this kind: whoever reads it finds the old file or the new one, whole."""
+    about = {"format": FORMAT, "version": VERSION, "kind": kind, "genalpha": __version__}
+    skeleton, arrays = encode(tree)
+    arrays["header"] = np.frombuffer(json.dumps(about | skeleton).encode(), np.uint8)
+    arrays["checksum"] = _checksum(arrays)
+    target = os.path.realpath(path)
+    name = f"{target}.{secrets.token_hex(6)}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(name, flags, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def read(path: str, kind: str, remedy: str, same: bool = False) -> Any:
+    """The tree in a file of this kind. A ValueError says what is wrong with it, and ends with the remedy.
+
+    With ``same`` it must have been written by this version of the package.
+    """
+    about, arrays = _opened(path, kind, remedy)
+    writer = str(about.get("genalpha"))[:40]
+    if same and writer != __version__:
+        raise ValueError(
+            f"{path} was written by genalpha {writer}, this is {__version__}, and the same bits are not "
+            f"certain: {remedy}, or go on with that version"
+        )
+    if not np.array_equal(arrays.pop("checksum", None), _checksum(arrays)):  # type: ignore[arg-type]
+        raise ValueError(f"{path} is damaged: its checksum is wrong. {_sentence(remedy)}")
+    arrays.pop("header")
+    try:
+        return decode(about, arrays)
+    except ODD as error:
+        if writer != __version__:
+            raise ValueError(
+                f"{path} was written by genalpha {writer}, which keeps other data than this version, "
+                f"{__version__}: {remedy}"
+            ) from error
+        raise ValueError(f"{path} is damaged: {error}. {_sentence(remedy)}") from error
+
+
+def passes(found: Any, kind: type, sound: Callable[[Any], bool]) -> bool:
+    """Whether what was read is of this class, and has what belongs to it."""
+    try:
+        return isinstance(found, kind) and sound(found)
+    except ODD:
+        return False
+
+
+def _opened(path: str, kind: str, remedy: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the arrays of a file of this kind."""
+    foreign = f"{path} is not a {kind} of genalpha"
+    if not os.path.isfile(path):
+        raise ValueError(f"{foreign}: it is no file. {_sentence(remedy)}")
+    with open(path, "rb") as file:
+        start = file.read(len(_OLD_CHECKPOINT))
+        if start.startswith((_OLD_CHECKPOINT, b"\x80")):
+            older = "a checkpoint of an older genalpha, a pickle" if start[:1] != b"\x80" else "a pickle"
+            raise ValueError(
+                f"{path} is {older}. Pickles can run code when they are read, and are not read: {remedy}"
+            )
+        if not start.startswith(b"PK"):
+            raise ValueError(f"{foreign}{'' if start else ': it is empty'}. {_sentence(remedy)}")
+        try:
+            arrays = members(file)
+        except ODD as error:
+            raise ValueError(f"{path} is damaged: {error}. {_sentence(remedy)}") from error
+    header = arrays.get("header")
+    if header is None or header.dtype != np.uint8 or header.ndim != 1:
+        raise ValueError(f"{foreign}, but an .npz file of something else. {_sentence(remedy)}")
+    try:
+        about = json.loads(header.tobytes())
+        name, version, found = about["format"], about["version"], about["kind"]
+    except ODD as error:
+        raise ValueError(f"{path} is damaged: its header cannot be read. {_sentence(remedy)}") from error
+    if name != FORMAT or type(version) is not int:
+        raise ValueError(f"{foreign}, but an .npz file of something else. {_sentence(remedy)}")
+    if version > VERSION:
+        raise ValueError(
+            f"{path} was written by a newer genalpha, in format {version}; this version reads formats up to "
+            f"{VERSION}. Update genalpha, or {remedy}"
+        )
+    if found != kind:
+        raise ValueError(f"{path} is a {str(found)[:40]} of genalpha, not a {kind}. {_sentence(remedy)}")
+    return about, arrays
+
+
+def _sentence(remedy: str) -> str:
+    return remedy[:1].upper() + remedy[1:]
+
+
+def _checksum(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.data if array.size else b"")
+    return np.frombuffer(digest.digest(), np.uint8)
+
+
+def members(file: IO[bytes]) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file: numbers and text, uncompressed, and no more of them than the file is long.
+
+    NumPy would believe an array that says how large it is, and ask for that much memory.
+    """
+    length = os.fstat(file.fileno()).st_size
+    found: dict[str, np.ndarray] = {}
+    with zipfile.ZipFile(file) as archive:
+        listed = archive.infolist()
+        if any(each.compress_type != zipfile.ZIP_STORED for each in listed):
+            raise ValueError("it is compressed")
+        if sum(each.file_size for each in listed) > length:
+            raise ValueError("it holds more than it is long")
+        for each in listed:
+            name = each.filename.removesuffix(".npy")
+            if name in found:
+                raise ValueError(f"it holds two arrays {name!r}")
+            found[name] = _array(name, archive.read(each))
+    return found
+
+
+def _array(name: str, data: bytes) -> np.ndarray:
+    stream = io.BytesIO(data)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError(f"{name!r} is not an array of the first format")
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.kind not in "biufcU" or not dtype.itemsize:
+        raise ValueError(f"{name!r} holds neither numbers nor text")
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
+        raise ValueError(f"{name!r} has other numbers than its shape says")
+    array: np.ndarray = np.ndarray(shape, dtype, data, stream.tell(), order="F" if by_columns else "C")
+    return array.copy("K")
