@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from genalpha.errors import unknown
-from genalpha.problems import _andrews, _bodies, _jay, _mechanisms, _yen
+from genalpha.problems import (
+    _andrews,
+    _bodies,
+    _body_chain,
+    _jay,
+    _mechanisms,
+    _rolling_disk,
+    _slider_crank,
+    _yen,
+)
 from genalpha.problems._problem import Problem
 
 __all__ = ["Problem", "get", "names"]
@@ -15,8 +24,8 @@ _TABLE: dict[str, Callable[..., Problem]] = {
     "jay-negrut": _jay.jay_negrut,
     "pendulum": _jay.pendulum,
     "jay-nonholonomic": _jay.jay_nonholonomic,
-    "rolling-disk": _jay.rolling_disk,
-    "slider-crank": _mechanisms.slider_crank,
+    "rolling-disk": _rolling_disk.rolling_disk,
+    "slider-crank": _slider_crank.slider_crank,
     "double-pendulum": _mechanisms.double_pendulum,
     "wheel-on-rod": _mechanisms.wheel_on_rod,
     "spring-chain": _mechanisms.spring_chain,
@@ -26,7 +35,7 @@ _TABLE: dict[str, Callable[..., Problem]] = {
     "flexible-slider-crank": _yen.flexible_slider_crank,
     "heavy-top": _bodies.heavy_top,
     "rigid-body": _bodies.rigid_body,
-    "body-chain": _bodies.body_chain,
+    "body-chain": _body_chain.body_chain,
 }
 
 
@@ -40,7 +49,7 @@ def names() -> list[str]:
 
 
 def get(name: str, **parameters: Any) -> Problem:
-    """A problem by name, with its parameters changed where given.
+    """A problem by name. Parameters that are not given have their default values.
 
     >>> disk = get("rolling-disk")
     >>> disk.coordinates

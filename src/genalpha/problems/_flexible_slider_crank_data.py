@@ -2,7 +2,7 @@
 
 Integrated in quadruple precision (extrapolation, tolerance 1e-17), independently of this package. In the
 first case, tolerances 1e-14 and 1e-17 agree to 3e-15 (q), 3e-11 (v), 3e-9 (a) and 8e-12 (λ). SciPy's DOP853
-at 1e-12 agrees at t = 0.01 and 0.05, not compared in the last case. Data: Simeon's "data set 2" (see
+at 1e-12 agrees at t = 0.01 and 0.05; the last case was not compared. Data: Simeon's "data set 2" (see
 :func:`genalpha.problems._yen.flexible_slider_crank`), E = 2e11, stiffened to plane strain. The constant
 torque is still on at t = 0.3: a and λ there are the limits from the left.
 """

@@ -1,7 +1,7 @@
 """Values of the heavy top, for comparison.
 
 Integrated in quadruple precision (extrapolation, tolerance 1e-27) from the reduced equations in (quaternion,
-Ω), two tolerances agreeing to 19 digits, independently of this package. Parameters: ACB15, appendix A.1.
+Ω), independently of this package. Two tolerances agree to 19 digits. Parameters: ACB15, appendix A.1.
 """
 
 from __future__ import annotations

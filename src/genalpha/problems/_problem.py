@@ -19,7 +19,7 @@ _ERROR_CONTROL = ("rtol", "atol", "first_step", "max_step", "min_step", "max_ste
 
 
 class Reference(Protocol):
-    """The true motion: ``reference(t)`` is a State, with time first where t is an array."""
+    """The true motion: ``reference(t)`` is a State. If t is an array, time is the first axis."""
 
     @property
     def kind(self) -> str: ...
@@ -31,10 +31,10 @@ class Reference(Protocol):
 class Problem:
     """A named problem with everything needed to run it and to judge the result.
 
-    ``energy(t, q, v, *args)`` is the mechanical energy where there is one, ``momentum(t, q, v, *args)`` a
-    momentum, and ``conserved_from`` the time from which on the motion keeps them. ``reference(t)`` gives the
-    true State at t. ``published`` maps times to values that were computed elsewhere. ``h`` is a step size
-    that gives a good picture.
+    ``energy(t, q, v, *args)`` is the mechanical energy, if there is one, and ``momentum(t, q, v, *args)`` a
+    momentum. Both are constant from the time ``conserved_from`` on. ``reference(t)`` is the true State at t.
+    ``published`` maps times to values that were computed elsewhere. ``h`` is a step size that gives a good
+    picture.
     """
 
     name: str
@@ -54,9 +54,10 @@ class Problem:
     published: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def solve(self, *, t_end: float | None = None, h: Any = None, **options: Any) -> Solution:
-        """Run it with :func:`genalpha.solve`, up to ``t_end`` if that is given.
+        """Solve the problem with :func:`genalpha.solve`, up to ``t_end`` if that is given.
 
-        Without options for its steps, such as ``rtol``, it takes the problem's own step size.
+        If neither ``h`` nor an option of error control such as ``rtol`` is given, the step size is that of
+        the problem.
 
         >>> import genalpha as ga
         >>> ga.problems.get("spring-chain").solve(t_end=0.5).stats.steps
@@ -70,7 +71,7 @@ class Problem:
 
     @property
     def conservative(self) -> bool:
-        """Whether the motion keeps its energy from the start."""
+        """Whether energy is conserved from the start."""
         return self.conserved_from is not None and self.conserved_from <= self.t_span[0]
 
 
@@ -89,8 +90,9 @@ class ClosedForm:
 class ReducedODE:
     """A reference from the equations of motion in independent coordinates, derived by hand.
 
-    ``rhs(t, y)`` is integrated from ``y0`` at ``t0`` by SciPy's DOP853 with tolerance 1e-13; ``lift(t, y)``
-    returns (q, v, a, λ, ψ). Few times are integrated to exactly, many are read off the dense output.
+    ``rhs(t, y)`` is integrated from ``y0`` at ``t0`` by SciPy's DOP853 with tolerance 1e-13. ``lift(t, y)``
+    returns (q, v, a, λ, ψ). If there are few times, the integration ends at each of them. If there are many,
+    the values come from the dense output.
     """
 
     rhs: Callable[[float, Vector], Vector]
@@ -100,14 +102,14 @@ class ReducedODE:
     kind: str = "reduced ODE, DOP853, rtol 1e-13"
 
     def __call__(self, t: Any) -> State:
-        from scipy.integrate import solve_ivp  # takes a while to import, and few runs need it
+        from scipy.integrate import solve_ivp  # imported here because it is slow and rarely needed
 
         times = np.atleast_1d(np.asarray(t, dtype=float))
         order = np.argsort(times)
         options: dict[str, Any] = {"method": "DOP853", "rtol": 1e-13, "atol": 1e-14}
         states = np.empty((times.size, len(self.y0)))
         if times.size > 64:
-            # The interpolant is of lower order than the steps: short steps keep it as accurate.
+            # The interpolant has a lower order than the steps. With short steps it is as accurate.
             span = (self.t0, float(times.max()))
             run = solve_ivp(self.rhs, span, self.y0, dense_output=True, max_step=2e-3, **options)
             states[:] = run.sol(times).T

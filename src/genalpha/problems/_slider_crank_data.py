@@ -1,7 +1,7 @@
 """Values of the rigid slider crank, for comparison.
 
-Computed from the minimal form in (φ1, φ2, x3) by DOP853 with tolerance 1e-13, two tolerances agreeing to
-5e-11, independently of this package. Data: m = (0.36, 0.151104, 0.075552), l = (0.15, 0.30), inertias
+Computed from the minimal form in (φ1, φ2, x3) by DOP853 with tolerance 1e-13, independently of this package.
+Two tolerances agree to 5e-11. Data: m = (0.36, 0.151104, 0.075552), l = (0.15, 0.30), inertias
 about the joint ends 0.002727 and 0.0045339259, torque 0.2/0.3 (1 − cos(2πt/0.3)) for t <= 0.3, g = 9.81.
 """
 

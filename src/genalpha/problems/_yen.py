@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +25,7 @@ def stiff_spring_pendulum(eps2: float = 1e-3, gravity: float = 1.0) -> Problem:
     """YPR98 (4.3): a unit mass on a spring of natural length 1 and stiffness 1/ε², with ``eps2`` = ε².
 
     The index-1 multiplier λ = (r − 1)/(r ε²) of (4.3e) is put into the equations, so there is no constraint.
-    Gravity acts along +y, as (4.3d) prints it; the text says along −y.
+    Gravity acts along +y, as printed in (4.3d). In the text it acts along −y.
     """
 
     def force(t: Array, q: Array, v: Array, eps2: Array, gravity: Array) -> Array:
@@ -68,11 +70,11 @@ def bushing(eps: float = 1e-5, form: str = "conservative") -> Problem:
 
     With f_x = ½ − x + ½ cos θ and f_y = ½ sin θ − y the forces have the potential
     V = (f_x² + f_y²)/(2ε²) + θ²/(20ε²) − y − ½ sin θ, from which the torque is
-    −θ/(10ε²) + ½ (sin θ f_x − cos θ f_y)/ε² + ½ cos θ. (4.4c) prints its middle term with the other sign;
-    ``form="printed"`` takes it so. The printed forces do work along closed paths that keep to the circle, so
-    there is no energy. Linearised at (1, 0, 0), the time span 40πε holds 5.6 cycles of θ and 22.6 of (x, y),
-    which fits the text ("roughly 6", "around 20"), and x does not fall below 0.8 ("x ≈ 1"). With the printed
-    torque it holds 7.5 and 16.8, and x becomes negative.
+    −θ/(10ε²) + ½ (sin θ f_x − cos θ f_y)/ε² + ½ cos θ. In (4.4c) the middle term has the other sign;
+    ``form="printed"`` uses that sign. The printed forces do work along closed paths on the circle, so there
+    is no energy. Linearised at (1, 0, 0), the time span 40πε holds 5.6 cycles of θ and 22.6 of (x, y). This
+    fits the text ("roughly 6", "around 20"), and x does not fall below 0.8 ("x ≈ 1"). With the printed
+    torque the numbers are 7.5 and 16.8, and x becomes negative.
     """
     if form not in ("conservative", "printed"):
         raise unknown("form", form, ["conservative", "printed"])
@@ -91,33 +93,7 @@ def bushing(eps: float = 1e-5, form: str = "conservative") -> Problem:
         potential = (fx**2 + fy**2) / (2 * eps**2) + q[2] ** 2 / (20 * eps**2) - q[1] - 0.5 * jnp.sin(q[2])
         return 0.5 * v @ v + potential
 
-    def forces(angle: float, theta: float) -> tuple[float, float, float]:
-        """Force along and across the radius of the circle, and torque, all times ε².
-
-        Distances are those between the points e(angle) and ½ (1, 0) + ½ e(θ).
-        """
-        apart, c, s = angle - theta, math.cos(angle), math.sin(angle)
-        radial = 0.5 * c + 0.5 * math.cos(apart) - 1 + eps**2 * s
-        across = -0.5 * s - 0.5 * math.sin(apart) + eps**2 * c
-        turn = sign * 0.5 * (math.sin(apart) + 0.5 * math.sin(theta))
-        return radial, across, turn - theta / 10 + 0.5 * eps**2 * math.cos(theta)
-
-    def rhs(t: float, y: Vector) -> Vector:
-        """In the angles and ε times their rates, which are all of size 1."""
-        angle, theta, rate, spin = y
-        _, across, torque = forces(angle, theta)
-        return np.array([rate, spin, across, torque]) / eps
-
-    def lift(t: float, y: Vector) -> tuple[Any, ...]:
-        angle, theta, rate, spin = y
-        radial, across, torque = forces(angle, theta)
-        e, n = np.array([math.cos(angle), math.sin(angle)]), np.array([-math.sin(angle), math.cos(angle)])
-        a = np.array([*(across * n - rate**2 * e), torque]) / eps**2
-        # The radial equation: −rate² = radial − 2λ, with G = (2x, 2y, 0).
-        return [*e, theta], [*(rate * n / eps), spin / eps], a, [(radial + rate**2) / (2 * eps**2)], _NONE
-
     t_end = 40 * math.pi * eps
-    start = np.array([math.atan2(0.6, 0.8), 0.0, 0.0, 0.0])
     return Problem(
         name="bushing",
         title="Stiff nonlinear bushing on a circle",
@@ -133,15 +109,47 @@ def bushing(eps: float = 1e-5, form: str = "conservative") -> Problem:
         h=t_end / 4000,
         energy=energy if form == "conservative" else None,
         conserved_from=0.0 if form == "conservative" else None,
-        reference=ReducedODE(rhs, lift, 0.0, start),
+        reference=_bushing_reference(eps, sign),
     )
+
+
+def _bushing_reference(eps: float, sign: float) -> ReducedODE:
+    """Motion in the angle on the circle, θ, and ε times their rates; ``sign`` is that of the torque."""
+
+    def forces(angle: float, theta: float) -> tuple[float, float, float]:
+        """Force along and across the radius of the circle, and torque, all times ε².
+
+        Distances are those between the points e(angle) and ½ (1, 0) + ½ e(θ).
+        """
+        apart, c, s = angle - theta, math.cos(angle), math.sin(angle)
+        radial = 0.5 * c + 0.5 * math.cos(apart) - 1 + eps**2 * s
+        across = -0.5 * s - 0.5 * math.sin(apart) + eps**2 * c
+        turn = sign * 0.5 * (math.sin(apart) + 0.5 * math.sin(theta))
+        return radial, across, turn - theta / 10 + 0.5 * eps**2 * math.cos(theta)
+
+    def rhs(t: float, y: Vector) -> Vector:
+        """The variables, angles and ε times their rates, are all of size 1."""
+        angle, theta, rate, spin = y
+        _, across, torque = forces(angle, theta)
+        return np.array([rate, spin, across, torque]) / eps
+
+    def lift(t: float, y: Vector) -> tuple[Any, ...]:
+        angle, theta, rate, spin = y
+        radial, across, torque = forces(angle, theta)
+        e, n = np.array([math.cos(angle), math.sin(angle)]), np.array([-math.sin(angle), math.cos(angle)])
+        a = np.array([*(across * n - rate**2 * e), torque]) / eps**2
+        # The radial equation: −rate² = radial − 2λ, with G = (2x, 2y, 0).
+        return [*e, theta], [*(rate * n / eps), spin / eps], a, [(radial + rate**2) / (2 * eps**2)], _NONE
+
+    start = np.array([math.atan2(0.6, 0.8), 0.0, 0.0, 0.0])
+    return ReducedODE(rhs, lift, 0.0, start)
 
 
 class Rod(NamedTuple):
     """Constant matrices of the clamped rod for (w_1, w_1', ..., w_k, w_k').
 
-    ``M`` (2k, 2k) is the mass matrix with rotary inertia, ``K`` (2k, 2k) the stiffness for a modulus of 1,
-    ``moment`` (2k,) the integral of the shape functions ψ over the mass, ``coupling`` (2k,) that of
+    ``M`` (2k, 2k) is the mass matrix with rotary inertia and ``K`` (2k, 2k) the stiffness for a modulus of 1.
+    ``moment`` (2k,) is the integral of the shape functions ψ over the mass, ``coupling`` (2k,) that of
     x ψ + y² ψ'.
     """
 
@@ -154,7 +162,7 @@ class Rod(NamedTuple):
 def rod_matrices(k: int, length: float, side: float, density: float, coupling: str) -> Rod:
     """A rod of square section in k elements, cubic Hermite functions between nodes, clamped at x = 0."""
     h, A, inertia = length / k, side**2, side**4 / 12
-    D = np.diag([1.0, h, 1.0, h])  # slopes carry a length
+    D = np.diag([1.0, h, 1.0, h])  # slopes are multiplied by a length
     bend = np.array([[6, 3, -6, 3], [3, 2, -3, 1], [-6, -3, 6, -3], [3, 1, -3, 2]])
     shift = np.array([[156, 22, 54, -13], [22, 4, 13, -3], [54, 13, 156, -22], [-13, -3, -22, 4]])
     turn = np.array([[36, 3, -36, 3], [3, 4, -3, -1], [-36, -3, 36, -3], [3, -1, -3, 4]])
@@ -180,6 +188,66 @@ _MASS, _LENGTH, _INERTIA = (0.36, 0.151104, 0.075552), (0.15, 0.30), (0.002727, 
 _SIDE, _DENSITY, _POISSON, _PULSE = 0.008, 7870.0, 0.3, 0.3
 
 
+@dataclass(frozen=True, eq=False)
+class FlexibleCrank:
+    """Equations of motion of the slider crank with a flexible rod.
+
+    ``p`` in the methods holds the parameters that a run may change: gravity, torque and modulus. The torque
+    is a pulse, smooth or constant.
+    """
+
+    rod: Rod
+    smooth: bool
+
+    @cached_property
+    def fixed(self) -> np.ndarray:
+        """The entries of the mass matrix that do not depend on q."""
+        (_, m2, m3), l1, J1, n = _MASS, _LENGTH[0], _INERTIA[0], 3 + len(self.rod.M)
+        fixed = np.zeros((n, n))
+        fixed[0, 0], fixed[2, 2], fixed[3:, 3:] = J1 + m2 * l1**2, m3, self.rod.M
+        fixed[1, 3:] = fixed[3:, 1] = self.rod.coupling
+        return fixed
+
+    def drive(self, t: Array, p: Params) -> Array:
+        size = p["torque"]
+        if self.smooth:
+            size = size / _PULSE * (1 - jnp.cos(2 * jnp.pi * t / _PULSE))
+        return jnp.where(t <= _PULSE, size, 0.0)
+
+    def mass(self, t: Array, q: Array, p: Params) -> Array:
+        rod, m2, (l1, l2), J2 = self.rod, _MASS[1], _LENGTH, _INERTIA[1]
+        w, s12, c12 = q[3:], jnp.sin(q[0] - q[1]), jnp.cos(q[0] - q[1])
+        M12 = l1 * (0.5 * l2 * m2 * c12 + s12 * (rod.moment @ w))
+        bend = l1 * c12 * rod.moment
+        M = jnp.asarray(self.fixed).at[[0, 1, 1], [1, 0, 1]].set(jnp.stack([M12, M12, J2 + w @ (rod.M @ w)]))
+        return M.at[0, 3:].set(bend).at[3:, 0].set(bend)
+
+    def force(self, t: Array, q: Array, v: Array, p: Params) -> Array:
+        rod, (m1, m2, _), (l1, l2) = self.rod, _MASS, _LENGTH
+        (p1, p2), w, (v1, v2), w_dot, g = q[:2], q[3:], v[:2], v[3:], p["gravity"]
+        s12, c12 = jnp.sin(p1 - p2), jnp.cos(p1 - p2)
+        inertia, lag = rod.M @ w, 0.5 * l2 * m2 * s12 - c12 * (rod.moment @ w)  # ∂M12/∂φ2 = l1 lag
+        f1 = self.drive(t, p) - g * l1 * (0.5 * m1 + m2) * jnp.cos(p1)
+        f1 -= l1 * v2 * (v2 * lag + 2 * s12 * (rod.moment @ w_dot))
+        f2 = -g * (0.5 * l2 * m2 * jnp.cos(p2) - jnp.sin(p2) * (rod.moment @ w))
+        f2 += l1 * v1**2 * lag - 2 * v2 * (w_dot @ inertia)
+        bend = v2**2 * inertia + (l1 * v1**2 * s12 - g * jnp.cos(p2)) * rod.moment
+        return jnp.concatenate([jnp.stack([f1, f2, jnp.zeros_like(f1)]), bend - p["modulus"] * (rod.K @ w)])
+
+    def holonomic(self, t: Array, q: Array, p: Params) -> Array:
+        l1, l2 = _LENGTH
+        p1, p2, x3, tip = q[0], q[1], q[2], q[-2]
+        height = l1 * jnp.sin(p1) + l2 * jnp.sin(p2) + tip * jnp.cos(p2)
+        return jnp.stack([height, x3 - l1 * jnp.cos(p1) - l2 * jnp.cos(p2) + tip * jnp.sin(p2)])
+
+    def energy(self, t: Array, q: Array, v: Array, p: Params) -> Array:
+        rod, (m1, m2, _), (l1, l2) = self.rod, _MASS, _LENGTH
+        w, s1, s2, c2 = q[3:], jnp.sin(q[0]), jnp.sin(q[1]), jnp.cos(q[1])
+        height = (0.5 * m1 + m2) * l1 * s1 + 0.5 * m2 * l2 * s2 + c2 * (rod.moment @ w)
+        bending = 0.5 * p["modulus"] * (w @ (rod.K @ w))
+        return 0.5 * v @ self.mass(t, q, p) @ v + bending + p["gravity"] * height
+
+
 def flexible_slider_crank(
     k: int = 4,
     coupling: str = "global",
@@ -193,13 +261,15 @@ def flexible_slider_crank(
 
     Coordinates are the angles of crank and rod, the place of the slider, and (w_i, w_i') at the nodes: the
     displacement across the rod and its slope, in a frame that is clamped to the rod at the crank pin. The
-    clamped node is left out; the paper counts its two coordinates too. Displacement along the rod is zero.
+    clamped node is left out; in the paper its two coordinates are counted too. Displacement along the rod is
+    zero.
 
-    ``torque="smooth"`` is amplitude/0.3 (1 − cos(2πt/0.3)) for t <= 0.3, with the amplitude in N m s,
-    ``"constant"`` the amplitude in N m for t <= 0.3. ``modulus="plane-strain"`` stiffens the beam to
-    E (1 − ν)/(1 − ν − 2ν²), as Simeon's program does, ``"beam"`` takes E. ``coupling="local"`` has the
-    error of that program: the coupling of the rod's turning and bending counts x from each element's own end.
-    Its mass matrix belongs to no rod, but is symmetric and positive definite, and energy is still conserved.
+    ``torque="smooth"`` is amplitude/0.3 (1 − cos(2πt/0.3)) for t <= 0.3, with the amplitude in N m s, and
+    ``"constant"`` is the amplitude in N m for t <= 0.3. With ``modulus="plane-strain"`` the modulus of the
+    beam is E (1 − ν)/(1 − ν − 2ν²), as in Simeon's program; with ``"beam"`` it is E. ``coupling="local"``
+    has the error of that program: in the coupling of the rod's turning and bending, x counts from the end of
+    each element. This mass matrix belongs to no rod, but it is symmetric and positive definite, and energy
+    is still conserved.
 
     The paper gives 1.3e4 as the greatest eigenvalue for k = 4. The highest of :func:`frequencies` is 1.2e5
     rad/s, its third 1.4e4.
@@ -213,55 +283,16 @@ def flexible_slider_crank(
     ):
         if name not in known:
             raise unknown(kind, name, known)
-    (m1, m2, m3), (l1, l2), (J1, J2), nu = _MASS, _LENGTH, _INERTIA, _POISSON
-    rod = rod_matrices(k, l2, _SIDE, _DENSITY, coupling)
+    (l1, l2), nu = _LENGTH, _POISSON
+    crank = FlexibleCrank(rod_matrices(k, l2, _SIDE, _DENSITY, coupling), smooth=torque == "smooth")
     stiffness = E * (1 - nu) / (1 - nu - 2 * nu**2) if modulus == "plane-strain" else E
-    fixed = np.zeros((3 + 2 * k, 3 + 2 * k))
-    fixed[0, 0], fixed[2, 2], fixed[3:, 3:] = J1 + m2 * l1**2, m3, rod.M
-    fixed[1, 3:] = fixed[3:, 1] = rod.coupling
-
-    def drive(t: Array, p: Params) -> Array:
-        size = p["torque"]
-        if torque == "smooth":
-            size = size / _PULSE * (1 - jnp.cos(2 * jnp.pi * t / _PULSE))
-        return jnp.where(t <= _PULSE, size, 0.0)
-
-    def mass(t: Array, q: Array, p: Params) -> Array:
-        w, s12, c12 = q[3:], jnp.sin(q[0] - q[1]), jnp.cos(q[0] - q[1])
-        M12 = l1 * (0.5 * l2 * m2 * c12 + s12 * (rod.moment @ w))
-        bend = l1 * c12 * rod.moment
-        M = jnp.asarray(fixed).at[[0, 1, 1], [1, 0, 1]].set(jnp.stack([M12, M12, J2 + w @ (rod.M @ w)]))
-        return M.at[0, 3:].set(bend).at[3:, 0].set(bend)
-
-    def force(t: Array, q: Array, v: Array, p: Params) -> Array:
-        (p1, p2), w, (v1, v2), w_dot, g = q[:2], q[3:], v[:2], v[3:], p["gravity"]
-        s12, c12 = jnp.sin(p1 - p2), jnp.cos(p1 - p2)
-        inertia, lag = rod.M @ w, 0.5 * l2 * m2 * s12 - c12 * (rod.moment @ w)  # ∂M12/∂φ2 = l1 lag
-        f1 = drive(t, p) - g * l1 * (0.5 * m1 + m2) * jnp.cos(p1)
-        f1 -= l1 * v2 * (v2 * lag + 2 * s12 * (rod.moment @ w_dot))
-        f2 = -g * (0.5 * l2 * m2 * jnp.cos(p2) - jnp.sin(p2) * (rod.moment @ w))
-        f2 += l1 * v1**2 * lag - 2 * v2 * (w_dot @ inertia)
-        bend = v2**2 * inertia + (l1 * v1**2 * s12 - g * jnp.cos(p2)) * rod.moment
-        return jnp.concatenate([jnp.stack([f1, f2, jnp.zeros_like(f1)]), bend - p["modulus"] * (rod.K @ w)])
-
-    def holonomic(t: Array, q: Array, p: Params) -> Array:
-        p1, p2, x3, tip = q[0], q[1], q[2], q[-2]
-        height = l1 * jnp.sin(p1) + l2 * jnp.sin(p2) + tip * jnp.cos(p2)
-        return jnp.stack([height, x3 - l1 * jnp.cos(p1) - l2 * jnp.cos(p2) + tip * jnp.sin(p2)])
-
-    def energy(t: Array, q: Array, v: Array, p: Params) -> Array:
-        w, s1, s2, c2 = q[3:], jnp.sin(q[0]), jnp.sin(q[1]), jnp.cos(q[1])
-        height = (0.5 * m1 + m2) * l1 * s1 + 0.5 * m2 * l2 * s2 + c2 * (rod.moment @ w)
-        bending = 0.5 * p["modulus"] * (w @ (rod.K @ w))
-        return 0.5 * v @ mass(t, q, p) @ v + bending + p["gravity"] * height
-
     standard = (k, modulus, E, amplitude) == (4, "plane-strain", 2e11, 0.2)
     q0 = np.zeros(3 + 2 * k)
     q0[2] = l1 + l2
     return Problem(
         name="flexible-slider-crank",
         title="Slider crank with a flexible rod",
-        system=System(mass=mass, force=force, holonomic=holonomic),
+        system=System(mass=crank.mass, force=crank.force, holonomic=crank.holonomic),
         t_span=(0.0, 1.0),
         q0=q0,
         v0=np.zeros(3 + 2 * k),
@@ -269,7 +300,7 @@ def flexible_slider_crank(
         coordinates=("φ1", "φ2", "x3", *(f"w{i}{prime}" for i in range(1, k + 1) for prime in ("", "'"))),
         source="YPR98 section 4.3; Simeon, Math. Model. Syst. 2 (1996), and his program of 1995",
         h=1e-4,
-        energy=energy,
+        energy=crank.energy,
         conserved_from=_PULSE,
         published=PUBLISHED.get((coupling, torque, gravity), {}) if standard else {},
     )
@@ -280,8 +311,8 @@ def frequencies(problem: Problem, q: Any) -> np.ndarray:
 
     The stiffness is minus the derivative of all forces, applied and reaction, for the multipliers at rest.
     Mass and stiffness are restricted to the directions that the constraints leave free, the null space of G.
-    Directions without stiffness and unstable ones have frequency 0, up to rounding. Where q is no
-    equilibrium, this is a good picture only of vibrations that are fast against the motion.
+    Directions without stiffness and unstable ones have frequency 0, up to rounding. If q is no equilibrium,
+    the result is meaningful only for vibrations that are fast against the motion.
 
     >>> crank = flexible_slider_crank(k=1)
     >>> frequencies(crank, crank.q0)[1:].round().tolist()
