@@ -126,7 +126,7 @@ EXPERIMENT = Experiment(
         "Least squares over four steps, errors at the end; a is a_n at its own time, λ follows from (2.2). "
         "All components are of second order, for every ρ∞. The theorems are not sharp: they bound the local "
         "error of v by O(h²) and sum it, but the projection moves v by O(h³) only, since q̃ and ṽ break the "
-        "constraints by O(h³). Coordinate splitting solves the same equations (`tests/test_yen.py`). "
+        "constraints by O(h³). Coordinate splitting solves the same equations (`tests/methods/test_yen.py`). "
         "Nonholonomic constraints are our extension. For the pendulum on a stiff spring λ is the tension of "
         "the spring, and the steps are far beyond its period."
     ),
