@@ -177,7 +177,7 @@ def test_leftovers_are_removed(folder: Path) -> None:
 
 _PROCESS = """
 import ctypes, sys
-from genalpha.kernels import machine
+from genalpha.compiler import machine
 texts = sys.stdin.read().split("---")
 machine.MOST_KEPT = 2
 for _ in range(10):
@@ -208,7 +208,7 @@ def test_several_processes_at_once(folder: Path) -> None:
 
 _CROWDED = """
 import ctypes, mmap
-from genalpha.kernels import machine
+from genalpha.compiler import machine
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]

@@ -86,7 +86,7 @@ def between(space: Space, before: StepEnd, after: StepEnd, t: Array) -> State:
     is the derivative of the velocity; multipliers are interpolated linearly.
 
     >>> from genalpha import Euclidean
-    >>> ends = [Node(t, jnp.array([t**3]), jnp.array([3 * t**2]), *jnp.zeros((2, 0))) for t in (1.0, 2.0)]
+    >>> ends = [StepEnd(t, jnp.array([t**3]), jnp.array([3 * t**2]), *jnp.zeros((2, 0))) for t in (1.0, 2.0)]
     >>> [float(x[0]) for x in between(Euclidean(1), *ends, jnp.array(1.5))[1:4]]  # t³, 3t², 6t
     [3.375, 6.75, 9.0]
     """
