@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-# XLA's older emitters compile gradients in half the time; it must be said before JAX starts.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
+# All of this must be said before JAX starts. XLA compiles in half the time where it optimizes little, in one
+# piece and by its older emitters. What is compiled is kept for the other worker and for the next run.
+_KEPT = Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
+_FLAGS = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_parallel_codegen_split_count=1",
+    "--xla_cpu_use_fusion_emitters=false",
+)
+os.environ |= {
+    "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *_FLAGS]),
+    "JAX_COMPILATION_CACHE_DIR": str(_KEPT / "xla"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "GENALPHA_CACHE": str(_KEPT / "native"),
+}
 
 import jax
 import numpy as np
@@ -28,6 +42,9 @@ def run(name: str, *, t_end: float | None = None, **options: object) -> ga.Solut
     """Solve a named problem, up to t_end."""
     return problem(name).solve(t_end=t_end, **options)
 
+
+# Tracing makes many objects that live long: looking through all of them again and again finds nothing.
+gc.set_threshold(200_000, 20, 100)
 
 # Linux lets a process have 65530 pieces of memory; XLA crashes where its programs need more.
 _MAPS, _MOST, _tests = Path("/proc/self/maps"), 30_000, itertools.count(1)

@@ -131,71 +131,19 @@ TRAITS = [
 
 def poly_member(rng: np.random.Generator, n: int, m: int, p: int, trait: str | None = None) -> Member:
     trait = trait or str(rng.choice(TRAITS))
-    a: Args = {
-        "M": spd(rng, n), "mu": rng.uniform(0, 0.5, n) * rng.integers(2),
-        "K": spd(rng, n), "D": 0.1 * spd(rng, n), "cubic": rng.uniform(0, 0.3, n), "F": rng.normal(size=n),
-        "omega": rng.uniform(0.5, 4.0),
-    }  # fmt: skip
-    if m:
-        bend = rng.normal(size=(m, n, n)) * {"bent": 0.3}.get(trait, 0.02 * rng.integers(2))
-        a |= {"A": np.linalg.qr(rng.normal(size=(n, n)))[0][np.arange(m) % n] + 0.2 * rng.normal(size=(m, n))}
-        a |= {"B": bend + bend.transpose(0, 2, 1), "d": 0.3 * rng.normal(size=m) * rng.integers(2)}
-    if p:
-        a |= {"E": rng.normal(size=(p, n)), "H": 0.3 * rng.normal(size=(p, n, n)) * rng.integers(2)}
-        a |= {"e": 0.3 * rng.normal(size=p) * rng.integers(2)}
+    a = _poly_args(rng, n, m, p, trait)
     q0, wish, t0 = rng.normal(size=n), rng.normal(size=n), 0.0
-    options: dict[str, Any] = {}
-    unsure = {"fate": "any"}
-    refused = {"fate": "any", "refused": DEPENDENT}
-    if trait == "linear":
-        a |= {"mu": np.zeros(n), "cubic": np.zeros(n)} | ({"B": np.zeros((m, n, n))} if m else {})
-        a |= {"H": np.zeros((p, n, n))} if p else {}
-    elif trait in ("stiff", "very stiff"):
-        a["K"] = spd(rng, n, 3.0 if trait == "stiff" else 7.0)
-        options = unsure if trait == "very stiff" else {}
-    elif trait == "at rest":
+    if trait == "at rest":
         q0, wish = np.zeros(n), np.zeros(n)
-        a |= {"F": np.zeros(n)} | ({"d": np.zeros(m)} if m else {}) | ({"e": np.zeros(p)} if p else {})
     elif trait == "late":
         t0 = decades(rng, 2, 5)
-    elif trait == "bent":  # constraints may become dependent on the way, or have no solution at all
-        options = unsure
     elif trait == "fast":
-        wish, options = wish * decades(rng, 1, 3), unsure
-    elif trait in ("dependent", "contradictory", "nearly dependent", "zero row", "unequal rows") and m:
-        first, last, by = 0, m - 1, rng.uniform(0.5, 2.0)
-        if trait == "zero row":
-            for name in ("A", "B", "d"):
-                a[name][last] = 0
-            options = {"fate": "refused", "refused": DEPENDENT}
-        elif trait == "unequal rows":
-            size = 10.0 ** rng.uniform(-6, 6, m)
-            a |= {name: (a[name].T * size).T for name in ("A", "B", "d")}
-            options = unsure  # residuals at the start are measured by an absolute tolerance
-        elif m > 1:
-            for name in ("A", "B", "d"):
-                a[name][last] = by * a[name][first]
-            if trait == "nearly dependent":
-                a["A"][last] += decades(rng, -13, -2) * rng.normal(size=n)
-                options = refused | {"refused": (*DEPENDENT, InconsistentInitialValues)}
-            else:
-                options = {"fate": "refused", "refused": (*DEPENDENT, InconsistentInitialValues)}
+        wish = wish * decades(rng, 1, 3)
     elif trait == "singular start" and m:
-        a["A"][m - 1], q0 = 0, np.zeros(n)
-        options = refused | {"refused": (*DEPENDENT, InconsistentInitialValues)}
-    elif trait == "crossing" and m and n > 1:  # q_0 q_1 = 0: its gradient vanishes where the motion passes
-        a["A"][0], a["B"][0], a["d"][0] = 0, 0, 0
-        a["B"][0, 0, 1] = a["B"][0, 1, 0] = 1.0
+        q0 = np.zeros(n)
+    elif trait == "crossing" and m and n > 1:
         q0[0], q0[1], wish[0], wish[1] = 0.5, 0.0, -1.0, 0.0
-        options = refused | {"refused": (*DEPENDENT, InconsistentInitialValues)}
-    elif trait in ("singular mass", "indefinite mass", "no mass"):
-        basis = np.linalg.qr(rng.normal(size=(n, n)))[0]
-        values = np.ones(n) if trait != "no mass" else np.zeros(n)
-        values[0] = {"singular mass": 0.0, "indefinite mass": -1.0, "no mass": 0.0}[trait]
-        a |= {"M": basis * values @ basis.T, "mu": np.zeros(n)}
-        if trait == "singular mass" and rng.integers(2):  # exactly so, and perhaps held by a constraint
-            a["M"] = np.diag(np.append(np.ones(n - 1), 0.0))
-        options = {"fate": "any", "refused": (SingularSystem,)}
+    options = _poly_coefficients(rng, a, n, m, p, trait) | (_poly_rows(rng, a, n, m, trait) if m else {})
     if m:
         a["c"] = np.zeros(m)
         a["c"] = poly_g(np, t0, q0, a)
@@ -209,11 +157,82 @@ def poly_member(rng: np.random.Generator, n: int, m: int, p: int, trait: str | N
         v0 = v0 + rng.normal(size=n)
         options = {"fate": "refused", "refused": (InconsistentInitialValues,)}
     member = Member(q0, v0, a, (t0, t0 + 1.0), trait=trait, **options)
-    if m > n:
-        member = _changed(member, fate="refused", refused=(ValueError,))
     if m + p > n:  # more constraints than motions
         member = _changed(member, fate="refused", refused=(ValueError,))
     return _scaled(rng, member) if trait in ("large", "small", "heavy", "light") else member
+
+
+def _poly_args(rng: np.random.Generator, n: int, m: int, p: int, trait: str) -> Args:
+    """Coefficients as they are before a trait changes them."""
+    a: Args = {
+        "M": spd(rng, n), "mu": rng.uniform(0, 0.5, n) * rng.integers(2),
+        "K": spd(rng, n), "D": 0.1 * spd(rng, n), "cubic": rng.uniform(0, 0.3, n), "F": rng.normal(size=n),
+        "omega": rng.uniform(0.5, 4.0),
+    }  # fmt: skip
+    if m:
+        bend = rng.normal(size=(m, n, n)) * {"bent": 0.3}.get(trait, 0.02 * rng.integers(2))
+        a |= {"A": np.linalg.qr(rng.normal(size=(n, n)))[0][np.arange(m) % n] + 0.2 * rng.normal(size=(m, n))}
+        a |= {"B": bend + bend.transpose(0, 2, 1), "d": 0.3 * rng.normal(size=m) * rng.integers(2)}
+    if p:
+        a |= {"E": rng.normal(size=(p, n)), "H": 0.3 * rng.normal(size=(p, n, n)) * rng.integers(2)}
+        a |= {"e": 0.3 * rng.normal(size=p) * rng.integers(2)}
+    return a
+
+
+UNSURE = {"fate": "any"}
+REFUSED_SOMEHOW = (*DEPENDENT, InconsistentInitialValues)
+
+
+def _poly_coefficients(rng: np.random.Generator, a: Args, n: int, m: int, p: int, trait: str) -> Args:
+    """Change mass, forces and what moves; returns what must become of such a member."""
+    if trait == "linear":
+        a |= {"mu": np.zeros(n), "cubic": np.zeros(n)} | ({"B": np.zeros((m, n, n))} if m else {})
+        a |= {"H": np.zeros((p, n, n))} if p else {}
+    elif trait in ("stiff", "very stiff"):
+        a["K"] = spd(rng, n, 3.0 if trait == "stiff" else 7.0)
+    elif trait == "at rest":
+        a |= {"F": np.zeros(n)} | ({"d": np.zeros(m)} if m else {}) | ({"e": np.zeros(p)} if p else {})
+    elif trait in ("singular mass", "indefinite mass", "no mass"):
+        basis = np.linalg.qr(rng.normal(size=(n, n)))[0]
+        values = np.ones(n) if trait != "no mass" else np.zeros(n)
+        values[0] = {"singular mass": 0.0, "indefinite mass": -1.0, "no mass": 0.0}[trait]
+        a |= {"M": basis * values @ basis.T, "mu": np.zeros(n)}
+        if trait == "singular mass" and rng.integers(2):  # exactly so, and perhaps held by a constraint
+            a["M"] = np.diag(np.append(np.ones(n - 1), 0.0))
+        return {"fate": "any", "refused": (SingularSystem,)}
+    # Bent constraints may become dependent on the way, or have no solution at all.
+    return UNSURE if trait in ("very stiff", "bent", "fast") else {}
+
+
+def _poly_rows(rng: np.random.Generator, a: Args, n: int, m: int, trait: str) -> Args:
+    """Change the holonomic constraints; returns what must become of such a member."""
+    first, last = 0, m - 1
+    if trait == "singular start":
+        a["A"][last] = 0
+        return UNSURE | {"refused": REFUSED_SOMEHOW}
+    if trait == "crossing" and n > 1:  # q_0 q_1 = 0: its gradient vanishes where the motion passes
+        a["A"][0], a["B"][0], a["d"][0] = 0, 0, 0
+        a["B"][0, 0, 1] = a["B"][0, 1, 0] = 1.0
+        return UNSURE | {"refused": REFUSED_SOMEHOW}
+    if trait not in ("dependent", "contradictory", "nearly dependent", "zero row", "unequal rows"):
+        return {}
+    by = rng.uniform(0.5, 2.0)
+    if trait == "zero row":
+        for name in ("A", "B", "d"):
+            a[name][last] = 0
+        return {"fate": "refused", "refused": DEPENDENT}
+    if trait == "unequal rows":  # residuals at the start are measured by an absolute tolerance
+        size = 10.0 ** rng.uniform(-6, 6, m)
+        a |= {name: (a[name].T * size).T for name in ("A", "B", "d")}
+        return UNSURE
+    if m == 1:
+        return {}
+    for name in ("A", "B", "d"):
+        a[name][last] = by * a[name][first]
+    if trait == "nearly dependent":
+        a["A"][last] += decades(rng, -13, -2) * rng.normal(size=n)
+        return UNSURE | {"refused": REFUSED_SOMEHOW}
+    return {"fate": "refused", "refused": REFUSED_SOMEHOW}
 
 
 def _changed(member: Member, **changes: Any) -> Member:

@@ -15,12 +15,10 @@ import numpy as np
 import pytest
 
 import genalpha as ga
+from conftest import problem
 
 METHODS = ["soi2", "hht-soi2", "index3", "stabilized", "dae-alpha", "cs", "cm", "projected"]
 STEPS = {"fixed": {"h": 0.01}, "controlled": {"rtol": 1e-4}}
-
-
-problem = functools.cache(ga.problems.get)
 
 
 def solve(t_span=(0.0, 0.5), *, name="pendulum", state=None, **options):
@@ -92,7 +90,7 @@ def test_max_steps_and_raising_them():
 
 def test_positional_state_and_a_longer_span():
     first = solve((0.0, 0.25), rtol=1e-6)
-    p = ga.problems.get("pendulum")
+    p = problem("pendulum")
     second = ga.solve(p.system, (0.25, 0.5), first.state, args=p.args, rtol=1e-6)
     assert second.t[0] == 0.25
     np.testing.assert_array_equal(second.q[0], first.q[-1])
@@ -105,7 +103,7 @@ def test_positional_state_and_a_longer_span():
 )
 def test_going_on_in_another_way(change):
     """No transient: the error stays that of the method."""
-    exact = ga.problems.get("pendulum").reference(0.5)
+    exact = problem("pendulum").reference(0.5)
     first = solve((0.0, 0.25), h=0.01)
     second = solve((0.25, 0.5), state=first.state, **change)
     assert np.abs(second.q[-1] - exact.q).max() < 2e-2
@@ -137,7 +135,7 @@ def test_bad_states(options, error, message):
     with pytest.raises(error, match=message):
         solve(**given)
     with pytest.raises(TypeError, match="v0 must be given"):
-        ga.solve(ga.problems.get("pendulum").system, (0.0, 1.0), [1.0, 0.0, 0.0], h=0.1)
+        ga.solve(problem("pendulum").system, (0.0, 1.0), [1.0, 0.0, 0.0], h=0.1)
 
 
 oscillator = ga.System(mass=np.eye(1), force=lambda t, q, v: -q)

@@ -9,6 +9,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import genalpha as ga
+from conftest import problem
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Dims
 
@@ -17,18 +18,16 @@ METHODS = ["soi2", "stabilized", "dae-alpha", "cs", "cm", "projected"]
 CASES = {"pendulum": 1e-4, "wheel-on-rod": 1e-6, "slider-crank": 1e-3, "heavy-top": 1e-3}
 
 
-def solve(problem, *, t_end=None, rtol=1e-4, **options):
-    span = (problem.t_span[0], problem.t_span[1] if t_end is None else t_end)
+def solve(p, *, t_end=None, rtol=1e-4, **options):
+    span = (p.t_span[0], p.t_span[1] if t_end is None else t_end)
     atol = options.pop("atol", 1e-2 * rtol)
-    return ga.solve(
-        problem.system, span, problem.q0, problem.v0, args=problem.args, rtol=rtol, atol=atol, **options
-    )
+    return ga.solve(p.system, span, p.q0, p.v0, args=p.args, rtol=rtol, atol=atol, **options)
 
 
 @functools.cache
 def right_side(name):
     """The underlying ODE of a problem, compiled."""
-    p = ga.problems.get(name)
+    p = problem(name)
     system, q0, v0 = p.system, jnp.asarray(p.q0), jnp.asarray(p.v0)
     dims = Dims(len(q0), len(v0), len(system.g(0.0, q0, p.args)), len(system.k(0.0, q0, v0, p.args)))
 
@@ -42,23 +41,23 @@ def right_side(name):
     return lambda t, y: np.asarray(rhs(t, y))
 
 
-def true_error(problem, name, sol, n):
+def true_error(p, name, sol, n):
     """The errors of q and v that step n added, from the exact flow through the row before it."""
     start = np.concatenate([sol.q[n - 1], sol.v[n - 1]])
     run = solve_ivp(right_side(name), sol.t[n - 1 : n + 1], start, method="DOP853", rtol=1e-12, atol=1e-14)
-    q, v = np.split(run.y[:, -1], [len(problem.q0)])
-    return np.asarray(problem.system.space.difference(q, sol.q[n])), sol.v[n] - v
+    q, v = np.split(run.y[:, -1], [len(p.q0)])
+    return np.asarray(p.system.space.difference(q, sol.q[n])), sol.v[n] - v
 
 
 def ratios(name, method, rho_inf, rtol):
     """Estimated over true local errors of q and of v, for steps all over a run."""
-    problem = ga.problems.get(name)
-    t_end = problem.t_span[0] + 0.25 * (problem.t_span[1] - problem.t_span[0])
-    sol = solve(problem, t_end=t_end, rtol=rtol, method=method, rho_inf=rho_inf)
+    p = problem(name)
+    t_end = p.t_span[0] + 0.25 * (p.t_span[1] - p.t_span[0])
+    sol = solve(p, t_end=t_end, rtol=rtol, method=method, rho_inf=rho_inf)
     size = np.linalg.norm
     found = []
     for n in np.unique(np.linspace(1, sol.stats.steps, 16).astype(int)):
-        q, v = true_error(problem, name, sol, n)
+        q, v = true_error(p, name, sol, n)
         found.append([size(sol.errors.q[n]) / size(q), size(sol.errors.v[n]) / size(v)])
     return np.array(found)
 
@@ -94,19 +93,19 @@ def test_the_estimate_with_both_constraints_and_on_a_lie_group(name, rho_inf):
 @pytest.mark.parametrize("name", ["pendulum", "wheel-on-rod"])
 @pytest.mark.parametrize("method", ["soi2", "stabilized", "projected"])
 def test_the_global_error_falls_like_the_tolerance_to_two_thirds(method, name):
-    problem = ga.problems.get(name)
-    exact = problem.reference(problem.t_span[1])
+    p = problem(name)
+    exact = p.reference(p.t_span[1])
     tolerances = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7]
     errors = []
     for rtol in tolerances:
-        sol = solve(problem, rtol=rtol, method=method)
+        sol = solve(p, rtol=rtol, method=method)
         errors.append([np.abs(sol.q[-1] - exact.q).max(), np.abs(sol.v[-1] - exact.v).max()])
     slopes = [np.polyfit(np.log(tolerances), np.log(e), 1)[0] for e in np.transpose(errors)]
     assert np.all(np.abs(np.array(slopes) - 2 / 3) < 0.08), slopes
 
 
 def test_constraints_hold_and_the_end_is_met():
-    sol = solve(ga.problems.get("pendulum"))
+    sol = solve(problem("pendulum"))
     assert sol.t[0] == 0.0
     assert sol.t[-1] == 2.0
     assert (np.diff(sol.t) > 0).all()
@@ -125,8 +124,8 @@ def test_constraints_hold_and_the_end_is_met():
     ],
 )
 def test_native_and_xla_take_the_same_steps(method):
-    problem = ga.problems.get("pendulum")
-    native, xla = (solve(problem, t_end=0.5, method=method, backend=b) for b in ("native", "xla"))
+    p = problem("pendulum")
+    native, xla = (solve(p, t_end=0.5, method=method, backend=b) for b in ("native", "xla"))
     assert native.backend == "native"
     assert native.stats.fallback is None
     # The error is estimated with a matrix that may be a few steps old. Where rounding decides that one
@@ -149,9 +148,9 @@ def test_native_and_xla_take_the_same_steps(method):
     ],
 )
 def test_every_problem_runs_under_control(name):
-    problem = ga.problems.get(name)
-    t_end = problem.t_span[0] + 0.05 * (problem.t_span[1] - problem.t_span[0])
-    sol = solve(problem, t_end=t_end, rtol=1e-3)
+    p = problem(name)
+    t_end = p.t_span[0] + 0.05 * (p.t_span[1] - p.t_span[0])
+    sol = solve(p, t_end=t_end, rtol=1e-3)
     assert sol.success, sol.message
     assert sol.residuals.position.max() < 1e-9
 

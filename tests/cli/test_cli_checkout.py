@@ -9,7 +9,7 @@ from conftest import widest
 from genalpha.cli import checkout
 from genalpha.cli.main import main
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_reproduce_lists(genalpha):

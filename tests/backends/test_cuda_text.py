@@ -105,7 +105,7 @@ def gpu(tmp_path, monkeypatch):
     ],
 )
 def test_the_text_computes_what_the_cpu_does(gpu, name, method):
-    p = ga.problems.get(name)
+    p = problem(name)
     v0 = p.v0 * np.linspace(1.0, 1.05, 5)[:, None]
     run = functools.partial(
         ga.solve_batch, p.system, (p.t_span[0], p.t_span[0] + 25 * p.h), p.q0, v0, h=p.h, args=p.args
@@ -182,7 +182,7 @@ def test_chunks_that_fit_the_memory(gpu):
 
 def test_starts_by_xla_go_to_the_gpu_too(gpu):
     name = next(n for n in ga.problems.names() if problem(n).system.reaction is not None)
-    p = ga.problems.get(name)
+    p = problem(name)
     v0 = np.tile(p.v0, (3, 1))
     run = functools.partial(
         ga.solve_batch, p.system, (p.t_span[0], p.t_span[0] + 0.1), p.q0, v0, h=p.h, args=p.args

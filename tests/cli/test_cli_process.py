@@ -11,7 +11,7 @@ import pytest
 
 import genalpha as ga
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 

@@ -15,7 +15,7 @@ from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.reader import Symbols, inline
 from genalpha.numerics.derivatives import for_each, jacobian, pulled_back, value_and_rate
 from genalpha.numerics.stumpff import stumpff
-from test_scalar import FUNCTIONS, split
+from scalar_functions import FUNCTIONS, split
 
 
 @jax.custom_jvp
