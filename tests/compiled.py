@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.backends.native.kernels import aligned
+from genalpha.backends.native.code import aligned
 from genalpha.compiler import emit_cuda, emit_llvm, machine
 from genalpha.compiler.graph import Graph
 from genalpha.compiler.program import Builder, Map, Program

@@ -127,7 +127,7 @@ EXPERIMENT = Experiment(
         "(2.2). All components are of second order, for every ρ∞. The theorems are not sharp: they bound "
         "the local error of v by O(h²) and sum it. But q̃ and ṽ break the constraints by only O(h³), so the "
         "projection moves v by only O(h³). Coordinate splitting solves the same equations "
-        "(`tests/methods/test_yen.py`). Nonholonomic constraints are our extension. For the pendulum on a stiff "
-        "spring λ is the tension of the spring, and the steps are far longer than its period."
+        "(`tests/methods/test_yen.py`). Nonholonomic constraints are our extension. For the pendulum on a "
+        "stiff spring λ is the tension of the spring, and the steps are far longer than its period."
     ),
 )

@@ -7,8 +7,8 @@ import pytest
 
 import genalpha as ga
 from conftest import problem, run
-from genalpha.backends.xla import given as xla
-from genalpha.engine.step import Setup
+from genalpha.engine.setup import Setup
+from genalpha.engine.start import from_consistent
 from genalpha.mechanics import initial_values
 from genalpha.numerics import codes, newton
 from genalpha.run import arguments
@@ -25,10 +25,10 @@ def newton_matrices(name, sizes, method=None):
 
     def matrix(h):
         begin = initial_values.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
-        carry, memory, _, _ = xla.start(setup, begin, h, args)
-        step = setup.method.prepare(p.system, carry, jnp.array(0.0), h, dims, begin.scale, args)
+        start = from_consistent(setup, begin, h, args)
+        step = setup.method.prepare(p.system, start.carry, jnp.array(0.0), h, dims, begin.scale, args)
         residual = lambda x: setup.method.residual(p.system, step, dims, begin.scale, x, args)
-        return jax.jacfwd(residual)(memory.x)
+        return jax.jacfwd(residual)(start.x)
 
     compiled = jax.jit(matrix)
     return [np.asarray(compiled(h)) for h in sizes]
@@ -254,8 +254,8 @@ def test_first_guess_is_the_start():
     dims, _ = arguments.trace(p.system, 0.0, p.q0, p.v0, args)
     setup = Setup(p.system, ga.SOI2(start="a0"), ga.Newton(), dims)
     begin = initial_values.begin(p.system, dims, jnp.array(0.0), jnp.array(p.q0), jnp.array(p.v0), args)
-    _, memory, _, _ = xla.start(setup, begin, jnp.array(1e-3), args)
-    u = setup.method.split(dims, begin.scale, memory.x)
+    start = from_consistent(setup, begin, jnp.array(1e-3), args)
+    u = setup.method.split(dims, begin.scale, start.x)
     np.testing.assert_allclose(u["a"], begin.state.a)
     np.testing.assert_allclose(u["lam"], begin.state.lam)
     assert not u["delta"].any()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ import genalpha
 
 ROOT = Path(genalpha.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-TESTS = sorted(Path(__file__).parent.rglob("*.py"))
+TESTS = sorted(Path(__file__).parents[1].rglob("*.py"))
 # From the lowest to the highest. Names without a folder are modules of the package itself.
 LAYERS = (
-    "errors",
+    "_version errors",
     "numerics",
     "compiler",
     "rotation mechanics",
@@ -54,7 +55,7 @@ def module_of(path: Path) -> str:
 def imported(path: Path) -> list[tuple[int, str]]:
     """Modules of the package that a file imports, anywhere in it, with their lines."""
     found = []
-    for node in ast.walk(tree(path)):
+    for node in _walk(tree(path)):
         if isinstance(node, ast.Import):
             found += [(node.lineno, name.name) for name in node.names if name.name.startswith("genalpha")]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("genalpha"):
@@ -63,6 +64,15 @@ def imported(path: Path) -> list[tuple[int, str]]:
             found += [(node.lineno, name if node.module == "genalpha" else node.module) for name in inside]
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"relative import in {path}"
     return found
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes, without those that only type checkers see."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        checked = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not checked:
+            yield from _walk(child)
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:

@@ -23,8 +23,9 @@ import pytest
 import genalpha as ga
 from genalpha.engine import files
 from genalpha.engine.run_data import Grid
+from genalpha.engine.steps import Given
 from genalpha.mechanics.spaces import named
-from genalpha.numerics.data import State
+from genalpha.numerics.data import State, Times
 
 spring = ga.System(mass=np.eye(1), force=lambda t, q, v: -q)
 run = functools.partial(ga.solve, spring, (0.0, 1.0), [1.0], [0.0], h=0.1)
@@ -356,7 +357,7 @@ def test_states_whose_parts_do_not_fit(change, tmp_path):
     state = dataclasses.replace(run().state, **change)
     files.write(str(tmp_path / "state"), "state", state)
     if "row" in change and change["row"].ndim == 1:
-        with pytest.raises(ValueError, match="the state is none of such a run"):
+        with pytest.raises(ValueError, match="the state does not belong to such a run"):
             ga.solve(spring, (1.0, 2.0), state=ga.load_state(tmp_path / "state"), h=0.1)
         return
     with pytest.raises(ValueError, match="holds no state"):
@@ -365,11 +366,9 @@ def test_states_whose_parts_do_not_fit(change, tmp_path):
 
 @pytest.mark.parametrize("change", ["done", "table", "state", "kept", "steps"])
 def test_checkpoints_whose_parts_do_not_fit(change, tmp_path):
-    from genalpha.numerics.data import Schedule, Times
-
     run(checkpoint=tmp_path / "run")
     whose, saved = files.read(str(tmp_path / "run"), "checkpoint", "")
-    short = Schedule(np.zeros(2), Times(np.zeros(1), np.full(9, 0.1)))
+    short = Given(np.zeros(2), Times(np.zeros(1), np.full(9, 0.1)))
     wrong = {
         "done": -3,
         "table": {"table": saved.kept["table"][:3]},
