@@ -132,7 +132,10 @@ class SingleRun:
             begun.runner.restore(fields, state.exact, done)
             row = state.row
             if row.shape != begun.first.shape:
-                raise ValueError("the state is none of such a run: start from its q and v instead")
+                raise ValueError(
+                    f"the records of the state have {row.size} numbers, those of this run {begun.first.size}: it "
+                    "is the state of another kind of run. Start from its q and v instead"
+                )
             if saved is None:
                 begun = begun._replace(first=row, t_alpha=np.asarray(state.t_alpha))
         course = RunSoFar(self.setup, begun, steps)
