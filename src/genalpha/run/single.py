@@ -133,7 +133,7 @@ class SingleRun:
             row = state.row
             if row.shape != begun.first.shape:
                 raise ValueError(
-                    f"the records of the state have {row.size} numbers, those of this run {begun.first.size}: it "
+                    f"a record of the state has {row.size} numbers, one of this run {begun.first.size}: it "
                     "is the state of another kind of run. Start from its q and v instead"
                 )
             if saved is None:
