@@ -112,7 +112,7 @@ class _Text:
         """Any other object, by what Python would make it of again."""
         try:
             made = x.__reduce_ex__(2)
-        except Exception:  # it says nothing about itself
+        except Exception:  # nothing is known about it
             return _alone(x)
         if isinstance(made, str):
             return f"{getattr(x, '__module__', '')}.{made}"

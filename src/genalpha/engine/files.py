@@ -270,7 +270,7 @@ def _checksum(arrays: dict[str, np.ndarray]) -> np.ndarray:
 def members(file: IO[bytes]) -> dict[str, np.ndarray]:
     """The arrays of an .npz file: numbers and text, uncompressed, and no more of them than the file is long.
 
-    NumPy would believe an array that says how large it is, and ask for that much memory.
+    NumPy allocates memory for the shape in the header of an array before it looks for the numbers.
     """
     length = os.fstat(file.fileno()).st_size
     found: dict[str, np.ndarray] = {}

@@ -72,8 +72,8 @@ class Grid(NamedTuple):
 class MethodText(NamedTuple):
     """A method as far as states know it: its name, and a text that is equal for equal ones.
 
-    A file can hold it, whatever class the method is of. Whether it adjusts to a change of the step does not
-    count: that is asked for where steps are the same, too.
+    A file can hold it, whatever class the method is of. Whether it adjusts to changes of the step does not
+    count: if all steps are equal, that is switched off.
     """
 
     name: str

@@ -100,7 +100,10 @@ class SingleRun:
             self._restore(begun, state, done)
             record = state.row
             if record.shape != begun.first.shape:
-                raise ValueError("the state does not belong to such a run: start from its q and v instead")
+                raise ValueError(
+                    f"a record of the state has {record.size} numbers, one of this run {begun.first.size}: it "
+                    "is the state of another kind of run. Start from its q and v instead"
+                )
             if saved is None:
                 begun = begun._replace(first=record, t_alpha=np.asarray(state.t_alpha))
         course = RunSoFar(self.setup, begun, steps, self.layout)
