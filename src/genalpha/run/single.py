@@ -101,7 +101,7 @@ class SingleRun:
             record = state.row
             if record.shape != begun.first.shape:
                 raise ValueError(
-                    f"a record of the state has {record.size} numbers, one of this run {begun.first.size}: it "
+                    f"a record of the state has {record.size} numbers, one of this run {begun.first.size}. It "
                     "is the state of another kind of run. Start from its q and v instead"
                 )
             if saved is None:

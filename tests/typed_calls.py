@@ -1,0 +1,43 @@
+"""Calls as users write them, with lists, tuples and arrays: `make check` looks at their types.
+
+Nothing here is run.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+
+import genalpha as ga
+
+pendulum = ga.System(
+    mass=np.eye(2),
+    force=lambda t, q, v: jnp.array([0.0, -9.81]),
+    holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+)
+
+
+def lists() -> ga.Solution:
+    return ga.solve(pendulum, (0, 1), [1.0, 0], [0, 0.0], rtol=1e-6, t_eval=[0.5, 1.0], args=[2.0, [1, 2]])
+
+
+def arrays() -> ga.Solution:
+    q0, v0 = np.array([1.0, 0.0]), jnp.zeros(2)
+    return ga.solve(pendulum, (0.0, 1.0), q0, v0, h=np.full(10, 0.1), args=(np.ones(3), {"m": 1.0}))
+
+
+def tuples() -> ga.State:
+    return ga.consistent(pendulum, 0, (1.0, 0.0), (0.0, 2.0), args=())
+
+
+def batches() -> ga.Solution:
+    return ga.solve_batch(pendulum, (0, 1), [[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0], h=1e-2)
+
+
+def states(sol: ga.Solution) -> ga.Solution:
+    return ga.solve(pendulum, (1.0, 2.0), state=sol.state, atol=[1e-6, 1e-8])
+
+
+def projections() -> None:
+    q = ga.project_position(pendulum, 0.0, [0.6, 0.9])
+    ga.project_velocity(pendulum, 0.0, q, [0.3, 2.0])
