@@ -1,4 +1,4 @@
-"""Arguments are read once, None means "not given", and values are never part of what programs are found by."""
+"""Arguments are read once, None means "not given", and programs are not looked up by printed values."""
 
 from __future__ import annotations
 

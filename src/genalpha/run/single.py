@@ -101,8 +101,8 @@ class SingleRun:
             record = state.row
             if record.shape != begun.first.shape:
                 raise ValueError(
-                    f"a record of the state has {record.size} numbers, one of this run {begun.first.size}. It "
-                    "is the state of another kind of run. Start from its q and v instead"
+                    f"a record of the state has {record.size} numbers, one of this run {begun.first.size}: "
+                    "it belongs to another kind of run. Start from its q and v instead"
                 )
             if saved is None:
                 begun = begun._replace(first=record, t_alpha=np.asarray(state.t_alpha))
