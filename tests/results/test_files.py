@@ -354,7 +354,7 @@ def test_states_whose_parts_do_not_fit(change, tmp_path):
     state = dataclasses.replace(run().state, **change)
     files.write(str(tmp_path / "state"), "state", state)
     if "row" in change and change["row"].ndim == 1:
-        with pytest.raises(ValueError, match="another kind of run. Start from its q and v"):
+        with pytest.raises(ValueError, match="belongs to another kind of run"):
             ga.solve(spring, (1.0, 2.0), state=ga.load_state(tmp_path / "state"), h=0.1)
         return
     with pytest.raises(ValueError, match="holds no state"):

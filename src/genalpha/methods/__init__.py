@@ -6,6 +6,7 @@ give it a name, add a line to the table below; an object of it works without.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from genalpha.errors import unknown
@@ -83,4 +84,9 @@ def by_name(name: str, rho_inf: float) -> Method:
         raise ValueError(f"rho_inf = {rho_inf} must lie in [0, 1]: 0 damps most, 1 not at all")
     if name not in _TABLE:
         raise unknown("method", name, _TABLE)
-    return _TABLE[name](float(rho_inf))
+    return _made(name, float(rho_inf))
+
+
+@functools.lru_cache(maxsize=64)
+def _made(name: str, rho_inf: float) -> Method:
+    return _TABLE[name](rho_inf)

@@ -146,7 +146,8 @@ class Batch(NamedTuple):
                 at = StartValues(self.span[0], self.q[i], self.v[i], first, None, self.mode)
                 with contextlib.suppress(ValueError, native.AtFirst):
                     args, sampled = member(self.args, self.varying, i), self.plan.t_eval is not None
-                    return native.kernels(self.setup, at, args, sampled)
+                    doubles, _, fixed = floating(args)
+                    return native.kernels(self.setup, at, args, doubles, fixed, sampled)
             return None
 
         found = kernels(tried)

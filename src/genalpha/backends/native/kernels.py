@@ -49,7 +49,7 @@ class StartValues(NamedTuple):
 
     def columns(self, doubles: list[np.ndarray]) -> Any:
         """The arguments of the compiled start."""
-        return np.float64(self.t), self.q, self.v, jax.tree.map(np.float64, self.first), doubles
+        return np.float64(self.t), self.q, self.v, self.first, doubles
 
 
 @dataclass
@@ -168,11 +168,14 @@ def shapes(tree: Any) -> Any:
     return jax.tree.structure(tree), tuple(np.shape(x) for x in jax.tree.leaves(tree))
 
 
-def kernels(setup: Setup, at: StartValues, args: Args, sampled: bool = False) -> Kernels:
+def kernels(
+    setup: Setup, at: StartValues, args: Args, doubles: list[np.ndarray], fixed: Any, sampled: bool = False
+) -> Kernels:
     """The kernels of a setup, made from these values if there are none yet.
 
-    With ``sampled``, steps under error control keep what is needed at given times. Raises what is wrong with
-    the values, and :class:`Unsupported` if XLA must take over.
+    ``doubles`` and ``fixed`` are what `floating` finds in ``args``. With ``sampled``, steps under error
+    control keep what is needed at given times. Raises what is wrong with the values, and
+    :class:`Unsupported` if XLA must take over.
     """
     controlled = SampledKernels if sampled else ControlledKernels
     kind = controlled if getattr(at.first, "controlled", False) else StepKernels
@@ -185,7 +188,6 @@ def kernels(setup: Setup, at: StartValues, args: Args, sampled: bool = False) ->
         except Unsupported as reason:
             return str(reason)
 
-    doubles, _, fixed = floating(args)
     shapes = tuple(x.shape for x in doubles)
     with MAKING:
         key = ("native", kind, *setup[1:], fixed, shapes, jax.tree.structure(args))
@@ -215,7 +217,8 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
 
 def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
     """Everything before the first step, checked."""
-    made, doubles = kernels(setup, at, args), floating(args)[0]
+    doubles, _, fixed = floating(args)
+    made = kernels(setup, at, args, doubles, fixed)
     start = None
     if made.start is not None:
         found = made.start.code().numbers(at.columns(doubles))

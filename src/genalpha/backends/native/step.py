@@ -64,7 +64,7 @@ def floating(args: Any) -> tuple[list[np.ndarray], Callable[[list[Any]], Any], t
         )
 
     fixed = tuple((x.shape, x.dtype.str, x.tobytes()) for v, x in zip(variable, leaves, strict=True) if not v)
-    return [x.astype(float) for v, x in zip(variable, leaves, strict=True) if v], rebuild, fixed
+    return [x.astype(float, copy=False) for v, x in zip(variable, leaves, strict=True) if v], rebuild, fixed
 
 
 @dataclass
