@@ -21,9 +21,7 @@ CASES = {"pendulum": 1e-4, "wheel-on-rod": 1e-6, "slider-crank": 1e-3, "heavy-to
 def solve(p, *, t_end=None, rtol=1e-4, **options):
     span = (p.t_span[0], p.t_span[1] if t_end is None else t_end)
     atol = options.pop("atol", 1e-2 * rtol)
-    return ga.solve(
-        p.system, span, p.q0, p.v0, args=p.args, rtol=rtol, atol=atol, **options
-    )
+    return ga.solve(p.system, span, p.q0, p.v0, args=p.args, rtol=rtol, atol=atol, **options)
 
 
 @functools.cache

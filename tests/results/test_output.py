@@ -26,9 +26,7 @@ def errors_between(name, h, method):
     times = sol.t[:-1] + 0.37 * np.diff(sol.t)
     times = times[:: max(1, len(times) // 40)]
     here, exact = sol(times), p.reference(times)
-    difference = np.array(
-        [p.system.space.difference(a, b) for a, b in zip(exact.q, here.q, strict=True)]
-    )
+    difference = np.array([p.system.space.difference(a, b) for a, b in zip(exact.q, here.q, strict=True)])
     parts = [difference, here.v - exact.v]
     parts += [x - y for x, y in ((here.lam, exact.lam), (here.psi, exact.psi)) if x.shape[1]]
     of = functools.partial(jax.vmap, in_axes=(0, 0))
