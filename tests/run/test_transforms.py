@@ -51,7 +51,7 @@ def test_gradients_match_central_differences(name, key, e):
     by_param = lambda x: number(p.q0, p.v0, with_param(p, key, x))
     expected = central(lambda x: float(by_param(x)), value, e)
     reverse = float(jax.jit(jax.grad(by_param))(value))
-    forward = jax.jit(lambda x: jax.jvp(by_param, (x,), (1.0,))[1])(value)
+    forward = jax.jit(jax.jacfwd(by_param))(value)
     assert reverse == pytest.approx(expected, rel=1e-6)
     assert float(forward) == pytest.approx(reverse, rel=1e-11)
 
