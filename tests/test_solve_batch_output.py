@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
+import systems
 from conftest import problem
 from genalpha.numerics import codes
 
@@ -17,11 +18,7 @@ TIMES = {
 }
 # By fixed steps, by fixed steps of which the last is shorter, and under error control.
 STEPS = [{"h": 0.01}, {"h": 0.007}, {"rtol": 1e-4}]
-BY_XLA = [
-    pytest.param(STEPS[0], marks=pytest.mark.slow),
-    pytest.param(STEPS[1], marks=pytest.mark.slow),
-    STEPS[2],
-]
+SOME = [pytest.param(s, marks=pytest.mark.slow) for s in STEPS[:2]] + STEPS[2:]
 SPAN = (0.0, 0.4)
 
 
@@ -81,7 +78,8 @@ def test_samples_of_every_method_are_what_single_runs_give(method, steps):
         assert_alike(many[i], ga.solve(p.system, (0.0, 0.02), q0, v0[i], **options))
 
 
-@pytest.mark.parametrize("steps", BY_XLA, ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", STEPS, ids=str)
 def test_xla_gives_the_same_rows(steps):
     p, q0, v0 = varied("wheel-on-rod", 3)
     options = {"args": p.args, "t_eval": TIMES["with both ends"], "initial": "assume", **steps}
@@ -108,16 +106,7 @@ def test_samples_between_steps_have_the_order_of_the_interpolant():
 # --- members that fail ----------------------------------------------------------------------------------
 
 
-def ending():
-    """Pendulums whose force is no number after a time of their own."""
-    return ga.System(
-        mass=jnp.eye(2),
-        force=lambda t, q, v, end: jnp.where(t > end, jnp.nan, jnp.array([0.0, -9.81])),
-        holonomic=lambda t, q, end: jnp.array([q @ q - 1.0]),
-    )
-
-
-ENDING = ending()
+ENDING = systems.ending()
 
 
 @pytest.mark.parametrize(
@@ -142,6 +131,7 @@ def test_what_was_reached_is_kept_and_told(backend, steps):
     assert many.status[3] == codes.INCONSISTENT
     assert np.isnan(many.q[3, 1:]).all()
     assert many[3].message.startswith("stopped after t = 0 (step 0): q0 or v0 break")
+    assert_alike(many[0], run(0, t_eval=times), rtol=0.0 if backend == "native" else 1e-7)
     for i in (1, 2, 4):
         one = run(i, t_eval=times)
         good = len(one.t)
@@ -166,11 +156,7 @@ def test_a_batch_that_keeps_the_end_knows_when_its_members_stopped(tmp_path):
 
 def test_members_that_need_other_pivots_run_alone_to_the_same_times():
     """The first mass vanishes at t = 1 for some members only."""
-    system = ga.System(
-        mass=lambda t, q, gone: jnp.diag(jnp.array([2 * jnp.abs(gone - t), 1.0])),
-        force=lambda t, q, v, gone: jnp.array([0.0, 1.0]),
-        holonomic=lambda t, q, gone: jnp.array([q[0] - 0.5 * q[1]]),
-    )
+    system = systems.fading()
     times = np.linspace(0.0, 2.0, 14)
     options = {"h": 1 / 64, "method": "index3", "newton": ga.Newton("full"), "t_eval": times}
     gone = np.array([3.0, 1.0, 5.0, 1.5])
@@ -184,7 +170,7 @@ def test_members_that_need_other_pivots_run_alone_to_the_same_times():
 # --- the rest of a row ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", BY_XLA, ids=str)
+@pytest.mark.parametrize("steps", SOME, ids=str)
 @pytest.mark.parametrize("traced", [False, True])
 def test_the_rest_of_a_sampled_row_is_the_steps(steps, traced):
     """a_α and its time belong to each other: to the step in which a time lies, and at t0 to the start."""

@@ -115,7 +115,7 @@ def test_derivatives_are_those_of_jax(function: Callable[..., Any]) -> None:
     ids = [graph.inputs(3), graph.inputs(3)]
     outputs = inline(graph, function, *(Symbols(i, "f") for i in ids))
     numbers = dict(zip(np.concatenate(ids).tolist(), [*x, *y], strict=True))
-    for found, expected in zip(outputs, function(x, y), strict=True):
+    for found, expected in zip(outputs, jax.jit(function)(x, y), strict=True):
         values = np.array(graph.evaluate(found.reshape(-1).tolist(), numbers)).reshape(found.shape)
         np.testing.assert_allclose(values, expected, rtol=1e-13, atol=1e-14)
 
@@ -147,7 +147,7 @@ def test_second_derivatives_of_every_function(name: str) -> None:
     function = changing(FUNCTIONS[name])
     second = lambda x, y: rate(lambda x: rate(function, x, y), x, y)
     try:
-        expected = np.asarray(second(jnp.asarray(x), jnp.asarray(y)))
+        expected = np.asarray(jax.jit(second)(x, y))
     except (NotImplementedError, TypeError, ValueError) as reason:
         pytest.skip(f"JAX: {reason}")
     graph = Graph()
@@ -162,26 +162,35 @@ def test_second_derivatives_of_every_function(name: str) -> None:
     np.testing.assert_allclose(values[good], expected[good], rtol=1e-9, atol=1e-9)
 
 
-def test_hidden_constraints_of_functions_with_derivatives_of_their_own() -> None:
+MATRIX = np.array([[2.0, 0.3], [0.3, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("curve", "method"),
+    [
+        (lambda q: q[1] - jax.nn.sigmoid(q[0] - 1) + (1 + q @ q) ** 1.5, "soi2"),
+        pytest.param(
+            lambda q: jax.nn.silu(q[1]) + q @ jnp.linalg.solve(MATRIX + jnp.diag(q**2), q),
+            "cm",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["powers", "solves"],
+)
+def test_hidden_constraints_of_functions_with_derivatives_of_their_own(curve: Any, method: str) -> None:
     """Consistent multipliers need second derivatives: of logistic curves, half powers and linear solves."""
-    matrix = np.array([[2.0, 0.3], [0.3, 1.0]])
-    curves: list[Callable[[Any], Any]] = [
-        lambda q: q[1] - jax.nn.sigmoid(q[0] - 1) + (1 + q @ q) ** 1.5,
-        lambda q: jax.nn.silu(q[1]) + q @ jnp.linalg.solve(matrix + jnp.diag(q**2), q),
-    ]
     q0 = jnp.array([1.0, 0.2])
-    for curve, method in zip(curves, ("soi2", "cm"), strict=True):
-        normal = jax.grad(curve)(q0)
-        v0 = 2 * jnp.array([-normal[1], normal[0]]) / jnp.linalg.norm(normal)
-        system = ga.System(
-            np.eye(2), lambda t, q, v: jnp.array([0.3, -9.81]), lambda t, q, c=curve: (c(q) - c(q0))[None]
-        )
-        one, two = (
-            ga.solve(system, (0.0, 0.1), q0, v0, h=0.01, method=method, backend=backend)
-            for backend in ("native", "xla")
-        )
-        assert one.backend == "native"
-        np.testing.assert_allclose(one.lam, two.lam, rtol=1e-9, atol=1e-9)
+    normal = jax.grad(curve)(q0)
+    v0 = 2 * jnp.array([-normal[1], normal[0]]) / jnp.linalg.norm(normal)
+    system = ga.System(
+        np.eye(2), lambda t, q, v: jnp.array([0.3, -9.81]), lambda t, q: (curve(q) - curve(q0))[None]
+    )
+    one, two = (
+        ga.solve(system, (0.0, 0.1), q0, v0, h=0.01, method=method, backend=backend)
+        for backend in ("native", "xla")
+    )
+    assert one.backend == "native"
+    np.testing.assert_allclose(one.lam, two.lam, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

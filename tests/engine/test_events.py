@@ -6,23 +6,16 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import genalpha as ga
+import systems
 from genalpha.engine.events import POINTS, located
 from genalpha.mechanics import programs
 from genalpha.numerics import codes
 
 G = 9.81
-ball = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.array([-G]))
-pendulum = ga.System(
-    mass=jnp.eye(2),
-    force=lambda t, q, v: jnp.array([0.0, -G]),
-    holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
-)
+ball, pendulum, free = systems.ball(), systems.circle(), systems.free()
 STEPS = [{"h": 0.01}, {"rtol": 1e-6, "atol": 1e-8}]
-WAYS = [
-    *(("native", steps) for steps in STEPS),
-    ("xla", STEPS[1]),
-    pytest.param("xla", STEPS[0], marks=pytest.mark.slow),
-]
+BY_XLA = pytest.param("xla", STEPS[1], marks=pytest.mark.slow)
+WAYS = [*(("native", steps) for steps in STEPS), pytest.param("xla", STEPS[0], marks=pytest.mark.slow)]
 
 
 def swing(**options):
@@ -44,7 +37,7 @@ def angle(t_end):
     )
 
 
-@pytest.mark.parametrize(("backend", "options"), WAYS)
+@pytest.mark.parametrize(("backend", "options"), [*WAYS, ("xla", STEPS[1])])
 def test_times_of_events_against_scipy(backend, options):
     low = lambda t, q, v: q[0]
     sol = swing(events=low, backend=backend, **options)
@@ -80,7 +73,7 @@ def test_the_zero_is_found_on_the_interpolant(options):
         assert abs(sol(t).q[0]) < 1e-10 * abs(sol(t).v[0])
 
 
-@pytest.mark.parametrize(("backend", "options"), WAYS)
+@pytest.mark.parametrize(("backend", "options"), [*WAYS, BY_XLA])
 def test_a_terminal_event_ends_the_run_there(backend, options):
     def low(t, q, v):
         return q[0]
@@ -113,13 +106,8 @@ def test_direction_and_several_events():
 
 
 def test_events_of_multipliers_and_of_arguments():
-    system = ga.System(
-        mass=jnp.eye(2),
-        force=lambda t, q, v, g: jnp.array([0.0, -g]),
-        holonomic=lambda t, q, g: jnp.array([q @ q - 1.0]),
-    )
     run = lambda event: ga.solve(
-        system, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], args=(G,), rtol=1e-8, atol=1e-10, events=event
+        systems.pulled(), (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], args=(G,), rtol=1e-8, atol=1e-10, events=event
     )
     # The tension is 3 g cos(angle), twice the multiplier.
     sol = run(lambda t, q, v, lam, psi, g: 2 * lam[0] - 1.5 * g)
@@ -139,7 +127,7 @@ def test_event_points_are_not_lost_with_t_eval():
 # --- resets -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("backend", "options"), WAYS)
+@pytest.mark.parametrize(("backend", "options"), [*WAYS, ("xla", STEPS[1])])
 def test_a_bouncing_ball(backend, options):
     """Between impacts a parabola, which the methods and the interpolant integrate exactly."""
     floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
@@ -182,7 +170,11 @@ def test_a_pendulum_at_a_wall_has_second_order_and_no_transient(method):
     assert orders.min() > 1.6, orders
 
 
-@pytest.mark.parametrize("options", [{"h": 0.01}, {"rtol": 1e-5}, {"rtol": 1e-5, "backend": "xla"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"h": 0.01}, {"rtol": 1e-5}, pytest.param({"rtol": 1e-5, "backend": "xla"}, marks=pytest.mark.slow)],
+    ids=str,
+)
 @pytest.mark.parametrize(
     ("velocity", "told"),
     [
@@ -271,7 +263,6 @@ def test_bad_parts_of_an_event(options, error, message):
 
 # --- several things at once ---------------------------------------------------------------------------
 
-free = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.zeros(1))
 hit = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.9 * v)
 
 
@@ -325,7 +316,6 @@ def test_no_time_before_a_terminal_event():
 
 
 def test_a_function_that_is_zero_for_a_while_happens_where_that_begins():
-    free = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.zeros(1))
     gap = lambda t, q, v: jnp.maximum(q[0] - 0.33, 0.0)
     sol = ga.solve(free, (0.0, 2.0), [1.0], [-1.0], h=0.1, events=gap)
     np.testing.assert_allclose(sol.t_events[0], [0.67], atol=1e-13)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
+import systems
 from test_events import STEPS, G, ball, pendulum, swing
 
 
@@ -29,7 +30,7 @@ def test_all_resets_of_one_moment_are_carried_out(apart):
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_terminal_event_goes_before_a_reset_of_the_same_moment(order):
-    swings = ga.System(mass=np.eye(1), force=lambda t, q, v: -q)
+    swings = systems.oscillator()
     both = [
         ga.Event(lambda t, q, v: 2 * q[0], reset=lambda t, q, v: -v),
         ga.Event(lambda t, q, v: q[0], terminal=True),

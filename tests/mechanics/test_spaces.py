@@ -33,7 +33,9 @@ def compiled(name):
         "default_pull": lambda q, w: ga.Space.pull(space, q, w),
         "there_and_back": both,
         "jacobian": lambda q, d: jax.jacfwd(both, argnums=1)(q, d),
-        "hessian": lambda q, d: jax.jacfwd(jax.jacfwd(both, argnums=1), argnums=1)(q, d),
+        "second": lambda q, d, u, w: jax.jvp(
+            lambda d: jax.jvp(lambda d: both(q, d), (d,), (u,))[1], (d,), (w,)
+        ),
         "interpolate": space.interpolate,
         "defect": space.defect,
         "normalize": space.normalize,
@@ -76,13 +78,14 @@ def test_difference_inverts_retract(name, seed, size):
 @given(seed=SEEDS, size=SIZES)
 @examples
 def test_derivatives_of_retract_and_difference_are_exact(name, seed, size):
-    """difference(q, retract(q, d)) is the identity in d: its Jacobian is I, its second derivative 0."""
+    """difference(q, retract(q, d)) is the identity in d: its Jacobian is I, second derivatives are 0."""
     rng = np.random.default_rng(seed)
     q, d = point(name, rng), increment(name, rng, size)
     n = d.size
     np.testing.assert_allclose(MAPS[name]["jacobian"](q, d), np.eye(n), atol=2e-12)
-    if name != "Product":  # which adds nothing but time to compile
-        np.testing.assert_allclose(MAPS[name]["hessian"](q, d), np.zeros((n, n, n)), atol=1e-9)
+    if name not in ("Product", "R3xSO3"):  # which add nothing but time to compile
+        u, w = rng.normal(size=(2, n))
+        np.testing.assert_allclose(MAPS[name]["second"](q, d, u, w)[1], np.zeros(n), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -103,9 +106,10 @@ def test_retract_solves_the_kinematic_equation(name, rng):
     """q(s) = retract(q, s v) moves with the constant velocity v: q' = rate(q, v) all along."""
     space = SPACES[name]
     q, v = point(name, rng), increment(name, rng, 2.0)
+    moves = jax.jit(lambda s: jax.jvp(lambda s: space.retract(q, s * v), (s,), (1.0,)))
     for s in (0.0, 0.3, 1.0):
-        p, p_dot = jax.jvp(lambda s: space.retract(q, s * v), (s,), (1.0,))
-        np.testing.assert_allclose(p_dot, space.rate(p, v), atol=1e-14)
+        p, p_dot = moves(s)
+        np.testing.assert_allclose(p_dot, MAPS[name]["rate"](p, v), atol=1e-14)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -115,8 +119,8 @@ def test_bracket_is_the_commutator_of_exponentials(name, rng):
     v, w = rng.normal(size=space.dim), rng.normal(size=space.dim)
     p = q
     for d in (e * v, e * w, -e * v, -e * w):
-        p = space.retract(p, d)
-    np.testing.assert_allclose(space.difference(q, p) / e**2, space.bracket(v, w), atol=2e-2)
+        p = MAPS[name]["retract"](p, d)
+    np.testing.assert_allclose(MAPS[name]["difference"](q, p) / e**2, space.bracket(v, w), atol=2e-2)
     np.testing.assert_allclose(space.bracket(v, w), -space.bracket(w, v), atol=1e-14)
 
 
@@ -164,8 +168,8 @@ def test_products_equal_their_factors(rng):
     for space, a, b, part in parts:
         retracted.append(space.retract(a, part))
         differences.append(space.difference(a, b))
-    np.testing.assert_allclose(MIXED.retract(q, d), np.concatenate(retracted), atol=1e-15)
-    np.testing.assert_allclose(MIXED.difference(q, p), np.concatenate(differences), atol=1e-14)
+    np.testing.assert_allclose(MAPS["Product"]["retract"](q, d), np.concatenate(retracted), atol=1e-15)
+    np.testing.assert_allclose(MAPS["Product"]["difference"](q, p), np.concatenate(differences), atol=1e-14)
 
 
 def test_a_product_costs_no_more_for_more_bodies():

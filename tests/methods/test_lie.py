@@ -93,7 +93,7 @@ CASES = [
     ("slider-crank", {}, ga.Index3(RHO), 1e-3, 0.2, (1.0,)),
     ("slider-crank", {}, ga.StabilizedIndex2(RHO), 1e-3, 0.2, (1.0,)),
 ]
-FAST = {0, 2, 5, 9, 10, 12, 15, 16, 18}
+FAST = {0, 2, 5, 10, 16, 18}
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_batch_on_a_lie_group_equals_single_runs():
     p = problem("rigid-body")
     spins = jnp.stack([p.v0 * factor for factor in (0.5, 1.0, 1.5)])
     run = lambda v0: ga.solve(p.system, (0.0, 1.0), p.q0, v0, h=0.02, method="index3", args=p.args)
-    batch = jax.vmap(run)(spins)
+    batch = jax.jit(jax.vmap(run))(spins)
     for i, v0 in enumerate(spins):
         single = run(np.asarray(v0))
         np.testing.assert_allclose(batch[i].q, single.q, atol=1e-9)

@@ -6,6 +6,7 @@ import pytest
 
 import genalpha as ga
 from conftest import problem, run
+from problem_energies import energies as energies_of
 
 
 def history(sol, i):
@@ -127,8 +128,8 @@ def test_damping_of_the_highest_frequency():
 
 
 def energies(name, **options):
-    p, sol = problem(name), run(name, **options)
-    return np.array([float(p.energy(*state, *p.args)) for state in zip(sol.t, sol.q, sol.v, strict=True)])
+    sol = run(name, **options)
+    return energies_of(problem(name), sol.t, sol.q, sol.v)
 
 
 @pytest.mark.parametrize("name", ["rolling-disk", "double-pendulum", "wheel-on-rod"])

@@ -85,7 +85,7 @@ def test_first_order_coefficients_are_of_first_order():
 
 
 @pytest.mark.parametrize("name", ["jay-negrut", "wheel-on-rod"])
-@pytest.mark.parametrize("rho", [0.2, pytest.param(0.0, marks=pytest.mark.slow), 0.8])
+@pytest.mark.parametrize("rho", [0.2, *(pytest.param(r, marks=pytest.mark.slow) for r in (0.0, 0.8))])
 def test_reduced_soi2_keeps_the_order(name, rho):
     """The question under JN08 (13): without ψ̃, (13b) and (13h)."""
     assert_order(measured(name, ga.SOI2(ga.chung_hulbert(rho), reduced=True)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
+import systems
 from conftest import problem
 from genalpha.convergence import slope, study
 from genalpha.methods import _splitting
@@ -30,6 +32,7 @@ def slow(value: Any) -> Any:
     return pytest.param(value, marks=pytest.mark.slow)
 
 
+@functools.cache
 def point_pendulum(gravity: float = 9.81) -> ga.System:
     return ga.System(
         mass=np.eye(2),
@@ -50,19 +53,18 @@ STEPS = {
     "body-chain": (0.5, [4e-3 / 2**k for k in range(4)]),
     "spring-chain": (1.0, [1e-2 / 2**k for k in range(4)]),
 }
-FAST = {("double-pendulum", 0.0), ("heavy-top", 0.5), ("wheel-on-rod", 0.5)}
+FAST = {("double-pendulum", 0.0, name) for name in NAMES}
+FAST |= {("heavy-top", 0.5, "cs"), ("wheel-on-rod", 0.5, "dae-alpha"), ("wheel-on-rod", 0.5, "projected")}
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    ("problem_name", "rho"),
+    ("problem_name", "rho", "name"),
     [
-        pytest.param(p, rho, marks=[] if (p, rho) in FAST else pytest.mark.slow)
-        for p in STEPS
-        for rho in (0.0, 0.5, 0.9, 1.0)
+        pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
+        for case in itertools.product(STEPS, (0.0, 0.5, 0.9, 1.0), NAMES)
     ],
 )
-def test_every_component_is_of_second_order(name: str, problem_name: str, rho: float) -> None:
+def test_every_component_is_of_second_order(problem_name: str, rho: float, name: str) -> None:
     """YPR98 proves O(h²) for q and O(h) for v, JN08 says first order: q, v, a, λ and ψ are of second."""
     p = problem(problem_name)
     if name in ("cs", "cm") and (p.system.holonomic is None or p.system.nonholonomic is not None):
@@ -73,14 +75,22 @@ def test_every_component_is_of_second_order(name: str, problem_name: str, rho: f
         assert 1.85 < found < 2.2, (field, found)
 
 
-@pytest.mark.parametrize("family", [ga.hht(-0.3), ga.trapezoidal(), ga.wbz(-0.2)], ids=lambda c: c.name)
-@pytest.mark.parametrize("name", NAMES)
+FAMILIES = [ga.hht(-0.3), ga.trapezoidal(), ga.wbz(-0.2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        pytest.param(name, c, marks=[] if (i - j) % 3 == 0 else pytest.mark.slow, id=f"{name}-{c.name}")
+        for (i, name), (j, c) in itertools.product(enumerate(NAMES), enumerate(FAMILIES))
+    ],
+)
 def test_all_families_of_coefficients(name: str, family: Any) -> None:
     found = study(problem("double-pendulum"), method(name, family), h=[1e-3, 5e-4, 2.5e-4], t_end=0.3)
     assert all(abs(s - 2) < 0.1 for s in found.slopes.values()), found.slopes
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["dae-alpha", "cs", slow("cm"), "projected"])
 def test_changing_steps(name: str) -> None:
     """Steps that alternate between h/3 and 2h/3; without the adjusting formula a and λ are of first order."""
     p, h = problem("double-pendulum"), [4e-3, 2e-3, 1e-3, 5e-4]
@@ -147,7 +157,7 @@ def test_the_multipliers_of_the_projections_contain_lambda(name: str) -> None:
 # --- the same equations -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["double-pendulum", slow("slider-crank"), "heavy-top"])
+@pytest.mark.parametrize("name", ["double-pendulum", slow("slider-crank"), slow("heavy-top")])
 @pytest.mark.parametrize("factorization", ["lu", slow("qr")])
 def test_all_formulations_give_the_same_answer(name: str, factorization: Any) -> None:
     """(3.3), (3.6) by CS and (3.6) by CM have the same solution, ν, μ, φ included, to Newton's tolerance."""
@@ -190,7 +200,7 @@ def test_without_constraints_they_are_the_alpha_method(name: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["lu", "qr"])
-@pytest.mark.parametrize(("m", "n"), [(1, 2), (3, 6), (8, 9), (14, 20)])
+@pytest.mark.parametrize(("m", "n"), [(1, 2), (3, 6), (8, 9), pytest.param(14, 20, marks=pytest.mark.slow)])
 def test_P_annihilates_the_constraint_forces(by: Any, m: int, n: int) -> None:
     rng = np.random.default_rng(m * n)
     choose = jax.jit(lambda G: _splitting.choose(G, by))
@@ -238,7 +248,10 @@ def test_the_split_survives_full_turns(monkeypatch: Any, backend: Any, iteration
     assert np.ptp(energy) < 2e-2
 
 
-@pytest.mark.parametrize(("backend", "dependent"), [("native", 0), ("xla", 1)])
+@pytest.mark.parametrize(
+    ("backend", "dependent"),
+    [("native", 0), *(pytest.param(b, 1, marks=pytest.mark.slow) for b in ("native", "xla"))],
+)
 def test_any_fixed_split_fails(monkeypatch: Any, backend: Any, dependent: int) -> None:
     """Where a pendulum hangs, x has no influence on its length; where it is pulled aside, y has none."""
     rest = jnp.eye(2)[1 - dependent]
@@ -281,7 +294,7 @@ def test_steps_of_more_than_thirty_degrees(factorization: Any) -> None:
 # --- what is linear ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [slow("dae-alpha"), slow("cs"), slow("cm"), "projected"])
 @pytest.mark.parametrize("rho", [slow(0.0), 0.5, slow(0.9), slow(1.0)])
 def test_linear_oscillations_never_grow(name: str, rho: float) -> None:
     h_omega = np.logspace(-2, 6, 40)
@@ -295,26 +308,19 @@ def test_linear_oscillations_never_grow(name: str, rho: float) -> None:
 # --- transforms -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("derivative", [jax.grad, slow(jax.jacfwd)])
 @pytest.mark.parametrize("name", [slow("dae-alpha"), slow("cs"), "cm", slow("projected")])
-def test_derivatives_of_a_run(name: str) -> None:
+def test_derivatives_of_a_run(name: str, derivative: Any) -> None:
     """Forward and reverse, against central differences; those of CM although its matrix lacks a term."""
-    system = ga.System(
-        mass=np.eye(2),
-        force=lambda t, q, v, g: jnp.array([0.0, -1.0]) * g,
-        holonomic=lambda t, q, g: jnp.array([q @ q - 1.0]),
-    )
     made = method(name, ga.chung_hulbert(0.5))
 
     def end(g: Any) -> Any:
-        sol = ga.solve(system, (0.0, 0.5), [0.8, -0.6], [0.0, 0.0], h=0.05, args=(g,), method=made)
+        sol = ga.solve(systems.pulled(), (0.0, 0.5), [0.8, -0.6], [0.0, 0.0], h=0.05, args=(g,), method=made)
         return sol.q[-1, 0] + 0.1 * sol.lam[-1, 0]
 
     step = 1e-5
     central = (float(end(9.81 + step)) - float(end(9.81 - step))) / (2 * step)
-    assert float(jax.jit(jax.grad(end))(9.81)) == pytest.approx(central, rel=1e-6)
-    assert float(jax.jit(jax.jacfwd(end))(9.81)) == pytest.approx(central, rel=1e-6)
-    many = jax.jit(jax.vmap(end))(jnp.array([9.0, 9.81]))
-    np.testing.assert_allclose(many, [float(end(9.0)), float(end(9.81))], rtol=1e-9)
+    assert float(jax.jit(derivative(end))(9.81)) == pytest.approx(central, rel=1e-6)
 
 
 @pytest.mark.slow
@@ -350,6 +356,7 @@ def test_batches(name: str) -> None:
 # --- bad input --------------------------------------------------------------------------------------
 
 
+@functools.cache
 def losing_rank() -> ga.System:
     """The gradient of the second constraint, (z, 0, x), vanishes where x does, on the plane z = 0."""
     return ga.System(
@@ -359,8 +366,11 @@ def losing_rank() -> ga.System:
     )
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [*((name, "native") for name in NAMES), ("cs", "xla")]
+    + [pytest.param(name, "xla", marks=pytest.mark.slow) for name in NAMES if name != "cs"],
+)
 def test_a_constraint_that_loses_rank_is_named(name: str, backend: Any) -> None:
     start = [-0.5, 0.0, 0.0], [1.0, 0.0, 0.0]
     with pytest.raises(ga.IntegrationError) as error:

@@ -66,7 +66,9 @@ def test_andrews_mechanism_starts_as_published():
         np.testing.assert_allclose(getattr(sol, field)[0], p.published[0.0][field], atol=bound)
 
 
-@pytest.mark.parametrize("method", ["soi2", "index3", "stabilized"])
+@pytest.mark.parametrize(
+    "method", ["soi2", *(pytest.param(m, marks=pytest.mark.slow) for m in ("index3", "stabilized"))]
+)
 def test_andrews_mechanism_converges_to_values_of_quadruple_precision(method):
     """Second order in every component, at the end of two and a half turns."""
     p = problem("andrews")
@@ -90,7 +92,13 @@ def test_dense_and_exact_reference_times_agree():
         np.testing.assert_allclose(getattr(many, field)[[25, 100]], getattr(few, field), atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ga.problems.names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "body-chain" else ())
+        for name in ga.problems.names()
+    ],
+)
 def test_constraints_hold_at_rounding_level(name):
     sol = run(name, t_end=problem(name).t_span[1] / 4)
     assert sol.residuals.position.max() < 1e-13

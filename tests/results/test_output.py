@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
+import systems
 from conftest import problem
 from genalpha.backends import loop
 
@@ -116,7 +117,7 @@ def test_chosen_quantities():
 
 def test_a_solution_with_dense_output_survives_a_file(tmp_path):
     for options in ({}, {"t_eval": TIMES, "dense_output": True}, {"save": ["q", "lam"]}):
-        sol = solve("heavy-top", t_end=0.5, rtol=1e-3, **options)
+        sol = solve(rtol=1e-3, **options)
         sol.save(tmp_path / "run.npz")
         again = ga.load(tmp_path / "run.npz")
         np.testing.assert_array_equal(again.q, sol.q)
@@ -160,16 +161,19 @@ def test_times_outside_of_the_run():
 )
 def test_output_under_jit(options):
     plain = {k: v for k, v in options.items() if k != "max_steps"}
-    whole = solve(**plain, backend="xla")
-    sampled = jax.jit(lambda: solve(t_eval=TIMES, **options))()
+    run = functools.partial(
+        ga.solve, systems.pulled(), (0.0, 0.5), jnp.array([1.0, 0.0]), jnp.zeros(2), args=(9.81,)
+    )
+    whole = run(**plain, backend="xla")
+    sampled = jax.jit(lambda: run(t_eval=TIMES, **options))()
     np.testing.assert_allclose(sampled.q, whole(TIMES).q, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(sampled.lam, whole(TIMES).lam, rtol=1e-6)
-    final = jax.jit(lambda: solve(save="final", **options))()
-    np.testing.assert_allclose(final.q, whole.q[-1:], rtol=1e-9)
-    inside = jax.jit(lambda t: solve(**options)(t).q)(jnp.array(0.3))
+    np.testing.assert_allclose(sampled.lam, whole(TIMES).lam, rtol=1e-6, atol=1e-9)
+    final = jax.jit(lambda: run(save="final", **options))()
+    np.testing.assert_allclose(final.q, whole.q[-1:], rtol=1e-9, atol=1e-11)
+    inside = jax.jit(lambda t: run(**options)(t).q)(jnp.array(0.3))
     np.testing.assert_allclose(inside, whole(0.3).q, rtol=1e-9, atol=1e-11)
     with pytest.raises(ValueError, match="under a JAX transform"):
-        jax.jit(lambda: solve(callback=print, **options))()
+        jax.jit(lambda: run(callback=print, **options))()
 
 
 @pytest.mark.slow
@@ -232,13 +236,9 @@ def test_progress_draws_a_bar(capsys):
 @pytest.mark.parametrize("options", [{"save": 3}, {"save": ["q"]}, {"save": ["lam"]}, {"t_eval": [0.1]}])
 def test_thinned_solutions_can_be_printed_and_tell_about_failures(options):
     assert "reached the end" in repr(solve(h=0.01, **options))
-    broken = ga.System(
-        mass=np.eye(2),
-        force=lambda t, q, v: jnp.where(t > 1, jnp.nan, 1.0) * jnp.array([0.0, -9.81]),
-        holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
-    )
+    start = ((0.0, 2.0), [1.0, 0.0], [0.0, 0.0])
     for steps in ({"h": 0.01}, {"rtol": 1e-3}):
-        sol = ga.solve(broken, (0.0, 2.0), [1.0, 0.0], [0.0, 0.0], throw=False, **steps, **options)
+        sol = ga.solve(systems.ending(), *start, args=(1.0,), throw=False, **steps, **options)
         assert not sol.success
         assert "force[0] is nan" in sol.message
         assert repr(sol)
@@ -248,7 +248,7 @@ def test_thinned_solutions_can_be_printed_and_tell_about_failures(options):
 
 
 def test_events_survive_a_file_and_no_time_is_a_time(tmp_path):
-    system = ga.System(mass=np.eye(1), force=lambda t, q, v: -q)
+    system = systems.oscillator()
     zero, half = (lambda t, q, v: q[0]), (lambda t, q, v: q[0] - 0.5)
     sol = ga.solve(system, (0.0, 6.0), [1.0], [0.0], events=[zero, half, lambda t, q, v: q[0] + 0.9])
     sol.save(tmp_path / "run.npz")
@@ -262,8 +262,7 @@ def test_events_survive_a_file_and_no_time_is_a_time(tmp_path):
 
 
 def test_times_beyond_the_end_by_rounding_are_the_end():
-    oscillator = ga.System(jnp.eye(1), lambda t, q, v: -q)
-    run = lambda times, t1=0.3: ga.solve(oscillator, (0.0, t1), [1.0], [0.0], t_eval=times)
+    run = lambda times, t1=0.3: ga.solve(systems.oscillator(), (0.0, t1), [1.0], [0.0], t_eval=times)
     assert run(np.arange(4) * 0.1).t[-1] == 0.3 < 3 * 0.1
     with pytest.raises(
         ValueError, match=r"from 3\.0000001 to 3\.0000001, beyond the time span \(0\.0, 3\.0\)"
