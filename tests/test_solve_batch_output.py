@@ -213,5 +213,5 @@ def test_bad_times_are_refused():
         run(t_eval=[0.2, 0.1])
     with pytest.raises(ValueError, match="beyond the time span"):
         run(t_eval=[0.2, 0.5], h=0.01)
-    with pytest.raises(ValueError, match="leave out one of them"):
+    with pytest.raises(ValueError, match="pass either t_eval or save, not both"):
         run(t_eval=[0.2], h=0.01, save="all")

@@ -244,7 +244,7 @@ def test_dense_output_across_a_reset():
 @pytest.mark.parametrize(
     ("event", "error", "message"),
     [
-        (3, TypeError, "an event is a function"),
+        (3, TypeError, "an event must be a function"),
         (lambda t, q, v: q, ValueError, r"must return one number, got shape \(2,\)"),
         (lambda t, q: q[0], TypeError, r"take \(t, q, v, \*args\)"),
         (lambda t, q, v, lam: q[0], TypeError, r"\(state, \*args\), with 0 args here"),
