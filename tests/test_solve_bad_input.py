@@ -26,8 +26,8 @@ def solve(system=CIRCLE, **changes):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"t_span": (1.0, 0.0)}, ValueError, "end must lie after the start"),
-        ({"t_span": (1.0, 1.0)}, ValueError, "end must lie after the start"),
+        ({"t_span": (1.0, 0.0)}, ValueError, "end must be later than the start"),
+        ({"t_span": (1.0, 1.0)}, ValueError, "end must be later than the start"),
         ({"t_span": (0.0, np.inf)}, ValueError, "finite"),
         ({"t_span": (0.0, 1e-200)}, ValueError, "Rescale time"),
         ({"t_span": (0.0, 1e200)}, ValueError, "Rescale time"),

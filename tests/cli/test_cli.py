@@ -153,7 +153,7 @@ def test_json_holds_no_nan(genalpha, tmp_path):
         ([*SHORT, "--atol", "1e-6"], "--h .* --rtol and --atol"),
         (["run", "pendulum", "--h", "0"], "must be a positive"),
         (["run", "pendulum", "--h", "small"], "genalpha run: argument --h: invalid float value: 'small'"),
-        (["run", "pendulum", "--h", "0.1", "--t-end", "-1"], "the end must lie after the start"),
+        (["run", "pendulum", "--h", "0.1", "--t-end", "-1"], "the end must be later than the start"),
         (["run", "pendulum", "--h", "0.1", "--method", "generalized-alpha"], "unconstrained systems"),
         ([*SHORT, "--save", "nowhere/run.npz"], "no folder nowhere"),
         ([*SHORT, "--plot", "nowhere/run.png"], "no folder nowhere"),

@@ -150,7 +150,7 @@ def test_a_projection_that_does_not_exist():
     import jax.numpy as jnp
 
     system = ga.System(np.eye(1), lambda t, q, v: -q, holonomic=lambda t, q: jnp.array([q[0] ** 2 + 1.0]))
-    with pytest.raises(ValueError, match="found no position on the constraints nearby"):
+    with pytest.raises(ValueError, match="found no position on the constraints near the given one"):
         ga.project_position(system, 0.0, [0.5])
 
 

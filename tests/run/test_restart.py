@@ -125,9 +125,9 @@ def test_a_state_after_a_terminal_event():
     ("options", "error", "message"),
     [
         ({"state": 3}, TypeError, r"state must be the state of a solution, sol\.state"),
-        ({"t_span": (0.4, 0.5)}, ValueError, "t_span starts at 0.4, but the state stands at t = 0.25"),
-        ({"t_span": (0.25, 0.2)}, ValueError, "end must lie after the start"),
-        ({"t_span": (0.0, 0.2)}, ValueError, "stands at t = 0.25 already"),
+        ({"t_span": (0.4, 0.5)}, ValueError, "t_span starts at 0.4, but the state is at t = 0.25"),
+        ({"t_span": (0.25, 0.2)}, ValueError, "end must be later than the start"),
+        ({"t_span": (0.0, 0.2)}, ValueError, "is at t = 0.25 already"),
     ],
 )
 def test_bad_states(options, error, message):
