@@ -26,7 +26,7 @@ class StepEnd(NamedTuple):
 
 
 def within(space: Space, nodes: StepEnd, steps: Any, t: Any) -> State:
-    """The motion at traced times t (K,) that lie in these steps (K,), or are the start."""
+    """The motion at traced times t (K,) within the given steps (K,); step 0 is the start."""
     pick = lambda i: StepEnd(*(x[i] for x in nodes))
     step = lambda i, t: between(space, pick(jnp.maximum(i - 1, 0)), pick(i), t)
     last = jnp.nanmax(nodes.t)  # times after a failure are NaN; traced steps may end slightly off t1
