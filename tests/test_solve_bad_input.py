@@ -1,4 +1,4 @@
-"""Bad input: an exception or a status that names what is wrong, where, and what to do."""
+"""Bad input: the exception or status says what is wrong, where it is, and what to do."""
 
 import pickle
 
@@ -355,8 +355,8 @@ def test_the_first_order_warning_points_at_the_caller():
     assert caught[0].filename == __file__
 
 
-def test_nearly_dependent_constraints_are_named_where_the_start_has_no_solution():
-    """Not the mass matrix alone: here two constraints differ by 1e-8."""
+def test_nearly_dependent_constraints_are_named_if_the_start_has_no_solution():
+    """Two constraints differ by 1e-8. The message must not blame the mass matrix alone."""
     pair = ga.System(
         np.eye(3),
         lambda t, q, v: jnp.array([0.0, -9.81, 1.0]),

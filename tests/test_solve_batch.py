@@ -1,4 +1,4 @@
-"""solve_batch: members as single runs would be, failures that disturb nobody, axes, kept rows, chunks."""
+"""solve_batch: members equal single runs, failures affect no other member; axes, kept rows, chunks."""
 
 import jax
 import jax.numpy as jnp
@@ -95,7 +95,7 @@ def test_every_method_and_kind_of_constraint_in_lanes():
             np.testing.assert_array_equal(many.lam[i, -1], one.lam[-1])
 
 
-def test_chunks_do_not_show(monkeypatch):
+def test_the_result_does_not_depend_on_chunks(monkeypatch):
     whole = batch(save=5)
     monkeypatch.setattr(lanes, "CHUNK", 8)
     parts = batch(save=5)
@@ -107,8 +107,8 @@ def test_chunks_do_not_show(monkeypatch):
 # --- failures ---------------------------------------------------------------------------------------
 
 
-def test_members_that_fail_are_marked_and_disturb_nobody():
-    """One runs into NaN half-way, one starts off the constraints, one has a mass that is no number."""
+def test_members_that_fail_get_a_status_and_do_not_affect_others():
+    """One becomes NaN half-way, one starts off the constraints, one has a mass that is NaN."""
     system = ga.System(
         mass=lambda t, q, m, end: m * jnp.eye(2),
         force=lambda t, q, v, m, end: jnp.where(t > end, jnp.nan, m * jnp.array([0.0, -9.81])),
@@ -294,7 +294,7 @@ def test_reactions_of_the_users_own_start_by_xla():
     np.testing.assert_allclose(many.q[1, -1], one.q[-1], rtol=1e-12)
 
 
-# --- what a hostile reader found ------------------------------------------------------------------------
+# --- special cases --------------------------------------------------------------------------------------
 
 
 def test_integers_of_another_call_are_not_used_again():

@@ -1,4 +1,4 @@
-"""Batches under error control: every member takes steps of its own."""
+"""Batches under error control: every member takes its own steps."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""The motion of all members of a batch at given times, and when those that fail stopped."""
+"""The motion of all members of a batch at given times, and the times at which members fail."""
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +72,7 @@ def test_members_at_given_times_are_what_single_runs_give_bit_by_bit(name, times
     ["index3", *(pytest.param(m, marks=pytest.mark.slow) for m in ("stabilized", "cs", "projected"))],
 )
 def test_samples_of_every_method_are_what_single_runs_give(method, steps):
-    """Those of index3 start beside the given velocities; in the first step too, the given ones count."""
+    """index3 starts from slightly different velocities, but samples in the first step use the given ones."""
     p, q0, v0 = varied("heavy-top", 3)
     times = np.array([0.0, 1e-5, 1e-4, 0.01, 0.02])
     options = {"args": p.args, "t_eval": times, "initial": "assume", "method": method, **steps}
@@ -109,7 +109,7 @@ def test_samples_between_steps_have_the_order_of_the_interpolant():
 
 
 def ending():
-    """Pendulums whose force is no number after a time of their own."""
+    """Pendulums whose force becomes NaN, each at its own time."""
     return ga.System(
         mass=jnp.eye(2),
         force=lambda t, q, v, end: jnp.where(t > end, jnp.nan, jnp.array([0.0, -9.81])),
@@ -128,7 +128,7 @@ ENDING = ending()
         pytest.param("xla", STEPS[0], marks=pytest.mark.slow),
     ],
 )
-def test_what_was_reached_is_kept_and_told(backend, steps):
+def test_rows_before_a_failure_are_kept(backend, steps):
     ends = np.array([9.0, 0.2503, 0.0001, 9.0, 0.3107])
     q0, times = np.tile([1.0, 0.0], (5, 1)), np.linspace(0.0, 0.4, 41)
     q0[3] = [1.1, 0.0]
@@ -187,7 +187,7 @@ def test_members_that_need_other_pivots_run_alone_to_the_same_times():
 @pytest.mark.parametrize("steps", BY_XLA, ids=str)
 @pytest.mark.parametrize("traced", [False, True])
 def test_the_rest_of_a_sampled_row_is_the_steps(steps, traced):
-    """a_α and its time belong to each other: to the step in which a time lies, and at t0 to the start."""
+    """a_α and its time are those of the step that contains the time, and at t0 those of the start."""
     p = problem("wheel-on-rod")
     times = np.linspace(0.0, 0.4, 14)
     solve = lambda q, **more: ga.solve(p.system, SPAN, q, p.v0, args=p.args, initial="assume", **more)

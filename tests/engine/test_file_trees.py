@@ -1,4 +1,4 @@
-"""What files hold comes back as it was, and a write that fails leaves the old file."""
+"""Data in files are read back unchanged, and a failed write leaves the old file."""
 
 from __future__ import annotations
 

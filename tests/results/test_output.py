@@ -1,4 +1,4 @@
-"""What is kept of a run: times, dense output, thinned rows, chosen quantities; callback and progress."""
+"""Output of a run: times, dense output, every k-th row, chosen quantities, callback, progress."""
 
 import functools
 
@@ -187,7 +187,7 @@ def test_derivatives_of_what_was_interpolated():
     np.testing.assert_allclose(slope, jnp.vdot(jax.grad(height)(v0), tangent), rtol=1e-8)
 
 
-# --- who watches --------------------------------------------------------------------------------------
+# --- callback and progress ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
@@ -230,7 +230,7 @@ def test_progress_draws_a_bar(capsys):
 
 
 @pytest.mark.parametrize("options", [{"save": 3}, {"save": ["q"]}, {"save": ["lam"]}, {"t_eval": [0.1]}])
-def test_thinned_solutions_can_be_printed_and_tell_about_failures(options):
+def test_solutions_with_few_rows_can_be_printed_and_report_failures(options):
     assert "reached the end" in repr(solve(h=0.01, **options))
     broken = ga.System(
         mass=np.eye(2),
@@ -247,7 +247,7 @@ def test_thinned_solutions_can_be_printed_and_tell_about_failures(options):
             solve(h=0.01, **options).plot()
 
 
-def test_events_survive_a_file_and_no_time_is_a_time(tmp_path):
+def test_saved_events_and_dense_output_at_no_time(tmp_path):
     system = ga.System(mass=np.eye(1), force=lambda t, q, v: -q)
     zero, half = (lambda t, q, v: q[0]), (lambda t, q, v: q[0] - 0.5)
     sol = ga.solve(system, (0.0, 6.0), [1.0], [0.0], events=[zero, half, lambda t, q, v: q[0] + 0.9])
