@@ -1,4 +1,4 @@
-"""Functions of rows of numbers run in every way the package knows: by the graph, by LLVM, and as plain C."""
+"""Functions of rows of numbers, run in every possible way: by the graph, by LLVM, and as plain C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared problems: the same System object in all tests of a worker, so that programs compile once."""
+"""Shared problems. All tests of a worker use the same System objects, so that programs compile once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-# All of this must be said before JAX starts. XLA compiles in half the time where it optimizes little, in one
-# piece and by its older emitters. What is compiled is kept for the other worker and for the next run.
+# All of this must be set before JAX starts. XLA compiles twice as fast with little optimization, in one piece
+# and with its older emitters. Compiled programs are cached for the other worker and for the next run.
 _KEPT = Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
 _FLAGS = (
     "--xla_backend_optimization_level=0",
@@ -43,15 +43,15 @@ def run(name: str, *, t_end: float | None = None, **options: object) -> ga.Solut
     return problem(name).solve(t_end=t_end, **options)
 
 
-# Tracing makes many objects that live long: looking through all of them again and again finds nothing.
+# Tracing makes many objects that live long. Frequent garbage collections would be a waste of time.
 gc.set_threshold(200_000, 20, 100)
 
-# Linux lets a process have 65530 pieces of memory; XLA crashes where its programs need more.
+# Linux allows 65530 memory mappings per process. XLA crashes if its programs need more.
 _MAPS, _MOST, _tests = Path("/proc/self/maps"), 30_000, itertools.count(1)
 
 
 def pytest_runtest_teardown() -> None:
-    """Forget XLA's programs now and then: all tests of a worker have more than fit into a process."""
+    """Clear XLA's programs from time to time: those of all tests do not fit into one process."""
     if next(_tests) % 16 == 0 and _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > _MOST:
         jax.clear_caches()
 

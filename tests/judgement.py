@@ -1,4 +1,4 @@
-"""What must be true of every run, whatever the system: judged with NumPy from the rows of a solution."""
+"""Checks that every run of any system must pass, made with NumPy from the rows of a solution."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def settings(member: Member, controlled: bool, rtol: float = 1e-4) -> dict[str, 
 
 
 def run(structure: Structure, member: Member, seconds: int = 60, **options: Any) -> ga.Solution | Exception:
-    """The solution, or the refusal, which must be an expected one, and say something."""
+    """The solution, or the exception, which must be an expected one with a useful message."""
     with in_time(seconds):
         try:
             args = (member.args,)
@@ -136,7 +136,7 @@ def _sizes(member: Member, sol: ga.Solution) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _told(told: np.ndarray, rows: np.ndarray, size: np.ndarray, late: np.ndarray) -> None:
-    """The residuals of a solution are those that NumPy finds, but for rounding."""
+    """The residuals of a solution agree with those of NumPy up to rounding."""
     rounding = 1e3 * EPS * (size.max(initial=0.0) + 1.0) + late.max(initial=0.0)
     np.testing.assert_allclose(told, np.abs(rows).max(axis=1, initial=0.0), rtol=1e-6, atol=rounding)
 
@@ -154,7 +154,7 @@ def _within(name: str, values: np.ndarray, allowed: np.ndarray, sol: ga.Solution
 
 
 def equations(structure: Structure, member: Member, sol: ga.Solution) -> None:
-    """M a = f − Gᵀλ − Kᵀψ in every row, where M is not singular: in units of what cancels there."""
+    """M a = f − Gᵀλ − Kᵀψ in every row, if M is not singular, in units of the terms that cancel."""
     args = member.args
     for i, (t, q, v) in enumerate(zip(sol.t, sol.q, sol.v, strict=True)):
         M, G, K = structure.mass(np, t, q, args), structure.G(t, q, args), structure.K(t, q, v, args)

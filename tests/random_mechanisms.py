@@ -1,4 +1,4 @@
-"""Random systems of which each kind has a form of its own: jumps, poles, mechanisms, bodies that turn."""
+"""Random systems of several kinds: jumps, poles, mechanisms, rotating bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systems whose constraints follow from others, and what the smallest multipliers are."""
+"""Systems with redundant constraints, and their multipliers of smallest norm."""
 
 import functools
 
@@ -23,9 +23,9 @@ ONE, TWO, SCALED = circle(1.0), circle(1.0, 1.0), circle(1.0, -3.0, 1e4)
 
 
 def plate(points: list[list[float]] | None) -> ga.System:
-    """A plate (x, y, angle) on equal parallel bars at these points: it moves without turning.
+    """A plate (x, y, angle) on equal parallel bars at these points. It moves without turning.
 
-    Without points, that is stated directly.
+    Without points, the constraint is stated directly.
     """
     minimal = lambda t, q: jnp.array([q[:2] @ q[:2] - 1.0, q[2]])
 

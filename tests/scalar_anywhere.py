@@ -1,4 +1,4 @@
-"""Functions written in JAX that are compared where entries are NaN, infinite, huge, zero or equal, too."""
+"""Functions written in JAX that are compared also at entries that are NaN, infinite, huge, zero or equal."""
 
 from __future__ import annotations
 

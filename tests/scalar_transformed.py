@@ -1,4 +1,4 @@
-"""Functions that hold transforms of JAX, derivatives of their own, integers, conversions, constants."""
+"""Functions that contain transforms of JAX, custom derivatives, integers, conversions or constants."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_matrices_vectors_and_products():
 
 @pytest.mark.parametrize("half_turn", np.vstack([np.eye(3), np.ones((1, 3)) / np.sqrt(3)]))
 def test_half_turns(half_turn):
-    """Where w = 0 and the trace is −1: the matrix and the vector come back."""
+    """At w = 0, with trace −1, the matrix and the vector are recovered."""
     R = Rotation.from_rotvec(np.pi * half_turn).as_matrix()
     p = rotation.from_matrix(R)
     np.testing.assert_allclose(rotation.matrix(p), R, atol=1e-15)
@@ -63,7 +63,7 @@ def test_euler_angles(seq):
 
 
 @pytest.mark.parametrize("seq", ["zyx", "ZYX", "zxz", "ZXZ"])
-def test_euler_angles_where_two_axes_coincide(seq):
+def test_euler_angles_when_two_axes_coincide(seq):
     middle = np.pi / 2 if len(set(seq)) == 3 else 0.0
     p = rotation.from_euler(seq, [0.4, middle, 0.3])
     angles = rotation.euler(seq, p)

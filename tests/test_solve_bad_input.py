@@ -1,4 +1,4 @@
-"""Bad input: an exception or a status that names what is wrong, where, and what to do."""
+"""Bad input: the exception or status says what is wrong, where it is, and what to do."""
 
 import pickle
 
@@ -26,20 +26,20 @@ def solve(system=CIRCLE, **changes):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"t_span": (1.0, 0.0)}, ValueError, "end must lie after the start"),
-        ({"t_span": (1.0, 1.0)}, ValueError, "end must lie after the start"),
+        ({"t_span": (1.0, 0.0)}, ValueError, "end must be later than the start"),
+        ({"t_span": (1.0, 1.0)}, ValueError, "end must be later than the start"),
         ({"t_span": (0.0, np.inf)}, ValueError, "finite"),
-        ({"t_span": (0.0, 1e-200)}, ValueError, "Scale time"),
-        ({"t_span": (0.0, 1e200)}, ValueError, "Scale time"),
+        ({"t_span": (0.0, 1e-200)}, ValueError, "Rescale time"),
+        ({"t_span": (0.0, 1e200)}, ValueError, "Rescale time"),
         ({"t_span": 1.0}, TypeError, "pair"),
         ({"t_span": (0.0, 1.0, 2.0)}, TypeError, "pair"),
-        ({"rtol": 1e-3}, ValueError, "rtol belong to error control: leave out h"),
-        ({"max_steps": 10, "max_step": 0.1}, ValueError, "max_step, max_steps belong to error control"),
+        ({"rtol": 1e-3}, ValueError, "pass either h or rtol, not both"),
+        ({"max_steps": 10, "max_step": 0.1}, ValueError, "pass either h or max_step, max_steps, not both"),
         ({"h": None, "rtol": -1.0}, ValueError, "rtol must not be negative"),
         ({"h": None, "rtol": "small"}, TypeError, "rtol must be a number"),
         ({"h": None, "atol": [1e-6] * 3}, ValueError, r"atol must be a number, an array of shape \(2,\)"),
-        ({"h": None, "rtol": 0.0, "atol": 0.0}, ValueError, "rounding hides the error"),
-        ({"h": None, "rtol": 1e-14, "atol": 0.0}, ValueError, "rounding hides the error"),
+        ({"h": None, "rtol": 0.0, "atol": 0.0}, ValueError, "rounding hides smaller errors"),
+        ({"h": None, "rtol": 1e-14, "atol": 0.0}, ValueError, "rounding hides smaller errors"),
         ({"h": None, "max_step": -1.0}, ValueError, "max_step = -1.0 must be positive"),
         ({"h": None, "min_step": "1"}, TypeError, "min_step must be a number"),
         ({"h": None, "min_step": 0.5, "max_step": 0.1}, ValueError, "larger than max_step"),
@@ -47,11 +47,10 @@ def solve(system=CIRCLE, **changes):
         ({"h": None, "max_steps": 0}, ValueError, "max_steps must be a whole number"),
         ({"h": None, "max_steps": 1.5}, ValueError, "max_steps must be a whole number"),
         ({"h": None, "method": ga.SOI2(adjust=False)}, ValueError, "Leave out adjust=False"),
-        ({"h": None, "project_velocity_at": 0.5}, ValueError, "ends of steps, which error control does not"),
+        ({"h": None, "project_velocity_at": 0.5}, ValueError, "project_velocity_at needs h"),
         ({"h": "0.1"}, TypeError, "step size"),
         ({"t_span": "01"}, TypeError, "pair"),
         ({"q0": [1.0 + 0j, 0.0]}, TypeError, "q0 must be real"),
-        ({"rho_inf": None}, TypeError, "rho_inf must be a number"),
         ({"rho_inf": "0.8"}, TypeError, "rho_inf must be a number"),
         ({"args": (object(),)}, TypeError, "real numbers and arrays"),
         ({"multipliers": 1.0}, TypeError, r"pair \(lam, psi\)"),
@@ -73,7 +72,7 @@ def solve(system=CIRCLE, **changes):
         ({"method": "soi3"}, ValueError, "unknown method 'soi3'.*hht-soi2.*Did you mean 'soi2'"),
         ({"method": 3}, TypeError, "method must be a name"),
         ({"method": ga.SOI2}, TypeError, "method object"),
-        ({"method": ga.SOI2(), "rho_inf": 0.5}, ValueError, "rho_inf is for methods given by name"),
+        ({"method": ga.SOI2(), "rho_inf": 0.5}, ValueError, "either rho_inf or a method object"),
         ({"rho_inf": 1.2}, ValueError, r"rho_inf = 1.2 must lie in \[0, 1\]"),
         ({"rho_inf": -0.1}, ValueError, "rho_inf"),
         ({"rho_inf": np.nan}, ValueError, "rho_inf"),
@@ -356,8 +355,8 @@ def test_the_first_order_warning_points_at_the_caller():
     assert caught[0].filename == __file__
 
 
-def test_nearly_dependent_constraints_are_named_where_the_start_has_no_solution():
-    """Not the mass matrix alone: here two constraints differ by 1e-8."""
+def test_nearly_dependent_constraints_are_named_if_the_start_has_no_solution():
+    """Two constraints differ by 1e-8. The message must not blame the mass matrix alone."""
     pair = ga.System(
         np.eye(3),
         lambda t, q, v: jnp.array([0.0, -9.81, 1.0]),

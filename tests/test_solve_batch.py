@@ -1,4 +1,4 @@
-"""solve_batch: members as single runs would be, failures that disturb nobody, axes, kept rows, chunks."""
+"""solve_batch: members equal single runs, failures affect no other member; axes, kept rows, chunks."""
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +92,7 @@ def test_every_method_and_kind_of_constraint_in_lanes():
             np.testing.assert_array_equal(many.lam[i, -1], one.lam[-1])
 
 
-def test_chunks_do_not_show(monkeypatch):
+def test_the_result_does_not_depend_on_chunks(monkeypatch):
     whole = batch(save=5)
     monkeypatch.setattr(lanes, "CHUNK", 8)
     parts = batch(save=5)
@@ -105,7 +105,7 @@ def test_chunks_do_not_show(monkeypatch):
 
 
 def members_that_fail(**options):
-    """One runs into NaN half-way, one starts off the constraints, one has a mass that is no number."""
+    """One becomes NaN half-way, one starts off the constraints, one has a mass that is NaN."""
     m, end = np.ones(11), np.full(11, 9.0)
     q0 = np.tile([1.0, 0.0], (11, 1))
     end[3], q0[5], m[7] = 0.105, [1.1, 0.0], np.nan
@@ -296,7 +296,7 @@ def test_reactions_of_the_users_own_start_by_xla():
     np.testing.assert_allclose(many.q[1, -1], one.q[-1], rtol=1e-12)
 
 
-# --- what a hostile reader found ------------------------------------------------------------------------
+# --- special cases --------------------------------------------------------------------------------------
 
 
 def test_integers_of_another_call_are_not_used_again():

@@ -1,4 +1,4 @@
-"""Options of ``solve`` together: every pair of them occurs, and the rows stay those of the plain run."""
+"""Combinations of options of ``solve``: every pair occurs, and the rows are those of the plain run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }
 SPAN, MIDDLE, HAPPENS, ENDS, STOPS = (0.0, 1.0), 0.5, 0.4321, 0.8765, 0.7
 T_EVAL = np.array([0.0, 0.05, 0.3, 0.317, 0.6, 0.8, 0.99])
-BETWEEN = np.array([0.013, 0.2222, 0.41, 0.45, 0.66])  # where solutions are asked in between
+BETWEEN = np.array([0.013, 0.2222, 0.41, 0.45, 0.66])  # times between the steps
 
 SEEN = ga.Event(lambda t, q, v, a: t - HAPPENS)
 RESET = ga.Event(lambda t, q, v, a: t - HAPPENS, reset=lambda t, q, v, a: -0.5 * v)

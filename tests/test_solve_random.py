@@ -1,4 +1,4 @@
-"""Random systems: whatever they are, a run tells the truth about itself (`judgement`), and ends."""
+"""Random systems: every run ends, and its result or its error is correct (see `judgement`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls as users write them, with lists, tuples and arrays: `make check` looks at their types.
+"""Calls as users write them, with lists, tuples and arrays. `make check` checks their types.
 
 Nothing here is run.
 """

@@ -1,7 +1,7 @@
 """genalpha: generalized-α time integration of constrained mechanical systems.
 
-Importing the package switches JAX to double precision (``jax_enable_x64``): constraints divided by h²
-leave no digits in single precision.
+Importing the package switches JAX to double precision (``jax_enable_x64``). Single precision is not enough,
+because constraints are divided by h².
 """
 
 import jax

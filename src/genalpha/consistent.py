@@ -1,4 +1,4 @@
-"""Questions about one state: consistent accelerations and multipliers, projections onto the constraints."""
+"""Functions of one state: consistent accelerations and multipliers, projections onto the constraints."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def consistent(
     args: Sequence[Any] = (),
     multipliers: tuple[Numbers, Numbers] | None = None,
 ) -> State:
-    """Accelerations and multipliers that belong to (t0, q0, v0), from the hidden acceleration constraints.
+    """Consistent accelerations and multipliers at (t0, q0, v0), from the hidden acceleration constraints.
 
-    Returns a :class:`State` with t, q (size,), v (n,), a (n,), lam (m,), psi (p,); JN08 below (12). q0 and v0
-    are taken as they are, on the constraints or not. ``multipliers`` is as in :func:`solve`.
+    Returns a :class:`State` with t, q (size,), v (n,), a (n,), lam (m,), psi (p,). See JN08 below (12). q0
+    and v0 are not checked: they need not satisfy the constraints. ``args`` and ``multipliers`` are as in
+    :func:`solve`.
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> pendulum = ga.System(
@@ -61,9 +62,10 @@ def consistent(
 
 
 def project_position(system: System, t: Numbers, q: Numbers, args: Sequence[Any] = ()) -> Array:
-    """The point q ∘ exp(d) (size,) on the holonomic constraints with the smallest dᵀM d: ACB15 (6).
+    """Project coordinates q (size,) onto the holonomic constraints, ACB15 (6).
 
-    The left side of (6a), printed q_n, is q_{n+1}.
+    Returns the point q ∘ exp(d) (size,) on the constraints with the smallest dᵀM d. Raises a ValueError if
+    there is none near q. (The left side of (6a), printed as q_n, is q_{n+1}.)
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
@@ -76,7 +78,10 @@ def project_position(system: System, t: Numbers, q: Numbers, args: Sequence[Any]
 
 
 def project_velocity(system: System, t: Numbers, q: Numbers, v: Numbers, args: Sequence[Any] = ()) -> Array:
-    """The velocity v + d (n,) with g_t + G (v + d) = 0, k = 0 and the smallest dᵀM d: ACB15 (7).
+    """Project velocities v (n,) onto the hidden and nonholonomic constraints, ACB15 (7).
+
+    Returns the velocity v + d (n,) with g_t + G (v + d) = 0, k(t, q, v + d) = 0 and the smallest dᵀM d.
+    Raises a ValueError if there is none near v. q is not changed.
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))

@@ -1,4 +1,4 @@
-"""Measured orders of convergence: errors against a reference for a list of step sizes, and their slopes."""
+"""Measured orders of convergence: errors for a list of step sizes, compared with a reference."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _COMPONENTS = ("q", "v", "a_alpha", "lam", "psi", "a")
 class Study:
     """Errors of one method on one problem at the end of the time span.
 
-    ``h`` (H,) are the step sizes; ``errors[component]`` (H,) the 2-norms of the errors of q, v, a_alpha
-    (at its own time t_alpha), lam, psi and a, for the components that the problem has.
+    ``h`` (H,) are the step sizes. ``errors[component]`` (H,) are the 2-norms of the errors of q, v, a_alpha
+    (at its own time t_alpha), lam, psi and a. Components that the problem does not have are left out.
     """
 
     problem: str
@@ -32,7 +32,7 @@ class Study:
         return {name: slope(self.h, error) for name, error in self.errors.items()}
 
     def finest(self, count: int) -> Study:
-        """The same study without its larger step sizes, where higher terms of the error still count."""
+        """The last ``count`` step sizes only. At larger ones, higher terms of the error still matter."""
         errors = {name: error[-count:] for name, error in self.errors.items()}
         return Study(self.problem, self.method, self.h[-count:], errors)
 
@@ -66,8 +66,8 @@ def study(
 ) -> Study:
     """Run ``problem`` with every step size in ``h`` and measure the errors at the end.
 
-    ``pattern`` divides each h into a repeating list of steps: (1/3, 2/3) alternates between h/3 and 2h/3, as
-    in JN08 section 8. ``options`` go to :func:`genalpha.solve`.
+    ``pattern`` divides each h into a repeating list of steps. For example (1/3, 2/3) alternates between h/3
+    and 2h/3, as in JN08 section 8. ``options`` are passed to :func:`genalpha.solve`.
 
     >>> import genalpha as ga
     >>> result = study(ga.problems.get("double-pendulum"), "soi2", h=[4e-3, 2e-3, 1e-3, 5e-4], t_end=0.5)
@@ -75,7 +75,7 @@ def study(
     {'q': 2.0, 'v': 2.0, 'a_alpha': 2.0, 'lam': 2.0, 'a': 2.0}
     """
     if problem.reference is None:
-        raise ValueError(f"problem {problem.name!r} has no reference to measure errors against")
+        raise ValueError(f"problem {problem.name!r} has no reference: choose a problem that has one")
     t0, t1 = problem.t_span
     t1 = t1 if t_end is None else t_end
     runs = []

@@ -1,4 +1,4 @@
-"""The front door for one run."""
+"""``ga.solve``: integrate one system."""
 
 from __future__ import annotations
 
@@ -57,71 +57,86 @@ def solve(
 ) -> Solution:
     """Integrate a constrained mechanical system over a time span.
 
+    Sizes: q has ``size`` entries and v has n. There are m holonomic and p nonholonomic constraints.
+
     Parameters
     ----------
     system : the equations of motion.
     t_span : (t0, t1) with t1 > t0.
     q0 (size,), v0 (n,) : coordinates and velocities at t0.
-    h : a step size, or an array of step sizes that sum to t1 − t0. If a number does not divide the span, the
-        last step is shorter. None (default): error control.
-    rtol, atol : under error control, the local error of every component of q (in the tangent space) and of v
-        that a step may add: atol + rtol · size, in the root mean square over all components. Numbers, arrays
-        (n,) for q and v alike, or arrays (2, n), for q and for v. By default 1e-4 and 1e-6. The error at the
-        end of the span falls like the tolerance to the power 2/3 (docs/theory.md).
-    first_step, max_step, min_step : sizes of steps under error control; chosen by default, 0.0618 of the
-        span, and rounding.
-    max_steps : steps that may be taken under error control, by default a million; under a transform, where
-        memory for all of them is set aside, 1024.
     method : "soi2" (JN08 (13)), "hht-soi2" (JN08 (17)), "index3" and "hht-i3" (ACB15 (3)), "stabilized"
         (ACB15 section 3), "dae-alpha" (YPR98 (3.3)), "cs" and "cm" (YPR98 (3.6)), "projected" (YPR98 (2.5)),
         "generalized-alpha" (JN08 (2)), or a method object such as
         ``ga.SOI2(ga.chung_hulbert(0.2), adjust=False)``.
-    rho_inf : for methods given by name, the damping of the highest frequencies: 0 most, 1 none; 0.8 by
-        default.
-    newton : policy and tolerance of the nonlinear solver.
-    t_eval : increasing times (K,) at which the motion is wanted: the rows of the solution are those,
-        interpolated between the steps (see :meth:`Solution.__call__`).
-    dense_output : keep what ``sol(t)`` needs where ``t_eval`` or ``save`` leave out steps.
-    save : which steps become rows of the solution: "all", "final", or a whole number k for every k-th and the
-        last; or which quantities are kept, such as ``["q", "lam"]`` (others are None); or both,
-        ``(k, ["q", "lam"])``. Memory is needed for what is kept only.
-    events : a function (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args) -> number, or
-        several. Where it changes its sign, ``sol.t_events``, ``q_events``, ``v_events``, ``lam_events``,
-        ``psi_events`` tell. Its attributes ``terminal``, ``direction`` and ``reset``, or those of a
-        :class:`ga.Event`, say what follows.
-    callback : a function of the :class:`State` (its ``a`` is the method's own a_{n+α}) that is called after
-        every ``callback_every`` steps, and ends the run where it returns True.
-    progress : show a bar on standard error.
-    state : ``sol.state`` of another run, in the place of q0 and v0: go on from its end, as if it had not
-        stopped. Bit for bit so with the same system, method, step size (or tolerances) and backend;
-        otherwise from what they have in common, or anew from q and v: with another system, other arguments
-        or tolerances in the place of steps, and where the next step is much longer than the last one was.
-        t_span must start where it stands, or where it began.
-    checkpoint : a file that the run is written to every ``checkpoint_every`` seconds and at its end. Where it
-        exists, the same call goes on from it, with the same result, bit for bit, as without interruption.
-        The file is replaced at once or not at all. It holds data only: reading it runs no code.
-    args : tuple of pytrees, appended to the arguments of every function of the system.
-    initial : "check" raises where q0, v0 break the constraints by more than 1e-8 (1 + |q|), "project" moves
-        them onto the constraints first, "assume" trusts them.
-    multipliers : (λ, ψ) near which to look for those at t0, where ``reaction`` is nonlinear in them; ones by
-        default.
-    project_velocity_at : times of steps at whose end the velocity is moved onto the hidden constraints by (7)
-        of ACB15, to see what that does to a method (to "index3" nothing good: docs/theory.md).
-    throw : raise :class:`IntegrationError`, which carries the partial solution, where a run stops half-way.
-        With ``False`` the partial solution is returned; look at ``sol.success``.
-    backend : "native" runs machine code made for this system, "xla" JAX's compiler, "auto" (default) native
-        code where it can and XLA under transforms. Where native code cannot serve, XLA takes over and
-        ``sol.stats.fallback`` says why; ``sol.backend`` says what ran. docs/native.md tells the difference.
-    redundant : "raise" where constraints are redundant at the start, which makes multipliers ambiguous.
-        "min_norm" integrates an independent choice of constraints and gives the multipliers of all with the
-        smallest Euclidean norm that exert the same forces; ``sol.not_unique`` says which are ambiguous. Not
-        under JAX transforms, nor for a ``reaction`` of one's own.
+    rho_inf : damping of the highest frequencies, for methods given by name. It lies between 0 (most damping)
+        and 1 (none). The default is 0.8.
+    h : the step size, or an array of step sizes that sum to t1 − t0. If a number does not divide the span,
+        the last step is shorter. None (default): error control chooses the steps.
+    rtol, atol : tolerances of error control. The estimated local error of a step is divided by
+        atol + rtol · size in every component of q (in the tangent space) and of v. The step is accepted if
+        the root mean square of these ratios is at most 1. Each is a number, an array (n,) for q and v alike,
+        or an array (2, n), first for q, then for v. The defaults are 1e-4 and 1e-6. The error at the end of
+        the span is proportional to the tolerance to the power 2/3 (docs/theory.md).
+    first_step, max_step, min_step : step sizes under error control. By default the first step is estimated,
+        the longest is 0.0618 of the span, and the shortest is set by rounding.
+    max_steps : the most steps that error control may take. The default is one million. Under a JAX transform
+        it is 1024, because memory for all of them is reserved in advance.
+    newton : the policy and the tolerance of the nonlinear solver.
+    t_eval : increasing times (K,). The rows of the solution are then at these times, interpolated between the
+        steps (see :meth:`Solution.__call__`).
+    dense_output : keep the ends of all steps, so that ``sol(t)`` works although ``t_eval`` or ``save`` leave
+        out steps.
+    save : what is kept. "all" or "final" steps, or a whole number k for the start, every k-th step and the
+        last one. Or a list of quantities such as ``["q", "lam"]``; the others are None. Or both:
+        ``(k, ["q", "lam"])``. Only what is kept takes memory.
+    events : a function (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args) that returns a number,
+        or a list of such functions. An event is a change of sign. ``sol.t_events``, ``q_events``,
+        ``v_events``, ``lam_events`` and ``psi_events`` list all events. To end the run at an event or to
+        change the velocities there, pass a :class:`ga.Event`, or set the attributes ``terminal``,
+        ``direction`` and ``reset`` of the function.
+    args : a tuple of pytrees of numbers. They are appended to the arguments of every function of the system.
+    initial : "check" (default) raises if q0, v0 break the constraints by more than 1e-8 (1 + |q|).
+        "project" moves them onto the constraints first. "assume" takes them as they are.
+    multipliers : a guess (λ, ψ), of shapes (m,) and (p,), for the multipliers at t0. It matters only if
+        ``reaction`` is nonlinear in them. The default is all ones.
+    project_velocity_at : times of step ends at which the velocity is projected onto the hidden constraints by
+        ACB15 (7). This is for experiments: with "index3" it makes the multipliers oscillate
+        (docs/theory.md).
+    callback : a function of the :class:`State` that is called after every ``callback_every`` steps. The ``a``
+        of this state is the method's own a_{n+α}. If the function returns True, the run ends.
+    progress : show a progress bar on standard error.
+    state : ``sol.state`` of another run, instead of q0 and v0. The run continues from its end. t_span must
+        start at the time of the state, or at the start of the run that it comes from. With the same system,
+        args, method, step size (or tolerances) and backend, the result is the same to the last bit as without
+        the stop. After other changes the run continues from whatever still applies. It starts again from q
+        and v if the system or the args changed, if tolerances replace steps or steps replace tolerances, or
+        if the next step is more than twice as long as the last one.
+    checkpoint : a file to which the run is written every ``checkpoint_every`` seconds and at its end. If the
+        file exists, the same call continues from it, and the result is the same to the last bit as without
+        interruption. A write replaces the whole file or leaves it unchanged. The file holds data only:
+        reading it runs no code.
+    throw : if a run stops half-way, raise :class:`IntegrationError`, which carries the partial solution. With
+        ``False`` the partial solution is returned; check ``sol.success``.
+    backend : "native" runs machine code made for this system, "xla" uses JAX's compiler. "auto" (default)
+        is native code, and XLA under JAX transforms. If native code is not possible, XLA is used and
+        ``sol.stats.fallback`` gives the reason. ``sol.backend`` is the one that was used. docs/native.md
+        compares them.
+    redundant : what to do if constraints are redundant at the start, so that the multipliers are not unique.
+        "raise" (default) raises :class:`RedundantConstraints`. "min_norm" integrates with independent
+        constraints among them and returns the multipliers of smallest Euclidean norm that exert the same
+        forces; ``sol.not_unique`` lists the constraints with ambiguous multipliers. It works neither under
+        JAX transforms nor with a ``reaction`` of your own.
 
-    Works inside ``jax.jit``, ``vmap``, ``jvp`` and ``grad`` with respect to q0, v0, args and an array h.
-    Under such a transform nothing raises: failures become ``sol.status`` and NaN rows.
-
-    Example
+    Returns
     -------
+    A :class:`Solution`.
+
+    ``solve`` works inside ``jax.jit``, ``vmap``, ``jvp`` and ``grad`` with respect to q0, v0, args and an
+    array h. Under such a transform failures during the run do not raise: they set ``sol.status`` and leave
+    NaN in the rows.
+
+    Examples
+    --------
     A pendulum in Cartesian coordinates, released at rest; after one second:
 
     >>> import jax.numpy as jnp, genalpha as ga
@@ -135,6 +150,13 @@ def solve(
     [-0.9863, -0.165]
     >>> bool(sol.residuals.velocity.max() < 1e-12)
     True
+
+    The same with error control, up to the first passage of the lowest point:
+
+    >>> lowest = ga.Event(lambda t, q, v: q[0], terminal=True)
+    >>> sol = ga.solve(pendulum, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], rtol=1e-6, events=lowest)
+    >>> round(float(sol.t[-1]), 3), sol.message
+    (0.592, 'a terminal event ended the run')
     """
     limits = (first_step, max_step, min_step, max_steps)
     given = Options(

@@ -52,36 +52,42 @@ def solve_batch(
     progress: bool = False,
     redundant: Literal["raise"] = "raise",
 ) -> Solution:
-    """Integrate many variations of a system, over the same steps or each with its own error control.
+    """Integrate many variations of a system at once.
+
+    All members of the batch take the same steps (``h``), or each member has its own error control.
 
     Parameters
     ----------
-    q0 (size,) or (B, size), v0 (n,) or (B, n) : initial values, shared or one for each member.
-    args : as in :func:`solve`; its arrays may have a leading axis B.
-    args_axes : which of them have it. "auto" (default): those whose first axis has B entries, if the
-        functions of the system can be called with a member's part. Otherwise a tree like ``args`` with 0 for
-        an array that varies along its first axis and None for one that all members share; 0 or None for a
-        whole argument will do.
+    q0 (size,) or (B, size), v0 (n,) or (B, n) : initial values, shared by all members or one row for each.
     h, rtol, atol, first_step, max_step, min_step, max_steps : as in :func:`solve`. Under error control
-        (``h=None``) every member takes steps of its own: the rows are the last one, or those at ``t_eval``.
-    t_eval : increasing times (K,) at which the motion of all members is wanted, interpolated between their
-        steps as :func:`solve` does.
-    save : "final" keeps the last row, "all" every row, a number k the start, every k-th row and the last.
-    initial : "check" marks members that break the constraints, "project" moves all onto them, "assume" trusts
-        them.
-    backend : "native" (threads and vector lanes on the CPU), "cuda" (a GPU, one thread a member; needs cupy),
-        "xla", or "auto": native where it can serve.
-    progress : show a bar.
+        (``h=None``) every member takes its own steps. The rows are then the last one, or those at ``t_eval``.
+    args : as in :func:`solve`. Its arrays may have a leading axis of length B.
+    args_axes : which arrays in ``args`` have this axis. "auto" (default): those whose first axis has B
+        entries, provided that the functions of the system accept the part of one member. Otherwise a tree
+        like ``args``, with 0 for an array that varies along its first axis and None for one that all members
+        share. A single 0 or None may stand for a whole argument.
+    t_eval : increasing times (K,). The rows are then at these times, interpolated between the steps of each
+        member as in :func:`solve`.
+    save : "final" (default) keeps the last row, "all" every row, a whole number k the start, every k-th row
+        and the last.
+    initial : "check" (default) gives a status to members that break the constraints, and does not run them.
+        "project" moves all members onto the constraints. "assume" takes them as they are.
+    backend : "native" (threads and vector lanes on the CPU), "cuda" (a GPU, one thread per member; needs
+        cupy), "xla", or "auto" (default): native if possible, else XLA.
+    progress : show a progress bar on standard error.
+    redundant : only "raise". :func:`solve` has "min_norm".
 
-    Other parameters are those of :func:`solve`; ``redundant="min_norm"`` is refused.
+    The other parameters are those of :func:`solve`.
 
-    Returns a :class:`Solution` whose arrays have the batch axis first: q (B, K, size) with K kept rows,
-    t (B, K), status (B,), stats of B numbers each. ``batch[i]`` is a member. A member that fails raises
-    nothing: it has a status, ``stats.steps`` good steps, and NaN in the rows after them; the others are not
-    touched. Only where no member can be started, the first one's error is raised.
-
-    Example
+    Returns
     -------
+    A :class:`Solution` whose arrays have the batch axis first: q (B, K, size) with K kept rows, t (B, K),
+    status (B,), and B numbers in each of the stats. ``batch[i]`` is member i. A member that fails does not
+    raise and does not affect the others: it has a status, ``stats.steps`` good steps, and NaN in the rows
+    after them. Only if no member can be started, the error of the first one is raised.
+
+    Examples
+    --------
     Pendulums of four lengths; after one second:
 
     >>> import jax.numpy as jnp, numpy as np, genalpha as ga
@@ -100,8 +106,8 @@ def solve_batch(
     """
     if redundant != "raise":
         raise ValueError(
-            f"solve_batch cannot choose among redundant constraints (redundant={redundant!r}): state "
-            "independent ones, or call ga.solve for each member"
+            f"redundant={redundant!r} is not possible in solve_batch, only 'raise': state independent "
+            "constraints, or call ga.solve for each member"
         )
     steps = StepOptions(h, rtol, atol, first_step, max_step, min_step, max_steps)
     given = Options(method, rho_inf, steps, newton, t_eval, save=save, args=args, initial=initial)
@@ -112,12 +118,12 @@ def solve_batch(
 
 
 def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_axes: Any) -> Batch:
-    """Read the arguments; raises what is wrong with them."""
+    """Read and check the arguments."""
     span, args = arguments.span(t_span), arguments.arguments(given.args)
     arguments.is_system(system)
     q, v = _array("q0", q0), _array("v0", v0)
     if under_transform(q, v, args):
-        raise TypeError("solve_batch must not be traced: under a JAX transform use jax.vmap of ga.solve")
+        raise TypeError("solve_batch cannot be traced: under a JAX transform use jax.vmap of ga.solve")
     varying, count = find_axes(system, span[0], q, v, args, args_axes)
     dims, _ = arguments.trace(system, span[0], *member((q, v, args), (q.ndim == 2, v.ndim == 2, varying), 0))
     steps, _ = step_choice.choose(span, dims.n, given.steps)
@@ -144,7 +150,7 @@ def _array(name: str, value: Any) -> Any:
         raise ValueError(f"{name} must have shape (B, n) with B, n > 0, got shape {array.shape}")
     if array.dtype.kind == "O" or not np.isfinite(array).all():
         for i, row in enumerate(array):
-            arguments.vector(f"{name}[{i}]", row)  # says what is wrong with it
+            arguments.vector(f"{name}[{i}]", row)  # raises, and names the row
     return np.asarray(array, dtype=float)
 
 
@@ -160,14 +166,14 @@ def _output(given: Options, span: tuple[float, float], steps: Steps) -> Output:
         save = "all"
     elif steps.controlled and save != "final":
         raise ValueError(
-            f"save={save!r} needs h: under error control every member takes steps of its own. Pass h, or "
-            "times as t_eval"
+            f"save={save!r} needs h, because under error control every member takes its own steps: pass h, "
+            "or times as t_eval"
         )
     return output.parse(save, given.t_eval, False, span)
 
 
 def _kept(steps: Given, wanted: Output) -> np.ndarray:
-    """The steps of which records are kept; 0 is the start."""
+    """The numbers of the steps whose records are kept; 0 is the start."""
     if wanted.t_eval is None:
         return wanted.rows(len(steps.steps.h))
     after = steps_of(np.asarray(steps.times), wanted.t_eval)

@@ -1,4 +1,4 @@
-"""Runs as machine code against XLA: the same numbers, statistics, errors; pivots; what falls back and why."""
+"""Runs by machine code compared with XLA: numbers, statistics, errors, pivots, and fallbacks to XLA."""
 
 import copy
 import dataclasses
@@ -31,8 +31,8 @@ FAST = [
 ]
 # Splits that change during a run leave no zeros in the matrices; projections add 54 unknowns to 27.
 TOO_LARGE = {("body-chain", "cs"), ("body-chain", "cm"), ("body-chain", "projected")}
-# Where the stiff forces of the rod and those of the constraints cancel in P r, rounding is larger, and
-# decides about the last corrections.
+# The stiff forces of the rod and those of the constraints cancel in P r. Rounding is larger there and
+# affects the last corrections.
 ROUNDED = {("flexible-slider-crank", "cs"), ("flexible-slider-crank", "cm")}
 ALL = [
     pytest.param(*case, marks=[] if case in FAST else pytest.mark.slow)
@@ -69,7 +69,7 @@ def test_every_problem_and_method_gives_the_same_step_as_xla(name, method):
     assert (one.backend, two.backend) == ("native", "xla")
     assert one.stats.fallback is None
     rounded = (name, method) in ROUNDED
-    # Which of them end at rounding level is a matter of rounding.
+    # Which of them end at rounding level depends on rounding.
     work = [dataclasses.replace(sol.stats, rounding_limited=0) for sol in (one, two)]
     assert rounded or work[0] == work[1]
     rounding = 0.0
@@ -188,11 +188,11 @@ def test_without_the_monitor_the_same_run_fails(monkeypatch):
     assert sol.t[-1] == 1 - 1 / 64
 
 
-def test_where_no_order_serves_for_long_xla_goes_on(monkeypatch):
+def test_xla_continues_if_no_order_of_pivots_is_good_for_long(monkeypatch):
     monkeypatch.setattr(runners, "MOST_ORDERS", 0)
     sol = ga.solve(fading(), **FADING)
     assert sol.success
-    assert sol.stats.fallback == "no order of pivots served for long; XLA went on at t = 0.984375"
+    assert sol.stats.fallback == "no order of pivots was good for long; XLA continued from t = 0.984375"
     assert len(sol.t) == 129
     np.testing.assert_allclose(sol.q, ga.solve(systems.fading(), **FADING).q, atol=1e-12)
 
@@ -283,7 +283,7 @@ def test_save_and_load_keep_the_backend(tmp_path):
     assert again.stats == sol.stats
 
 
-# --- what a hostile reader found ------------------------------------------------------------------------
+# --- special cases --------------------------------------------------------------------------------------
 
 
 def test_single_precision_arguments_become_double():
@@ -357,7 +357,7 @@ def test_keys_of_random_numbers_fall_back():
     system = ga.System(np.eye(1), lambda t, q, v, key: -q + 0 * jax.random.normal(key, (1,)))
     sol = ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, args=(jax.random.key(0),))
     assert sol.backend == "xla"
-    assert "no array of numbers" in sol.stats.fallback
+    assert "not an array of numbers" in sol.stats.fallback
 
 
 def test_more_steps_than_can_be_kept_are_refused():

@@ -52,7 +52,7 @@ def test_reproduce_without_matplotlib(genalpha, monkeypatch):
     monkeypatch.setattr(checkout.importlib, "import_module", absent)
     code, out, err = genalpha("reproduce")
     assert (code, out) == (2, "")
-    assert err == "genalpha: the reproductions draw with matplotlib: pip install genalpha[plot]\n"
+    assert err == "genalpha: reproduce needs matplotlib: pip install genalpha[plot]\n"
 
 
 def test_bench_lists(genalpha):
@@ -97,7 +97,9 @@ def test_bench_runs_in_the_current_directory(clone, capfd):
 def test_bench_says_how_to_install_peers(clone, capfd):
     assert main(["bench", "peer"]) == 1
     last = capfd.readouterr().err.splitlines()[-1]
-    assert last == "genalpha: scipy_dae_absent is not installed; peers come with: pip install --group bench"
+    assert last == (
+        "genalpha: scipy_dae_absent is not installed. To install all peers: pip install --group bench"
+    )
 
 
 def test_outside_of_a_clone(genalpha, monkeypatch, tmp_path):

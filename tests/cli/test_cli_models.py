@@ -1,4 +1,4 @@
-"""Models in files of one's own, run from the command line: what is taken, and what is said about the rest."""
+"""Models in files, run from the command line: valid ones, and messages for invalid ones."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def run(tmp_path, monkeypatch, genalpha):
         "class problem:\n    def __init__(self):\n        vars(self).update(parts)",
     ],
 )
-def test_what_may_be_a_problem(run, definition):
+def test_valid_models(run, definition):
     code, out, err = run(HEAD + definition, "model.py:problem", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -99,7 +99,7 @@ def test_a_reference_that_fails_does_not_lose_the_run(run):
         (
             HEAD + "problem = parts",
             "model.py",
-            r"which attribute .* model.py:ATTRIBUTE.*It has: .*circle, parts",
+            r"without an attribute: write model.py:ATTRIBUTE.*It has: .*circle, parts",
         ),
         (
             HEAD + "problem = parts",
@@ -114,7 +114,7 @@ def test_a_reference_that_fails_does_not_lose_the_run(run):
         (
             HEAD + "del parts['v0']\nproblem = parts",
             "model.py:problem",
-            "lacks v0; needed are system, t_span",
+            "lacks v0: it must have system, t_span",
         ),
         (HEAD + "problem = lambda n: parts", "model.py:problem", "is a function that needs arguments"),
         (HEAD + "def problem():\n    return 1 / 0", "model.py:problem", "line 12: ZeroDivisionError"),
@@ -144,7 +144,7 @@ def test_a_reference_that_fails_does_not_lose_the_run(run):
         ),
     ],
 )
-def test_what_is_said_about_the_rest(run, text, what, message):
+def test_messages_for_bad_models(run, text, what, message):
     code, out, err = run(text, what)
     assert (code, out) == (2, "")
     assert err.startswith("genalpha: ")

@@ -1,4 +1,4 @@
-"""The cache of machine code on disk: it saves time, and never does anything else."""
+"""The cache of machine code on disk: it saves time and has no other effect."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_leftovers_are_removed(folder: Path) -> None:
     assert new.exists()  # perhaps another process is writing it now
 
 
-# --- whom to trust ------------------------------------------------------------------------------------
+# --- trusted folders and files ----------------------------------------------------------------------------
 
 owners = pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owners here")
 

@@ -1,4 +1,4 @@
-"""Functions written in JAX, compiled as scalar programs, give what JAX gives: in every way they are run."""
+"""Functions written in JAX and compiled as scalar programs give the results of JAX, however they are run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has no scalar form is refused, with a reason; and what the graph saves."""
+"""Functions without a scalar form are refused with a reason; simplifications of the graph."""
 
 from __future__ import annotations
 

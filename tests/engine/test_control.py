@@ -82,7 +82,7 @@ FEW = {
     ],
 )
 def test_the_estimate_is_the_local_error(method, rho_inf, name):
-    """Far closer than the factor of three that a controller needs."""
+    """A controller needs a factor of three. The estimate is much closer."""
     of_q, of_v = np.median(ratios(name, method, rho_inf, CASES[name]), axis=0)
     assert 0.8 < of_q < 1.25
     assert 0.8 < of_v < 1.25
@@ -142,8 +142,8 @@ def test_native_and_xla_take_the_same_steps(method):
     native, xla = (solve(p, t_end=0.5, method=method, backend=b) for b in ("native", "xla"))
     assert native.backend == "native"
     assert native.stats.fallback is None
-    # The error is estimated with a matrix that may be a few steps old. Where rounding decides that one
-    # backend renews it earlier, steps differ a little from there on.
+    # The error is estimated with a matrix that may be a few steps old. If rounding makes one backend renew it
+    # earlier, the later steps differ a little.
     assert abs(native.stats.steps - xla.stats.steps) <= 0.05 * xla.stats.steps
     alike = slice(8 if method in ("index3", "hht-i3") else 30)
     np.testing.assert_allclose(native.t[alike], xla.t[alike], rtol=1e-9)
@@ -193,7 +193,7 @@ def test_first_max_and_min_step():
     assert caught.value.solution.t[0] == 0.0
 
 
-def test_max_steps_ends_a_run_and_keeps_what_there_is():
+def test_max_steps_ends_a_run_and_keeps_its_rows():
     for backend in ("native", "xla"):
         sol = ga.solve(oscillator, (0.0, 9.0), [1.0], [0.0], max_steps=7, throw=False, backend=backend)
         assert not sol.success
@@ -202,7 +202,7 @@ def test_max_steps_ends_a_run_and_keeps_what_there_is():
         assert len(sol.t) == 8
 
 
-def test_a_step_that_overshoots_is_taken_back():
+def test_a_step_over_a_jump_is_rejected():
     """A force that jumps: the step over the jump is rejected until it is short."""
     for backend in ("native", "xla"):
         sol = suffer("jump", 1.0, t_span=(0.0, 2.0), rtol=1e-6, atol=1e-8, backend=backend)
@@ -213,7 +213,7 @@ def test_a_step_that_overshoots_is_taken_back():
 
 
 def test_a_singularity_ends_in_a_step_that_is_too_small():
-    """v' = v² runs away at t = 1."""
+    """The solution of v' = v² is infinite at t = 1."""
     for backend in ("native", "xla"):
         sol = suffer("square", t_span=(0.0, 2.0), v0=[1.0], backend=backend)
         assert not sol.success
@@ -224,7 +224,7 @@ def test_a_singularity_ends_in_a_step_that_is_too_small():
 @pytest.mark.parametrize("min_step", [None, 1e-3])
 @pytest.mark.parametrize("backend", ["native", "xla"])
 def test_steps_that_shrink_without_a_rejection_have_a_limit_too(backend, min_step):
-    """q'' = exp(q) runs away at t = π/√2; steps follow it down smoothly, till t + h is t."""
+    """q'' = exp(q) becomes infinite at t = π/√2. The steps shrink smoothly until t + h equals t."""
     sol = suffer("exponential", t_span=(0.0, 9.0), min_step=min_step, backend=backend)
     assert "the step size fell below its limit" in sol.message
     assert abs(sol.t[-1] - np.pi / np.sqrt(2)) < 0.02
@@ -232,7 +232,7 @@ def test_steps_that_shrink_without_a_rejection_have_a_limit_too(backend, min_ste
 
 
 def test_steps_from_time_zero_end_at_rounding_too():
-    """Whether the clock starts at 0 or at 1, a force that is none after the start is given up as soon."""
+    """A force that is NaN after the start ends the run equally soon, whether t starts at 0 or at 1."""
     runs = [suffer("no number", t0, t_span=(t0, t0 + 1.0), v0=[1.0], method="index3") for t0 in (0.0, 1.0)]
     rejected = [sol.stats.rejected for sol in runs]
     assert abs(rejected[0] - rejected[1]) <= 1, rejected
@@ -240,7 +240,7 @@ def test_steps_from_time_zero_end_at_rounding_too():
 
 
 def test_tolerances_of_single_components():
-    """A component that does not matter decides about nothing."""
+    """A component with a large tolerance does not affect the steps."""
     fast = ga.System(mass=np.eye(2), force=lambda t, q, v: -jnp.array([1.0, 2500.0]) * q)
     start = ([1.0, 1.0], [0.0, 0.0])
     both = ga.solve(fast, (0.0, 2.0), *start, rtol=0.0, atol=1e-5)
@@ -316,7 +316,7 @@ def test_loads_on_a_system_at_rest_are_not_stepped_over(load, end):
     assert abs(sol.q[-1, 0] - end) < 0.05
 
 
-def test_a_force_that_is_no_number_from_the_start_on_ends_the_run():
+def test_a_force_that_is_nan_after_the_start_ends_the_run():
     for backend in ("native", "xla"):
         sol = suffer("no number", t_span=(0.0, 1.0), backend=backend)
         assert not sol.success
@@ -335,7 +335,7 @@ def test_the_shortest_step_may_be_longer_than_the_longest_by_default():
 @pytest.mark.parametrize("backend", ["native", "xla"])
 @pytest.mark.parametrize("t0", [1.0, -1e6])
 def test_spans_of_a_few_roundings_end(t0, backend):
-    """One step does, where shorter ones would not move t."""
+    """One step reaches the end. Shorter steps would not change t."""
     for count in (1, 20, 1000):
         t1 = t0 + count * np.spacing(abs(t0))
         sol = suffer("steady", t_span=(t0, t1), q0=[1.0], backend=backend, max_steps=10_000)
@@ -346,7 +346,7 @@ def test_spans_of_a_few_roundings_end(t0, backend):
 
 @pytest.mark.parametrize("backend", ["native", "xla"])
 def test_without_an_absolute_tolerance_zeros_do_no_harm(backend):
-    """At rest nothing is allowed for v, and a coordinate that stays zero may stay so."""
+    """At rest the tolerance of v is zero. A coordinate that stays zero is no problem."""
     sol = ga.solve(PAIR, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], atol=0.0, rtol=1e-6, backend=backend)
     np.testing.assert_allclose(sol.q[-1], [np.cos(1.0), 0.0], atol=1e-4)
     sol = suffer("steady", t_span=(0.0, 1.0), atol=0.0, backend=backend)

@@ -1,4 +1,4 @@
-"""What methods, functions and arguments are, as text: how a state knows the run that it is of."""
+"""Methods, functions and arguments as text, by which a state identifies its run."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_times_of_events_against_scipy(backend, options):
     assert np.abs((q * v).sum(axis=1)).max() < 1e-13
     np.testing.assert_allclose(sol.lam_events[0][:, 0], (G + (v**2).sum(axis=1)) / 2, rtol=1e-9)
     whole = swing(backend=backend, **options)
-    np.testing.assert_array_equal(sol.q, whole.q)  # looking changes nothing
+    np.testing.assert_array_equal(sol.q, whole.q)  # events without reset change nothing
 
 
 def test_times_of_events_converge_with_second_order():
@@ -129,7 +129,7 @@ def test_event_points_are_not_lost_with_t_eval():
 
 @pytest.mark.parametrize(("backend", "options"), [*WAYS, ("xla", STEPS[1])])
 def test_a_bouncing_ball(backend, options):
-    """Between impacts a parabola, which the methods and the interpolant integrate exactly."""
+    """Between impacts the motion is a parabola, which the methods and the interpolant reproduce exactly."""
     floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
     sol = ga.solve(ball, (0.0, 1.2), [1.0], [0.0], events=floor, backend=backend, **options)
     first = np.sqrt(2 / G)
@@ -150,9 +150,9 @@ def wall(restitution):
 
 @pytest.mark.parametrize("method", ["soi2", "stabilized", "index3", "dae-alpha", "cs", "projected"])
 def test_a_pendulum_at_a_wall_has_second_order_and_no_transient(method):
-    """Energies between impacts fall by e²; after an impact λ is exact to second order at once.
+    """The energy falls by e² in each impact, and λ is of second order right after the impact.
 
-    ACB15 shows what happens otherwise: a first-order error of λ that takes many steps to decay.
+    Without a consistent restart λ would have an error of first order that decays over many steps (ACB15).
     """
     e, found = 0.8, []
     for h in (0.01, 0.005, 0.0025):
@@ -211,7 +211,7 @@ def test_a_reset_of_the_wrong_shape_is_refused():
         swing(events=ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: jnp.zeros(3)))
 
 
-def test_a_motion_that_never_gets_on_is_ended():
+def test_a_zeno_motion_is_ended():
     """A ball that loses its speed in infinitely many bounces before t = 1.5."""
     floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
     sol = ga.solve(ball, (0.0, 2.0), [1.0], [0.0], events=floor, rtol=1e-6, throw=False)
@@ -236,7 +236,7 @@ def test_dense_output_across_a_reset():
 @pytest.mark.parametrize(
     ("event", "error", "message"),
     [
-        (3, TypeError, "an event is a function"),
+        (3, TypeError, "an event must be a function"),
         (lambda t, q, v: q, ValueError, r"must return one number, got shape \(2,\)"),
         (lambda t, q: q[0], TypeError, r"take \(t, q, v, \*args\)"),
         (lambda t, q, v, lam: q[0], TypeError, r"\(state, \*args\), with 0 args here"),
@@ -273,7 +273,7 @@ def test_a_reset_at_the_end_of_the_span():
     assert ga.solve(free, (1.0, 2.0), state=sol.state, h=0.25).q[-1, 0] > 0
 
 
-def test_events_at_the_moment_of_a_reset_are_all_told():
+def test_all_events_at_the_time_of_a_reset_are_listed():
     plain = ga.Event(lambda t, q, v: q[0])
     for order in ([hit, plain], [plain, hit]):
         sol = ga.solve(ball, (0.0, 3.0), [1.0], [0.0], events=order)
@@ -298,7 +298,7 @@ def test_an_event_closer_to_the_start_than_rounding():
 
 @pytest.mark.parametrize("save", ["all", ["q"]])
 @pytest.mark.parametrize("t_eval", [[0.0, 4.9], [4.9], [0.1, 0.2]])
-def test_resets_and_times_that_some_parts_have_none_of(t_eval, save):
+def test_resets_with_parts_that_contain_no_time_of_t_eval(t_eval, save):
     sol = ga.solve(ball, (0.0, 5.0), [1.0], [0.0], events=hit, t_eval=t_eval, save=save)
     assert sol.t.tolist() == t_eval
     assert sol.q.shape == (len(t_eval), 1)
@@ -312,10 +312,10 @@ def test_no_time_before_a_terminal_event():
     assert len(sol.t_events[0]) == 1
 
 
-# --- where they are, and what they leave behind ---------------------------------------------------------
+# --- location of events, and memory ----------------------------------------------------------------------
 
 
-def test_a_function_that_is_zero_for_a_while_happens_where_that_begins():
+def test_the_event_of_a_function_that_is_zero_over_an_interval_is_at_its_beginning():
     gap = lambda t, q, v: jnp.maximum(q[0] - 0.33, 0.0)
     sol = ga.solve(free, (0.0, 2.0), [1.0], [-1.0], h=0.1, events=gap)
     np.testing.assert_allclose(sol.t_events[0], [0.67], atol=1e-13)
@@ -331,7 +331,7 @@ def test_zeros_are_located_to_rounding(zero, power):
         return np.sign(t - zero) * np.abs(t - zero) ** power * (1 + t**2)
 
     assert located(function, 1.0 - 1e-6, 2.0) == pytest.approx(zero, abs=1e-14 if power == 1 else 1e-13)
-    assert set(calls) == {POINTS}  # so that one program serves them all
+    assert set(calls) == {POINTS}  # so that one program is enough
     assert len(calls) < 20
 
 
@@ -339,7 +339,7 @@ def test_the_first_of_three_zeros_is_found():
     assert located(lambda t: (t - 0.2) * (t - 0.5) * (t - 0.9), 0.0, 1.0) == pytest.approx(0.2, abs=1e-14)
 
 
-def test_events_that_are_new_functions_every_time_leave_no_more_than_so_much_behind(monkeypatch):
+def test_new_event_functions_in_every_run_use_bounded_memory(monkeypatch):
     monkeypatch.setattr(programs, "MOST", 20)
     free = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.zeros(1))
     for i in range(6):
@@ -352,7 +352,7 @@ def test_events_that_are_new_functions_every_time_leave_no_more_than_so_much_beh
 
 @pytest.mark.parametrize("options", STEPS)
 def test_the_callback_counts_the_steps_of_the_whole_run(options):
-    """Those that an event ends are steps too, and it may stop the run there."""
+    """A step that ends at an event counts too, and the callback may stop the run there."""
     wall = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.8 * v)
     seen = []
     sol = swing(events=wall, callback=seen.append, callback_every=7, **options)

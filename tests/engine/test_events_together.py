@@ -1,4 +1,4 @@
-"""Events at one moment, again and again, and in runs that are stopped and continued."""
+"""Simultaneous events, repeated events, and events in runs that are stopped and continued."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,7 +50,7 @@ def test_a_long_span_does_not_make_events_simultaneous_or_crowded():
     assert len(long.t_events[0]) == 33
 
 
-def test_many_who_watch_are_no_crowd():
+def test_many_events_without_reset_are_not_zeno():
     watching = [lambda t, q, v: q[0]] * 30
     bounce = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -v)
     sol = ga.solve(ball, (0.0, 0.6), [1.0], [0.0], h=0.01, events=[*watching, bounce])
@@ -92,7 +92,7 @@ def test_no_event_happens_twice_because_the_run_was_stopped_there():
 
 
 def test_other_events_after_a_terminal_one():
-    """Those of the second run that are far from zero are not taken for what ended the first."""
+    """An event of the second run that is far from zero is not taken for the one that ended the first run."""
     low = ga.Event(lambda t, q, v: q[0] - 0.5, terminal=True)
     first = ga.solve(ball, (0.0, 2.0), [1.0], [0.0], h=0.01, events=low)
     rest = ga.solve(ball, (first.t[-1], 2.0), state=first.state, h=0.01, events=lambda t, q, v: q[0])
@@ -109,7 +109,7 @@ def test_velocities_are_projected_after_a_reset_too():
     assert projected.residuals.velocity[row] < 1e-12 < plain.residuals.velocity[row]
 
 
-def test_messages_name_the_time_although_no_row_does():
+def test_messages_give_the_time_even_if_no_row_has_it():
     broken = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.where(t > 0.5, jnp.nan, -q))
     sol = ga.solve(broken, (0.0, 1.0), [1.0], [0.0], h=0.1, t_eval=[0.9, 1.0], throw=False)
     assert sol.message.startswith("stopped after t = 0.5 (step 5)")

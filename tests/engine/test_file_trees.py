@@ -1,4 +1,4 @@
-"""What files hold comes back as it was, and a write that fails leaves the old file."""
+"""Data in files are read back unchanged, and a failed write leaves the old file."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_classes_of_files_run_no_code():
 
     with pytest.raises(TypeError, match="without __post_init__"):
         files.storable(Lively)
-    with pytest.raises(TypeError, match="another class Grid"):
+    with pytest.raises(TypeError, match="another class Grid is registered already"):
         files.storable(Grid)
 
 

@@ -1,4 +1,4 @@
-"""Every method, and one of a user's own, through all that runs a method, on one small system."""
+"""Every method, and one defined by a user, in every kind of run, on one small system."""
 
 import dataclasses
 import os

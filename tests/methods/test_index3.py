@@ -150,7 +150,7 @@ def test_a_projection_that_does_not_exist():
     import jax.numpy as jnp
 
     system = ga.System(np.eye(1), lambda t, q, v: -q, holonomic=lambda t, q: jnp.array([q[0] ** 2 + 1.0]))
-    with pytest.raises(ValueError, match="found no position on the constraints nearby"):
+    with pytest.raises(ValueError, match="found no position on the constraints near the given one"):
         ga.project_position(system, 0.0, [0.5])
 
 
@@ -192,7 +192,7 @@ def test_projection_under_transforms_and_bad_times():
     for wrong in ("0.1", None, [[0.1]], ["a"], True):
         with pytest.raises((TypeError, ValueError), match="project_velocity_at"):
             p.solve(t_end=0.3, h=0.01, project_velocity_at=wrong)
-    with pytest.raises(TypeError, match="nor h may be traced"):
+    with pytest.raises(TypeError, match="neither project_velocity_at nor h may be traced"):
         jax.jit(
             lambda h: ga.solve(p.system, (0.0, 0.3), p.q0, p.v0, args=p.args, h=h, project_velocity_at=0.1).q
         )(jnp.full(30, 0.01))

@@ -1,4 +1,4 @@
-"""What `make run` and the other examples print and save."""
+"""The output of `make run` and of the other examples."""
 
 import re
 
@@ -8,7 +8,7 @@ from examples import leaving_a_sphere, pendulum_at_a_wall, slider_crank_with_a_s
 from examples.slider_crank import main
 
 
-def test_the_summary_tells_what_happened(tmp_path, capsys):
+def test_the_summary_of_the_run(tmp_path, capsys):
     main("wheel-on-rod", str(tmp_path))
     out = capsys.readouterr().out
     number = lambda pattern: float(re.search(pattern, out)[1])
@@ -23,7 +23,7 @@ def test_the_summary_tells_what_happened(tmp_path, capsys):
     assert (tmp_path / "wheel-on-rod.png").stat().st_size > 10_000
 
 
-def test_impacts_of_a_pendulum_come_when_elliptic_integrals_say(tmp_path, capsys):
+def test_impact_times_of_a_pendulum_agree_with_elliptic_integrals(tmp_path, capsys):
     pendulum_at_a_wall.main(str(tmp_path))
     assert "reached the end of the time span" in capsys.readouterr().out
     assert (tmp_path / "pendulum-at-a-wall.png").stat().st_size > 10_000
@@ -39,7 +39,7 @@ def test_impacts_of_a_pendulum_come_when_elliptic_integrals_say(tmp_path, capsys
     assert errors[1] < errors[0] / 50  # 100 = 1000 to the power of 2/3
 
 
-def test_a_blow_takes_the_energy_that_the_law_of_impact_says(tmp_path, capsys):
+def test_the_energy_lost_in_an_impact_agrees_with_the_law_of_impact(tmp_path, capsys):
     slider_crank_with_a_stop.main(str(tmp_path))
     rows = re.findall(
         r"([\d.]+)s +(-[\d.]+)m/s +([\d.]+)m/s +([\d.e+-]+)J +([\d.e+-]+)J", capsys.readouterr().out

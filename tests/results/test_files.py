@@ -1,4 +1,4 @@
-"""Files are data: they come back bit for bit, and nothing in them is executed, whoever wrote them."""
+"""Files hold data only: they are read back bit for bit, and nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ run = functools.partial(ga.solve, spring, (0.0, 1.0), [1.0], [0.0], h=0.1)
 
 
 class Planted:
-    """What a stranger would put into a pickle: it makes a file when it is read."""
+    """An object of a malicious pickle: it creates a file when it is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class Planted:
 
 
 class Reader(NamedTuple):
-    """Somebody who reads a file, and what is in a good one."""
+    """A function that reads a file, and the contents of a good file."""
 
     read: Any
     kind: str
@@ -114,11 +114,11 @@ def test_what_is_planted_is_not_executed(way, reader, tmp_path):
     with pytest.raises(ValueError, match=r"planted (is|was)"):
         reader.read(path)
     assert not trace.exists()
-    pickle.loads(pickle.dumps(Planted(trace)))  # it would have been
+    pickle.loads(pickle.dumps(Planted(trace)))  # pickle would have executed it
     assert trace.exists()
 
 
-def test_nobody_reads_pickles():
+def test_pickles_are_not_read():
     source = Path(ga.__file__).parent
     texts = {path: path.read_text(encoding="utf-8") for path in source.rglob("*.py")}
     for word in ("import pickle", "pickle.load", "allow_pickle=True", "np.load(", "eval(compile", "marshal"):
@@ -163,7 +163,7 @@ def bad(reader: Reader, tmp_path: Path, data: bytes, match: str) -> None:
     path.write_bytes(data)
     with pytest.raises(ValueError, match=match):
         reader.read(path)
-    assert path.read_bytes() == data  # nobody but the user deletes it
+    assert path.read_bytes() == data  # the file is not changed
 
 
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.9, 0.999])
@@ -177,7 +177,7 @@ def test_bits_that_were_flipped(reader, tmp_path):
         data = bytearray(reader.good)
         data[at] ^= 1 << rng.integers(8)
         (tmp_path / "bad").write_bytes(data)
-        with contextlib.suppress(ValueError):  # unless it is in a field that nobody reads, such as the date
+        with contextlib.suppress(ValueError):  # unless the bit is in an unused field, such as the date
             np.testing.assert_array_equal(reader.read(tmp_path / "bad").q, expected)
 
 
@@ -232,7 +232,7 @@ def test_a_state_of_another_version_of_the_package(tmp_path):
     classes = json.loads(unpacked(good)["header"].tobytes())["classes"]
     classes["Grid"] = [*classes["Grid"], "more"]
     (tmp_path / "state").write_bytes(with_header(good, genalpha="0.0.1", classes=classes))
-    with pytest.raises(ValueError, match=r"written by genalpha 0.0.1, which keeps other data"):
+    with pytest.raises(ValueError, match=r"written by genalpha 0.0.1, whose files hold other data"):
         ga.load_state(tmp_path / "state")
 
 
@@ -249,13 +249,13 @@ def test_files_of_another_kind(tmp_path):
             ga.load(tmp_path / name)
     with pytest.raises(ValueError, match="sol is not a state of genalpha"):
         ga.load_state(tmp_path / "sol")
-    with pytest.raises(ValueError, match="is no file"):
+    with pytest.raises(ValueError, match="is not a file"):
         run(checkpoint=tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         ga.load_state(tmp_path / "none")
 
 
-# --- files of those who know the format ---------------------------------------------------------------
+# --- manipulated files ----------------------------------------------------------------------------------
 
 
 def member(name: str, data: bytes, compressed: bool = False) -> bytes:
@@ -275,14 +275,14 @@ def npy(descr: str, shape: str, data: bytes = b"") -> bytes:
     ("data", "match"),
     [
         (member("header", b"\0" * 10**8, compressed=True), "it is compressed"),
-        (member("header", npy("'<f8'", "(1000000000000,)")), "other numbers than its shape"),
-        (member("header", npy("'<f8'", "(-1, -8)", b"\0" * 64)), "other numbers than its shape"),
+        (member("header", npy("'<f8'", "(1000000000000,)")), "does not match its shape"),
+        (member("header", npy("'<f8'", "(-1, -8)", b"\0" * 64)), "does not match its shape"),
         (member("header", npy("'<U0'", "(1000000000000,)")), "neither numbers nor text"),
         (member("header", npy("'|O'", "(1,)", pickle.dumps([3]))), "neither numbers nor text"),
         (member("header", npy("[('a', '<f8')]", "(1,)", b"\0" * 8)), "neither numbers nor text"),
         (member("header", npy("__import__('os').getcwd()", "(1,)")), "is damaged"),
         (member("header", npy("'<f8'", f"({'(' * 3000}")), "is damaged"),
-        (member("header", b"\x93NUMPY\x03\x00" + b"\0" * 100), "first format"),
+        (member("header", b"\x93NUMPY\x03\x00" + b"\0" * 100), "format 1.0"),
         (member("header", b""), "is damaged"),
     ],
 )
@@ -350,11 +350,11 @@ def test_headers_that_make_no_sense(reader, tmp_path):
     ],
 )
 def test_states_whose_parts_do_not_fit(change, tmp_path):
-    """Compiled loops would write beside their arrays."""
+    """With wrong shapes, compiled loops would write outside of their arrays."""
     state = dataclasses.replace(run().state, **change)
     files.write(str(tmp_path / "state"), "state", state)
     if "row" in change and change["row"].ndim == 1:
-        with pytest.raises(ValueError, match="belongs to another kind of run"):
+        with pytest.raises(ValueError, match="another kind of run"):
             ga.solve(spring, (1.0, 2.0), state=ga.load_state(tmp_path / "state"), h=0.1)
         return
     with pytest.raises(ValueError, match="holds no state"):

@@ -1,4 +1,4 @@
-"""What is kept of a run: times, dense output, thinned rows, chosen quantities; callback and progress."""
+"""Output of a run: times, dense output, every k-th row, chosen quantities, callback, progress."""
 
 import functools
 
@@ -135,7 +135,7 @@ def test_a_solution_with_dense_output_survives_a_file(tmp_path):
         ({"t_eval": [0.2, 0.1]}, ValueError, "must increase"),
         ({"t_eval": []}, ValueError, "one-dimensional"),
         ({"t_eval": "now"}, TypeError, "array of times"),
-        ({"t_eval": [0.1], "save": 3}, ValueError, "leave out one of them"),
+        ({"t_eval": [0.1], "save": 3}, ValueError, "pass either t_eval or save, not both"),
         ({"save": 0}, ValueError, "save must be"),
         ({"save": ["speed"]}, ValueError, "unknown quantity in save 'speed'"),
         ({"dense_output": "yes"}, TypeError, "dense_output"),
@@ -191,7 +191,7 @@ def test_derivatives_of_what_was_interpolated():
     np.testing.assert_allclose(slope, jnp.vdot(jax.grad(height)(v0), tangent), rtol=1e-8)
 
 
-# --- who watches --------------------------------------------------------------------------------------
+# --- callback and progress ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
@@ -234,7 +234,7 @@ def test_progress_draws_a_bar(capsys):
 
 
 @pytest.mark.parametrize("options", [{"save": 3}, {"save": ["q"]}, {"save": ["lam"]}, {"t_eval": [0.1]}])
-def test_thinned_solutions_can_be_printed_and_tell_about_failures(options):
+def test_solutions_with_few_rows_can_be_printed_and_report_failures(options):
     assert "reached the end" in repr(solve(h=0.01, **options))
     start = ((0.0, 2.0), [1.0, 0.0], [0.0, 0.0])
     for steps in ({"h": 0.01}, {"rtol": 1e-3}):
@@ -247,7 +247,7 @@ def test_thinned_solutions_can_be_printed_and_tell_about_failures(options):
             solve(h=0.01, **options).plot()
 
 
-def test_events_survive_a_file_and_no_time_is_a_time(tmp_path):
+def test_saved_events_and_dense_output_at_no_time(tmp_path):
     system = systems.oscillator()
     zero, half = (lambda t, q, v: q[0]), (lambda t, q, v: q[0] - 0.5)
     sol = ga.solve(system, (0.0, 6.0), [1.0], [0.0], events=[zero, half, lambda t, q, v: q[0] + 0.9])
@@ -268,5 +268,5 @@ def test_times_beyond_the_end_by_rounding_are_the_end():
         ValueError, match=r"from 3\.0000001 to 3\.0000001, beyond the time span \(0\.0, 3\.0\)"
     ):
         run([3.0000001], 3.0)
-    with pytest.raises(ValueError, match="the same as an end of the time span but for rounding"):
+    with pytest.raises(ValueError, match="differ from an end of the time span only by rounding"):
         run([0.3, 3 * 0.1])

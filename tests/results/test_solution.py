@@ -1,4 +1,4 @@
-"""What a solution holds, and that it can be written and read back."""
+"""The contents of a solution, and files of solutions."""
 
 import jax
 import jax.numpy as jnp

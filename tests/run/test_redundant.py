@@ -1,4 +1,4 @@
-"""Redundant constraints: same motion, smallest multipliers, and nothing broken in silence."""
+"""Redundant constraints: same motion, smallest multipliers, and every violation is reported."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,8 +37,8 @@ def test_a_constraint_given_twice():
     assert twice.stats == once.stats
 
 
-def test_scales_decide_who_bears_the_load():
-    """The Euclidean norm of λ itself: a row that is larger takes more, here almost all."""
+def test_the_scale_of_a_constraint_changes_its_share_of_the_force():
+    """The Euclidean norm of λ is minimal, so a larger row takes more of the force, here almost all."""
     once, sol = ga.solve(ONE, SPAN, *START, h=0.01), solve(SCALED, SPAN, *START, h=0.01)
     factors = np.array([1.0, -3.0, 1e4])
     np.testing.assert_allclose(sol.lam, once.lam * factors / (factors @ factors), rtol=1e-10, atol=1e-15)
@@ -73,7 +73,7 @@ def test_every_method(method):
 
 @pytest.mark.slow
 def test_a_plane_loop_of_bodies_in_space():
-    """A four-bar linkage of hinges: three constraints keep in the plane what the others keep there too."""
+    """A four-bar linkage of hinges. Three constraints are redundant: the others keep it in the plane too."""
     lengths, up = np.array([1.0, 2.0, 1.5]), jnp.array([0.0, 0.0, 1.0])
     angles = 2 * np.arctan2([0.6, 0.2, 1.1], 1.0)
     arms = lengths[:, None] * np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)

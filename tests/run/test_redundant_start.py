@@ -25,7 +25,7 @@ from redundant_systems import (
 
 
 def test_rounded_initial_values():
-    """Gradients of redundant constraints depend on each other no better than the values are rounded."""
+    """At rounded values, the gradients of redundant constraints are dependent only up to rounding."""
     q, off = np.array([np.cos(0.7), np.sin(0.7), 0.0]), 1e-9 * np.array([1.0, -2.0, 1.0])
     sol, exact = (solve(THREE_BARS, SPAN, x, [0.0] * 3, h=0.01) for x in (q + off, q))
     assert sol.not_unique == (0, 1, 2)
@@ -36,7 +36,7 @@ def test_rounded_initial_values():
 
 
 def test_projection_onto_redundant_constraints():
-    """Where q and v are off, no constraint depends on others; where they are moved to, some do."""
+    """At the given q and v all constraints are independent; at the projected ones some are dependent."""
     q, v = [1.02, 0.01, -0.03], [0.1, 1.5, 0.2]
     once = ga.solve(NO_BARS, SPAN, q, v, h=0.01, initial="project")
     sol = solve(THREE_BARS, SPAN, q, v, h=0.01, initial="project")

@@ -60,7 +60,7 @@ def test_a_request_says_what_was_asked_for():
 
 
 def test_printed_numbers_decide_nothing():
-    """Tolerances that print alike are not the same."""
+    """Tolerances that differ only in digits that are not printed are different."""
     with np.printoptions(suppress=True, precision=3):
         many = lambda rtol: ga.solve_batch(
             SPRING, (0.0, 0.5), [[1.0], [2.0]], [0.0], rtol=rtol, atol=rtol, backend="xla"
@@ -76,7 +76,7 @@ def test_printed_numbers_decide_nothing():
 
 
 def test_values_of_traced_runs_are_arguments():
-    """One program serves all tolerances, spans and times that have the same shapes."""
+    """One program is used for all tolerances, spans and times of the same shapes."""
 
     @jax.jit
     def traced(q0):

@@ -1,4 +1,4 @@
-"""Runs that stop and go on: the same bits as without interruption, in memory, through files, after kills."""
+"""Runs that are stopped and continued give the same bits: in memory, through files, after a kill."""
 
 import functools
 import os
@@ -29,7 +29,7 @@ def solve(t_span=(0.0, 0.5), *, name="pendulum", state=None, **options):
 
 
 def assert_same(whole, first, second):
-    """Two parts are the whole run, bit for bit; the junction is in both."""
+    """Two parts equal the whole run, bit for bit. The row between them is in both."""
     for name in ("q", "v", "a", "a_alpha", "lam", "psi", "t", "t_alpha"):
         parts = np.concatenate([getattr(first, name), getattr(second, name)[1:]])
         np.testing.assert_array_equal(parts, getattr(whole, name), name)
@@ -70,7 +70,7 @@ def test_many_stops(tmp_path):
 
 @pytest.mark.parametrize("method", ["soi2", "stabilized", "cs"])
 def test_a_span_in_two_pieces_on_one_grid(method):
-    """Also where the end is not on the grid, so that the last step is shorter."""
+    """Also if the end is not on the grid, so that the last step is shorter."""
     for end in (0.5, 0.457):
         whole = solve((0.0, end), h=0.01, method=method)
         first = solve((0.0, 0.2), h=0.01, method=method)
@@ -102,7 +102,7 @@ def test_positional_state_and_a_longer_span():
     "change",
     [{"h": 0.005}, {"rtol": 1e-5}, {"method": "stabilized", "h": 0.01}, {"backend": "xla", "h": 0.01}],
 )
-def test_going_on_in_another_way(change):
+def test_continuing_with_other_options(change):
     """No transient: the error stays that of the method."""
     exact = problem("pendulum").reference(0.5)
     first = solve((0.0, 0.25), h=0.01)
@@ -126,9 +126,9 @@ def test_a_state_after_a_terminal_event():
     ("options", "error", "message"),
     [
         ({"state": 3}, TypeError, r"state must be the state of a solution, sol\.state"),
-        ({"t_span": (0.4, 0.5)}, ValueError, "t_span starts at 0.4, but the state stands at t = 0.25"),
-        ({"t_span": (0.25, 0.2)}, ValueError, "end must lie after the start"),
-        ({"t_span": (0.0, 0.2)}, ValueError, "stands at t = 0.25 already"),
+        ({"t_span": (0.4, 0.5)}, ValueError, "t_span starts at 0.4, but the state is at t = 0.25"),
+        ({"t_span": (0.25, 0.2)}, ValueError, "end must be later than the start"),
+        ({"t_span": (0.0, 0.2)}, ValueError, "is at t = 0.25 already"),
     ],
 )
 def test_bad_states(options, error, message):
@@ -185,7 +185,7 @@ def test_another_system_starts_anew_from_the_motion(backend):
 
 @pytest.mark.parametrize("method", ["soi2", "index3", "stabilized", "cs"])
 @pytest.mark.parametrize("rest", [1e-4, 1e-6, 1e-8])
-def test_a_short_last_step_does_no_harm_to_those_after_it(method, rest):
+def test_a_short_last_step_does_not_spoil_the_next_run(method, rest):
     """a_α would be adjusted to a step that is up to a million times as long."""
     whole = solve((0.0, 0.5), h=0.001, method=method)
     first = solve((0.0, 0.2 + rest), h=0.001, method=method)
@@ -268,7 +268,7 @@ def test_a_state_from_a_file_goes_on_with_the_same_bits(name, backend, steps, tm
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_files_of_others_are_refused(tmp_path):
+def test_files_of_other_runs_are_refused(tmp_path):
     path = tmp_path / "run"
     solve(h=0.01, checkpoint=path)
     with pytest.raises(ValueError, match="checkpoint of another run"):
@@ -338,7 +338,7 @@ def test_a_solution_that_was_pickled_goes_on_as_well():
     np.testing.assert_array_equal(again.q[-1], whole.q[-1])
 
 
-def test_a_state_knows_the_arguments_of_its_run_whatever_becomes_of_them():
+def test_a_state_keeps_the_arguments_of_its_run_if_they_are_changed_later():
     spring = systems.spring()
     k = np.array([1.0])
     half = ga.solve(spring, (0.0, 1.0), [1.0], [0.0], h=0.01, args=(k,))

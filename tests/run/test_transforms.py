@@ -195,7 +195,7 @@ def test_the_same_system_and_shapes_compile_once():
     assert count_compilations(again) == 0  # other initial values, parameters, step sizes, numbers of steps
 
 
-def test_programs_die_with_their_system():
+def test_programs_are_freed_with_their_system():
     system = ga.System(np.eye(1), lambda t, q, v: -q)
     ga.solve(system, (0, 1), [1.0], [0.0], h=0.1)
     alive = weakref.ref(system)

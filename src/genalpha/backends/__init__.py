@@ -1,1 +1,1 @@
-"""The loops around a step."""
+"""The loops around a step: by native code, by XLA, and for batches."""

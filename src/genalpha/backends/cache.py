@@ -16,9 +16,9 @@ def program(
 ) -> Callable[..., Any]:
     """The compiled ``function(setup, ...)``, kept with the system it belongs to.
 
-    ``key`` is all that the function depends on beside the setup and its arguments; numbers are arguments, not
-    part of a key. ``outermost`` says that no JAX transform surrounds the call, so that compiler options may
-    be given.
+    ``key`` identifies everything that the function depends on apart from the setup and its arguments. Numbers
+    are arguments, not part of a key. ``outermost`` says that no JAX transform surrounds the call. Only then
+    compiler options are allowed.
     """
 
     def make() -> Callable[..., Any]:
@@ -30,7 +30,7 @@ def program(
 
 @functools.cache
 def compiler_options() -> dict[str, Any]:
-    """Options that halve the time to compile and leave the run time as it is, where this XLA knows them."""
+    """Options that halve the compile time and do not change the run time, if this XLA supports them."""
     options = {"xla_cpu_use_fusion_emitters": False}
     if jax.default_backend() != "cpu":
         return {}

@@ -1,4 +1,4 @@
-"""The loop around the loops: takes steps in blocks, keeps what was asked for, and lets others watch."""
+"""The outer loop of a run: takes steps in blocks, keeps records, and calls watchers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-# Steps that are taken without the interpreter at most: then it may notice that the user wants to stop.
+# The most steps in one call of compiled code. Between calls Python can react to an interrupt.
 BLOCK = 100_000
-# Rows that there is room for at first where their number is not known, or where few of them are kept.
+# The initial number of rows if the number of steps is not known, and the size of a block if few are kept.
 ROOM = 512
-# Seconds after which those who watch are told, and steps between two looks at the clock at first.
+# Seconds between two calls of a watcher without a step count, and steps before the clock is first read.
 PATIENCE, GLANCE = 0.05, 1024
 
 
 class Runner(Protocol):
-    """A run that is under way, on one backend.
+    """A run in progress on one backend.
 
-    ``take`` fills an array (K, width) with the records of the next steps and returns how many there were:
-    fewer where the run is finished, by its end or by a failure, which ``status`` tells, or
-    where events happened in the last of these steps: ``fired`` (E,) says which.
+    ``take`` fills an array (K, width) with the records of the next steps and returns their number. It is less
+    than K if the run is finished or if events happened in the last of these steps. The run is finished at its
+    end or after a failure; ``status`` says which. ``fired`` (E,) says which events happened.
     """
 
     width: int
@@ -39,10 +39,10 @@ class Runner(Protocol):
 
 
 class Keeper(Protocol):
-    """What becomes of records: it lends the place for them, and looks at those that were written.
+    """Provides the memory for records, and keeps those that are wanted.
 
-    ``room`` is an array for the next records, at most ``most``; after ``add`` of the number of those that
-    were written it may be used again.
+    ``room`` returns an array for at most ``most`` further records. ``add`` is called with the number of
+    records that were written to it. After that the array may be used again.
     """
 
     def room(self, most: int) -> np.ndarray: ...
@@ -66,7 +66,7 @@ class All:
         self._rows += count
 
     def fill(self, rows: np.ndarray) -> None:
-        """Take rows that another run kept."""
+        """Restore rows that another run had kept."""
         if len(rows) > len(self._table):
             self._table = np.empty((2 * len(rows), self._table.shape[1]))
         self._table[: len(rows)], self._rows = rows, len(rows)
@@ -77,7 +77,7 @@ class All:
 
 
 class Some:
-    """Hands blocks of records, each after the one before it, to somebody who keeps what is wanted of them."""
+    """Passes blocks of records to the function ``use``, each with the last record before it in front."""
 
     def __init__(self, first: np.ndarray, use: Callable[[np.ndarray, int], None], done: int = 0) -> None:
         self._block = np.empty((ROOM + 1, len(first)))
@@ -97,9 +97,9 @@ class Some:
 
 
 class Watcher(NamedTuple):
-    """Somebody to be told after every ``every`` steps, or now and then where that is None.
+    """A function that is called after every ``every`` steps, or from time to time if that is None.
 
-    ``look(row, done)`` gets the last record and the number of steps, and returns whether to stop.
+    ``look(row, done)`` gets the last record and the number of steps. It returns whether to stop the run.
     """
 
     every: int | None
@@ -110,9 +110,9 @@ Occur = Callable[[np.ndarray, np.ndarray, int, np.ndarray], bool]
 
 
 class Counts(NamedTuple):
-    """At most ``limit`` steps, of which ``done`` were taken before, and ``earlier`` ones in other parts.
+    """Step counts: at most ``limit`` steps, ``done`` of which are taken, after ``earlier`` in other parts.
 
-    Watchers that are told now and then are told after ``patience`` seconds.
+    Watchers without a step count are called every ``patience`` seconds.
     """
 
     limit: int
@@ -129,10 +129,10 @@ def run(
     occur: Occur,
     counts: Counts,
 ) -> bool:
-    """Steps until the run is finished, enough are taken, or a watcher says stop; whether one did.
+    """Take steps until the run is finished, the limit is reached, or a watcher stops it.
 
-    ``occur(before, after, done, fired)`` is asked about events between two records. It may change the
-    second, and returns whether the run ends there.
+    ``occur(before, after, done, fired)`` handles events between two records. It may change the second
+    record, and returns whether this part of the run ends there. Returns whether a watcher stopped the run.
     """
     limit, done, earlier, patience = counts
     counted = lambda w: w.every and (earlier + done) % w.every
@@ -159,7 +159,7 @@ def run(
         glance = glance if late else 2 * glance
         told = now if late else told
         due = [w for w in watchers if taken and (counted(w) == 0 if w.every else late)]
-        verdicts = [w.look(last, done) for w in due]  # all of them are told
+        verdicts = [w.look(last, done) for w in due]  # call all of them, even if the first stops the run
         if any(verdicts):
             return True
     return False

@@ -1,4 +1,4 @@
-"""A function of rows of numbers, compiled once: machine code if it can be made, else XLA."""
+"""Functions of rows of numbers, compiled once: as machine code if possible, else by XLA."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from genalpha.backends.native.code import MAKING, RowCode
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction
 
-# Rows that one call of a program by XLA takes at most. One program then serves every number of rows.
+# The most rows in one call of a program by XLA. So a few programs are enough for any number of rows.
 BLOCK = 512
-# Times that a function of one set of arguments is interpreted before it is compiled.
+# How often a function of one row is interpreted before it is compiled.
 _INTERPRETED = 3
 
 
 def in_blocks(run: Callable[..., Any], rows: Any, *fixed: Any) -> Any:
-    """``run(rows, *fixed)`` for any number of rows, in blocks of a few sizes; NumPy's arrays."""
+    """``run(rows, *fixed)`` for any number of rows, in blocks of a few sizes; returns NumPy arrays."""
     count = max(len(x) for x in jax.tree.leaves(rows))
     size = min(BLOCK, 1 << (count - 1).bit_length())
     parts = []
     for first in range(0, count, size):
-        index = np.minimum(np.arange(first, first + size), count - 1)  # the last row fills up the block
+        index = np.minimum(np.arange(first, first + size), count - 1)  # the block is padded with the last row
         block = jax.tree.map(lambda x, at=index: x[at] if len(x) == count else x[:1].repeat(size, 0), rows)
         parts.append(jax.tree.map(np.asarray, run(block, *fixed)))
     return jax.tree.map(lambda *blocks: np.concatenate(blocks)[:count], *parts)
@@ -34,8 +34,8 @@ def in_blocks(run: Callable[..., Any], rows: Any, *fixed: Any) -> Any:
 class Rowwise:
     """``function(*arguments)`` of trees of doubles, applied to rows of them.
 
-    ``rows`` is its scalar form, None if it has none; then XLA runs it. ``often`` says that it is worth the
-    time to optimize its machine code, ``limit`` is the largest number of operations.
+    ``rows`` is its scalar form. If that is None, XLA runs it. ``often`` says that the function is called
+    often, so that its machine code is optimized. ``limit`` is the largest number of operations.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Rowwise:
                 self.rows = None
 
     def code(self, lanes: int = 1) -> RowCode:
-        """Its machine code, made when it is first needed."""
+        """The machine code, made on first use."""
         with MAKING:
             if lanes not in self._codes:
                 assert self.rows is not None
@@ -67,11 +67,11 @@ class Rowwise:
             return self._codes[lanes]
 
     def __call__(self, arguments: Any, lanes: int = 1) -> Any:
-        """The function of rows (K, ...) of arguments; an array with one row is shared by all."""
+        """The function of rows (K, ...) of arguments. An array with one row is shared by all."""
         if self.rows is None:
             return self._xla(arguments)
         found, good = self.code(lanes)(arguments)
-        if not good.all():  # other pivots would be needed
+        if not good.all():  # these rows need other pivots
             bad, count = np.flatnonzero(~good), len(good)
             again = self._xla(jax.tree.map(lambda x: x[bad] if len(x) == count else x, arguments))
             for whole, part in zip(jax.tree.leaves(found), jax.tree.leaves(again), strict=True):
@@ -81,8 +81,8 @@ class Rowwise:
     def one(self, arguments: Any) -> Any:
         """The function of one set of arguments.
 
-        At first it is interpreted. If it is asked for again and again, machine code without optimization
-        gives the same bits sooner.
+        The first few calls are interpreted. Later calls use machine code without optimization, which gives
+        the same bits faster.
         """
         if self.rows is not None:
             self._asked += 1

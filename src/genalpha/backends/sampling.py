@@ -16,7 +16,7 @@ from genalpha.numerics.data import State
 
 
 def at(space: Space, nodes: StepEnd, t: Any) -> State:
-    """The motion at times t (K,) from the ends of all steps, (N+1, ...) each; times may repeat in them."""
+    """The motion at times t (K,), from the ends of all steps (N+1, ...). Their times may repeat."""
     if isinstance(nodes.q, np.ndarray) and isinstance(t, np.ndarray):
         return sampled(space, nodes, np.maximum(steps_of(nodes.t, t), 1), t)
     nodes = StepEnd(*map(jnp.asarray, nodes))
@@ -24,13 +24,13 @@ def at(space: Space, nodes: StepEnd, t: Any) -> State:
 
 
 def sampled(space: Space, nodes: StepEnd, steps: np.ndarray, t: np.ndarray) -> State:
-    """The motion at times t (K,) that lie in these steps (K,), or are the start, step 0."""
+    """The motion at times t (K,) within the given steps (K,); step 0 is the start."""
     pick = lambda index: StepEnd(*(x[index] for x in nodes))
     return between(space, pick(np.maximum(steps - 1, 0)), pick(steps), t)
 
 
 def between(space: Space, before: StepEnd, after: StepEnd, t: np.ndarray, lanes: int = 1) -> State:
-    """The motion at times t (K,), each between two ends of a step, (K, ...) each."""
+    """The motion at times t (K,), each between the two ends of its step (K, ...)."""
     return compiled(space, tuple(x.shape[1:] for x in after))((before, after, t), lanes)
 
 

@@ -1,5 +1,5 @@
-"""What the commands of the command line do, one file each."""
+"""The command line. Each command has its own file."""
 
 
 class Refused(Exception):
-    """Bad input: the command line prints the message, without a traceback, and ends with 2."""
+    """Bad input. The command line prints the message without a traceback and exits with code 2."""

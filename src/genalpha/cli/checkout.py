@@ -1,6 +1,6 @@
 """``genalpha reproduce`` and ``genalpha bench``, which need a clone of the repository.
 
-What they run lies beside the package, in ``reproduce/`` and ``benchmarks/``, and is no part of it.
+The scripts that they run are in ``reproduce/`` and ``benchmarks/`` of the repository, not in the package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from genalpha.cli import Refused
 from genalpha.cli.text import table
 from genalpha.errors import unknown
 
-BESIDE_PACKAGE = Path(__file__).resolve().parents[3]  # the clone, where the package runs from one
+BESIDE_PACKAGE = Path(__file__).resolve().parents[3]  # the clone, if the package runs from one
 PEERS = ("scipy_dae", "sksundae", "exudyn")
 
 
@@ -47,7 +47,7 @@ def _experiments(root: Path) -> tuple[dict[str, Any], Any]:
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-        raise Refused("the reproductions draw with matplotlib: pip install genalpha[plot]") from error
+        raise Refused("reproduce needs matplotlib: pip install genalpha[plot]") from error
     return module.EXPERIMENTS, module.main
 
 
@@ -67,7 +67,7 @@ def bench(options: argparse.Namespace) -> int:
     if code and missing:
         are = "is" if len(missing) == 1 else "are"
         names = ", ".join(missing)
-        hint = f"genalpha: {names} {are} not installed; peers come with: pip install --group bench"
+        hint = f"genalpha: {names} {are} not installed. To install all peers: pip install --group bench"
         print(hint, file=sys.stderr)
     return 1 if code else 0
 
@@ -88,6 +88,6 @@ def _root(folder: str) -> Path:
         if (root / folder / "__init__.py").is_file() and (root / "src" / "genalpha").is_dir():
             return root
     raise Refused(
-        f"{folder}/ is no part of the installed package: run this from a clone of the repository "
+        f"the folder {folder}/ is not part of the installed package: run this from a clone of the repository "
         "(git clone, then cd into it)"
     )

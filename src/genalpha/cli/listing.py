@@ -1,4 +1,4 @@
-"""``genalpha list``: the problems and methods that have names."""
+"""``genalpha list``: the named problems and methods."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from genalpha.cli.text import as_json, table
 from genalpha.run import arguments
 
 _METHODS = {
-    "soi2": "the default: any constraints, all of second order (JN08 (13))",
+    "soi2": "the default: all constraints, second order (JN08 (13))",
     "hht-soi2": "soi2 with HHT coefficients (JN08 (17))",
-    "index3": "holds positions, leaves h² in the velocities (ACB15 (3))",
+    "index3": "position constraints; velocity residual O(h²) (ACB15 (3))",
     "hht-i3": "index3 with HHT coefficients",
-    "stabilized": "index3 with velocities held as well (ACB15 section 3)",
-    "dae-alpha": "DAE α-method, holds positions and velocities (YPR98 (3.3))",
+    "stabilized": "index3 with velocity constraints too (ACB15 section 3)",
+    "dae-alpha": "DAE α-method, position and velocity constraints (YPR98 (3.3))",
     "cs": "dae-alpha without multipliers, by splitting (YPR98 (3.6))",
     "cm": "cs with a simpler Newton matrix",
     "projected": "α-method on the underlying ODE, projected (YPR98 (2.5))",

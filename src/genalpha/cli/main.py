@@ -2,8 +2,8 @@
 
 Exit codes: 0 success, 1 a run that stopped half-way, 2 wrong usage or bad input, 130 interrupted.
 
-Here is the parser only; what a command needs is imported when it is called. (The package itself imports JAX,
-which is most of the 0.7 s that ``--help`` takes.)
+This file holds only the parser. The modules of a command are imported when it is called. (The package itself
+imports JAX, which takes most of the 0.7 s of ``--help``.)
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _EXAMPLES = """examples:
   genalpha reproduce JN08-figure1
 
 exit codes: 0 success, 1 a run that stopped half-way, 2 wrong usage or bad
-input, 130 interrupted. "genalpha COMMAND --help" tells more about a command."""
+input, 130 interrupted. "genalpha COMMAND --help" explains a command."""
 
 _LIST = """examples:
   genalpha list
   genalpha list --json | python -m json.tool"""
 
-_RUN = """PROBLEM is a name that "genalpha list" shows, or FILE.py:ATTRIBUTE, where the
-attribute is a ga.problems.Problem, or an object or dict with system, t_span,
-q0, v0 and, where the functions take any, args; or a function without arguments
-that returns one of these.
+_RUN = """PROBLEM is a name from "genalpha list", or FILE.py:ATTRIBUTE. The attribute is a
+ga.problems.Problem, or an object or dict with system, t_span, q0, v0 and, if
+the functions take any, args. It may also be a function without arguments that
+returns one of these.
 
 examples:
   genalpha run pendulum
@@ -44,29 +44,31 @@ examples:
   genalpha run rolling-disk --h 1e-2 --plot disk.png
   genalpha run my_model.py:problem --h 1e-3 --json
 
-Without --h, error control chooses the steps. Exit code 1 says that the run
-stopped half-way; what was computed until then is printed, saved and drawn."""
+Without --h, error control chooses the steps. Exit code 1 means that the run
+stopped half-way. The part before that is still printed, saved and drawn."""
 
 _REPRODUCE = """examples:
   genalpha reproduce
   genalpha reproduce JN08-figure1 J11-figure7.1
   genalpha reproduce all --to pictures
 
-Needs a clone of the repository. Exit code 1 says that a number left its band."""
+This needs a clone of the repository. Exit code 1 means that a number is outside
+of its expected range."""
 
 _BENCH = """examples:
   genalpha bench
   genalpha bench small
 
-Needs a clone of the repository, and for most benchmarks the peers that are
-compared with: pip install --group bench. Results go to out/bench in the clone."""
+This needs a clone of the repository. Most benchmarks also need the other
+programs for comparison: pip install --group bench. Results go to out/bench in
+the clone."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command line, that of the process by default; returns the exit code."""
+    """Run a command line, by default that of the process. Returns the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # terminals without Greek letters get question marks
+            stream.reconfigure(errors="replace")  # terminals without Greek letters show question marks
     try:
         code = _run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
@@ -77,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("genalpha: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader has seen enough; what is left in the buffer goes nowhere
+    except BrokenPipeError:  # the reader has closed the pipe; discard the rest of the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -87,7 +89,7 @@ def _run(arguments: list[str]) -> int:
         raise Refused(str(unknown("command", arguments[0], _COMMANDS)))
     try:
         options = parser().parse_args(arguments)
-    except SystemExit as done:  # --help, --version or wrong usage; all has been said
+    except SystemExit as done:  # --help, --version or wrong usage; argparse has printed all
         return int(done.code or 0)
     if options.command is None:
         parser().print_help(sys.stderr)
@@ -104,7 +106,7 @@ def _run(arguments: list[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that refuses in one line."""
+    """A parser that reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -133,32 +135,34 @@ def _list_options(command: argparse.ArgumentParser) -> None:
 def _run_options(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("problem", metavar="PROBLEM", help="a name, or FILE.py:ATTRIBUTE")
-    add("--method", metavar="M", help='a name that "genalpha list" shows; soi2 by default')
+    add("--method", metavar="M", help='a name from "genalpha list"; the default is soi2')
     add("--rho-inf", metavar="R", type=float, help="damping of the highest frequencies: 0 most, 1 none")
-    add("--h", metavar="H", type=float, help="steps of this size, without error control")
+    add("--h", metavar="H", type=float, help="step size, without error control")
     add("--rtol", metavar="R", type=float, help="relative tolerance of error control")
     add("--atol", metavar="A", type=float, help="absolute tolerance of error control")
-    add("--t-end", metavar="T", type=float, help="stop here, not at the end of the problem's time span")
+    add("--t-end", metavar="T", type=float, help="another end of the time span")
     add("--plot", metavar="FILE.png", type=Path, help="draw the motion; needs matplotlib")
-    add("--save", metavar="FILE.npz", type=Path, help="keep the solution for ga.load")
+    add("--save", metavar="FILE.npz", type=Path, help="save the solution for ga.load")
     add("--backend", metavar="B", help="auto (default), native or xla")
     add("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def _reproduce_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", metavar="WHAT", nargs="*", help='experiments, or "all"; none lists them')
     command.add_argument(
-        "--to", metavar="FOLDER", type=Path, help="for the results; out/reproduce by default"
+        "what", metavar="WHAT", nargs="*", help='experiments, or "all"; without any, list them'
+    )
+    command.add_argument(
+        "--to", metavar="FOLDER", type=Path, help="folder for the results; the default is out/reproduce"
     )
 
 
 def _bench_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("what", metavar="WHAT", nargs="?", help="a benchmark; none lists them")
+    command.add_argument("what", metavar="WHAT", nargs="?", help="a benchmark; without one, list them")
 
 
 _COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
-    "list": ("Show the problems and methods that have names.", _LIST, _list_options),
-    "run": ("Solve a problem and say what came out.", _RUN, _run_options),
+    "list": ("List the named problems and methods.", _LIST, _list_options),
+    "run": ("Solve a problem and print a summary.", _RUN, _run_options),
     "reproduce": ("Repeat experiments of the papers.", _REPRODUCE, _reproduce_options),
-    "bench": ("Measure cost against accuracy, and against peers.", _BENCH, _bench_options),
+    "bench": ("Measure cost and accuracy, also of other programs.", _BENCH, _bench_options),
 }

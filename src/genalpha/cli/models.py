@@ -1,4 +1,4 @@
-"""What ``genalpha run`` is to run: a named problem, or an attribute of a Python file."""
+"""Finds the model for ``genalpha run``: a named problem, or an attribute of a Python file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEEDED = ("system", "t_span", "q0", "v0")
 
 @dataclass(frozen=True)
 class Model:
-    """A problem to run, wherever it came from; ``file`` is where its functions are, if known."""
+    """A problem to run. ``file`` is the file of its functions, if known."""
 
     name: str
     title: str
@@ -36,7 +36,7 @@ class Model:
 
 
 def find(what: str) -> Model:
-    """The model behind a name, or behind ``file.py:attribute``.
+    """The model with this name, or in ``file.py:attribute``.
 
     >>> find("pendulum").title
     'Pendulum with torsional spring and damper'
@@ -50,7 +50,7 @@ def find(what: str) -> Model:
 
 
 def explain(error: BaseException, file: Path | None) -> str | None:
-    """What a model file did wrong, and in which line; None where the exception did not pass through it."""
+    """The error in a model file and its line; None if the exception did not occur in this file."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(Path(error.filename))}, line {error.lineno}: {error.msg}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -61,7 +61,7 @@ def explain(error: BaseException, file: Path | None) -> str | None:
 
 
 def in_one_line(error: BaseException) -> str:
-    """The first line of a message, and what the package added about where it happened."""
+    """The first line of a message, and the notes that the package added to it."""
     notes = [note for note in getattr(error, "__notes__", []) if "\n" not in note]
     return " ".join([*str(error).splitlines()[:1], *notes])
 
@@ -78,7 +78,9 @@ def _from_file(what: str) -> Model:
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     ]
     if not attribute:
-        raise Refused(f"which attribute of {path}? Write {path}:ATTRIBUTE. It has: {', '.join(public)}")
+        raise Refused(
+            f"{path} is given without an attribute: write {path}:ATTRIBUTE. It has: {', '.join(public)}"
+        )
     if attribute not in contents:
         raise Refused(str(unknown(f"attribute of {path}", attribute, public)))
     found = contents[attribute]
@@ -88,7 +90,7 @@ def _from_file(what: str) -> Model:
 
 
 def _load(path: str, file: Path) -> dict[str, Any]:
-    """What a file defines. Its folder comes first in the search path, as where Python runs it."""
+    """What a file defines. Its folder comes first in the search path, as if Python ran the file."""
     try:
         source = file.read_bytes()
     except OSError as error:
@@ -111,7 +113,7 @@ def _called(what: str, function: Callable[[], Any], file: Path) -> Any:
     try:
         inspect.signature(function).bind()
     except (TypeError, ValueError) as error:
-        raise Refused(f"{what} is a function that needs arguments; write one without") from error
+        raise Refused(f"{what} is a function that needs arguments: write one without arguments") from error
     try:
         return function()
     except (Exception, SystemExit) as error:
@@ -123,8 +125,8 @@ def _model(what: str, found: Any, file: Path | None) -> Model:
     missing = [name for name in _NEEDED if not _has(found, name)]
     if missing:
         raise Refused(
-            f"{what} is of type {type(found).__name__} and lacks {', '.join(missing)}; needed are "
-            f"{', '.join(_NEEDED)}, and args where the functions take any"
+            f"{what} is of type {type(found).__name__} and lacks {', '.join(missing)}: it must have "
+            f"{', '.join(_NEEDED)}, and args if the functions take any"
         )
     system, t_span, q0, v0 = (_get(found, name) for name in _NEEDED)
     try:
@@ -155,5 +157,5 @@ def _get(found: Any, name: str) -> Any:
 
 
 def _short(file: Path) -> str:
-    """A path as seen from the current directory, where it lies below it."""
+    """A path relative to the current directory, if it is below it."""
     return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)

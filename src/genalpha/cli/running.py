@@ -1,4 +1,4 @@
-"""``genalpha run``: solves a problem, and says what came out."""
+"""``genalpha run``: solves a problem and prints a summary."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from genalpha.cli.text import WIDTH, as_json, table, vector
 from genalpha.errors import unknown
 from genalpha.run.request import Backend
 
-_LABELS = 19  # columns for the labels of the summary
+_LABELS = 19  # width of the labels in the summary
 _SETTINGS = ("rho_inf", "h", "rtol", "atol")
 _COMPONENTS = {"q": "q", "v": "v", "a": "a", "lam": "λ", "psi": "ψ"}
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run, whether it reached the end or not, with the options that it had."""
+    """A run with its options, whether it reached the end or not."""
 
     model: models.Model
     t_span: tuple[float, float]
@@ -38,7 +38,7 @@ class FinishedRun:
 
 def run(options: argparse.Namespace) -> int:
     _check(options)
-    # What a model prints must not end up in the JSON.
+    # The output of a model must not get into the JSON.
     aside = contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext()
     with aside:
         model = models.find(options.problem)
@@ -60,24 +60,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches."""
+    """Whether standard error is a terminal."""
     return sys.stderr.isatty()
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuses what would only fail after the run."""
+    """Check options whose errors would otherwise show only after the run."""
     if options.h is not None and (options.rtol is not None or options.atol is not None):
         raise Refused(
-            "--h asks for equal steps, --rtol and --atol for steps by error control: give one or the other"
+            "pass either --h or --rtol and --atol, not both: --h sets the steps, the others are for error "
+            "control"
         )
     if options.backend is not None and options.backend not in get_args(Backend):
         raise Refused(str(unknown("backend", options.backend, get_args(Backend))))
     for name in ("save", "plot"):
         path: Path | None = getattr(options, name)
         if path is not None and not path.parent.is_dir():
-            raise Refused(f"--{name} {path}: there is no folder {path.parent}")
+            raise Refused(f"--{name} {path}: there is no folder {path.parent}. Create it first")
         if path is not None and path.is_dir():
-            raise Refused(f"--{name} {path} is a folder, not a file")
+            raise Refused(f"--{name} {path} is a folder: pass the name of a file")
     if options.plot is not None:
         _check_plot(options.plot)
 
@@ -88,11 +89,12 @@ def _check_plot(path: Path) -> None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise Refused("--plot needs matplotlib: pip install genalpha[plot]") from error
-    matplotlib.use("Agg")  # a model that draws as well must not open windows
+    matplotlib.use("Agg")  # a model that draws must not open windows
     known = Figure().canvas.get_supported_filetypes()
     if path.suffix.lower().lstrip(".") not in known:
         raise Refused(
-            f"--plot {path}: the name says the format, such as {path.stem}.png. Known: {', '.join(known)}"
+            f"--plot {path}: the ending of the name sets the format, such as {path.stem}.png. Known: "
+            f"{', '.join(known)}"
         )
 
 
@@ -117,7 +119,7 @@ def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
     except Exception as error:
         reason = models.explain(error, model.file)
         if reason is None and not isinstance(error, ValueError | TypeError):
-            raise  # a bug, and not of the model
+            raise  # a bug of the package, not of the model
         raise Refused(reason or models.in_one_line(error)) from error
     seconds = time.perf_counter() - begin
     defaults = {name: known[name].default for name in ("rho_inf", "rtol", "atol")}
@@ -133,7 +135,7 @@ def _files(options: argparse.Namespace) -> dict[str, str | None]:
 
 
 def _write(done: FinishedRun, options: argparse.Namespace) -> dict[str, str]:
-    """Writes the files that were asked for; returns the reasons of those that could not be written."""
+    """Write the files of --save and --plot. Returns the reasons for files that could not be written."""
     labels = done.model.coordinates
     labels = labels if labels is not None and len(labels) == done.sol.q.shape[1] else None
     actions: list[tuple[Path | None, Callable[[Any], Any]]] = [
@@ -162,13 +164,13 @@ def _errors(done: FinishedRun) -> dict[str, Any] | None:
             last, value = getattr(sol, name)[-1], np.asarray(getattr(true, name, None))
             if last.size and value.shape == last.shape:
                 found["errors"][name] = float(np.linalg.norm(last - value))
-    except Exception as error:  # a reference that fails is no reason to lose the run
+    except Exception as error:  # the results of the run must not be lost if the reference fails
         found["kind"] += f", which failed: {type(error).__name__}: {error}"
     return found
 
 
 def _numbers(done: FinishedRun, reference: dict[str, Any] | None) -> dict[str, Any]:
-    """Everything in the summary, and the multipliers, for JSON."""
+    """Everything in the summary and the multipliers, for JSON."""
     sol, stats = done.sol, done.sol.stats
     counts = ("steps", "rejected", "newton_iterations", "jacobians", "fallback")
     return {
@@ -190,12 +192,12 @@ def _numbers(done: FinishedRun, reference: dict[str, Any] | None) -> dict[str, A
 
 
 def _summary(done: FinishedRun, reference: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Labels and what is to be said."""
+    """The rows of the summary: labels and texts."""
     sol, stats, model = done.sol, done.sol.stats, done.model
     rows = [
         ("problem", model.name + (f": {model.title}" if model.title else "")),
         ("method", sol.method + "".join(f", {k} = {x:g}" for k, x in _stated(done.settings).items())),
-        ("result", sol.message.split(". ")[0]),  # advice goes to stderr
+        ("result", sol.message.split(". ")[0]),  # the advice goes to stderr
         ("time span", f"{sol.t[0]:g} to {sol.t[-1]:g}" + ("" if sol.success else f" of {done.t_span[1]:g}")),
         ("steps", f"{stats.steps} ({stats.rejected} rejected){_step_sizes(done)}"),
         ("Newton iterations", f"{stats.newton_iterations}{_each(stats)}"),
@@ -213,7 +215,7 @@ def _summary(done: FinishedRun, reference: dict[str, Any] | None) -> list[tuple[
 
 
 def _stated(settings: dict[str, Any]) -> dict[str, float]:
-    """The settings that are numbers, and not the step size, which has a place of its own."""
+    """The settings that are numbers, without the step size, which is shown elsewhere."""
     return {name: x for name, x in settings.items() if name != "h" and isinstance(x, float | int)}
 
 

@@ -1,4 +1,4 @@
-"""Text for terminals of 80 columns, and numbers for JSON."""
+"""Text for terminals with 80 columns, and JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 WIDTH = 80
-_MOST_ENTRIES = 12  # of a vector that is printed whole
+_MOST_ENTRIES = 12  # longer vectors are shortened
 
 
 def table(rows: Iterable[Sequence[str]], least: int = 0) -> str:
-    """Rows as columns two blanks apart, of which the first is ``least`` wide; the last one is wrapped.
+    """Rows as a table. Columns are two blanks apart, and the first is at least ``least`` wide.
 
-    Words are never cut, so that a path can be copied.
+    The last column is wrapped. Words are never cut, so that a path can be copied.
 
     >>> print(table([("q", "coordinates"), ("lam", "multipliers")]))
     q    coordinates
@@ -38,7 +38,7 @@ def table(rows: Iterable[Sequence[str]], least: int = 0) -> str:
 
 
 def vector(values: Any, width: int) -> str:
-    """The entries of a vector in lines of at most ``width``, the first and last four where they are many.
+    """The entries of a vector in lines of at most ``width``. If there are many, the first and last four.
 
     >>> vector(np.arange(3) / 4, 40)
     '[0.   0.25 0.5 ]'
@@ -53,7 +53,7 @@ def vector(values: Any, width: int) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A tree of dicts, lists, arrays and numbers as JSON; what is not finite becomes null.
+    """A tree of dicts, lists, arrays and numbers as JSON. NaN and infinite numbers become null.
 
     >>> as_json({"q": np.array([1.0, np.nan])})
     '{"q": [1.0, null]}'

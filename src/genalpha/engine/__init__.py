@@ -1,1 +1,1 @@
-"""One step of a run, its error, the choice of the next one, and what lies between steps."""
+"""One step of a run: its solution, its error, the size of the next step, and interpolation between steps."""

@@ -1,4 +1,4 @@
-"""Steps that follow an error tolerance: the controller in numbers, which every backend runs."""
+"""The controller of step sizes under error control. Every backend runs these same formulas."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from genalpha.numerics.data import Carry, State
 
 # The local error of a method of order 2 is of size h³.
 ORDER = 3
-# PI control after Gustafsson: the exponents of this error and of the last one.
+# PI control after Gustafsson: the exponents of the current error and of the previous one.
 INTEGRAL, PROPORTIONAL = 0.7 / ORDER, 0.4 / ORDER
-# The error that is aimed at, and the limits of a change. Larger growth would amplify a_α by (14a) of JN08.
+# The target error, and the limits of one change of the step size. Larger growth would amplify a_α by JN08
+# (14a).
 TARGET, LEAST, MOST = 0.5, 0.2, 2.0
-# The change after a step that has no solution.
+# The factor of the step size after a step without a solution.
 AFTER_FAILURE = 0.25
-# Errors below this fraction of the tolerance are no reason to grow faster.
+# Errors below this fraction of the tolerance count as this fraction, which limits the growth.
 SMALLEST = 1e-4
-# Steps below this multiple of rounding in t lead nowhere.
+# Steps below this multiple of t are lost in rounding.
 ROUNDING = 16 * jnp.finfo(float).eps
-# The first step may have this part of the span, this part of the tolerance as its estimated error, and move q
-# by this part of itself.
+# Limits of the first step: its fraction of the span, its estimated error as a fraction of the tolerance, and
+# the change of q relative to q.
 FIRST_SPAN, FIRST_ERROR, FIRST_MOVE = 1e-3, 0.1, 0.01
 
 
 class Tolerances(NamedTuple):
-    """What the local error of each component may be, (n,) each: atol + rtol · size."""
+    """The tolerance of the local error in each component, atol + rtol · size; arrays (n,)."""
 
     rtol_q: Any
     atol_q: Any
@@ -38,7 +39,7 @@ class Tolerances(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Where a run ends, and how long a step may be."""
+    """The end of a run, and the longest and shortest step."""
 
     end: Any
     max_step: Any
@@ -46,12 +47,12 @@ class Limits(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """Where a run is and how it goes on; one array in loops.
+    """The time of a run, the size of its next step, and the memory of the controller.
 
-    The next step is from ``t`` with size ``h``, which is ``wish`` unless that would lead past the end.
-    ``error`` is that of the last step in units of the tolerance, ``held`` is 1 after a step that was
-    rejected, ``rejected`` counts them, ``failure`` is the status of the last one (0 where its error was too
-    large), ``status`` that of the run.
+    The next step starts at ``t`` and has the size ``h``. This is the size ``wish``, shortened near the end.
+    ``error`` is the error of the last step in units of the tolerance. ``held`` is 1 after a rejected step,
+    and ``rejected`` counts rejected steps. ``failure`` is the status of the last rejected step, 0 if only its
+    error was too large. ``status`` is the status of the run.
     """
 
     t: Any
@@ -65,7 +66,7 @@ class Pace(NamedTuple):
 
 
 def norm(space: Space, tolerances: Tolerances, before: Carry, after: Carry, error: Array) -> Array:
-    """The root mean square of errors (2n,) of q and v, each in units of what is allowed."""
+    """The root mean square of the errors (2n,) of q and v, each divided by its tolerance."""
     rtol_q, atol_q, rtol_v, atol_v = tolerances
     q = jnp.maximum(space.magnitude(before.q), space.magnitude(after.q))
     v = jnp.maximum(jnp.abs(before.v), jnp.abs(after.v))
@@ -74,15 +75,15 @@ def norm(space: Space, tolerances: Tolerances, before: Carry, after: Carry, erro
 
 
 def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_dot: Array) -> Array:
-    """A first step, from consistent values and a_0', (n,), at the start.
+    """The size of the first step, from consistent values and a_0' (n,) at the start.
 
-    Its error h³/12 a_0' in positions, and ½h²a_0' in velocities, which is more than the method leaves, stay
-    well below what is allowed. Where a_0' is not known, a_0 takes its place with one power of h less. And
-    neither h v_0 nor ½h²a_0 may be more than a hundredth of q_0, or what is allowed: a_0' may be zero by
-    chance, as it is for a pendulum that is released at rest.
+    Its errors h³/12 a_0' in positions and ½h²a_0' in velocities stay well below the tolerance. (The second
+    is larger than the error of the method.) If a_0' is not known, a_0 replaces it with one power of h less.
+    In addition neither h v_0 nor ½h²a_0 may exceed a hundredth of q_0, or the tolerance if that is larger.
+    This is needed because a_0' may be zero by chance, as for a pendulum that is released at rest.
     """
     rtol_q, atol_q, rtol_v, atol_v = tolerances
-    # Where nothing is allowed (atol = 0, at rest), the others decide.
+    # Components with zero tolerance (atol = 0, at rest) are left out.
     some = lambda allowed: jnp.where(allowed > 0, allowed, jnp.inf)
     allowed_q = some(FIRST_ERROR * (atol_q + rtol_q * space.magnitude(state.q)))
     allowed_v = some(FIRST_ERROR * (atol_v + rtol_v * jnp.abs(state.v)))
@@ -109,40 +110,40 @@ def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_
 
 
 def begun(limits: Limits, t: Array, wish: Array, status: Any) -> Pace:
-    """Before the first step."""
+    """The pace before the first step."""
     zero = jnp.zeros(())
     status = jnp.asarray(status, float)
     return Pace(t, fitted(limits, t, wish), wish, jnp.array(TARGET), zero, zero, zero, status)
 
 
 def fitted(limits: Limits, t: Array, wish: Array) -> Array:
-    """The step to try: not past the end, and such that the last two steps are of one size."""
+    """The size of the next step. It does not pass the end, and the last two steps are equal."""
     left = limits.end - t
     h = jnp.minimum(wish, limits.max_step)
     return jnp.where(h >= left, left, jnp.where(2 * h > left, 0.5 * left, h))
 
 
 def reached(limits: Limits, pace: Pace) -> Array:
-    """The time at the end of the step that is tried."""
+    """The time at the end of the next step."""
     return jnp.where(pace.h >= limits.end - pace.t, limits.end, pace.t + pace.h)
 
 
 def judged(limits: Limits, pace: Pace, error: Array, status: Array) -> tuple[Array, Pace]:
-    """Whether a step with that error and status is accepted, and how to go on."""
+    """Whether a step with this error and status is accepted, and the pace after it."""
     solved = (status == codes.SUCCESS) & jnp.isfinite(error)
     accepted = solved & (error <= 1)
     bounded = jnp.maximum(error, SMALLEST)
     smooth = (TARGET / bounded) ** INTEGRAL * (pace.error / TARGET) ** PROPORTIONAL
     grown = jnp.clip(smooth, LEAST, jnp.where(pace.held > 0, 1.0, MOST))
     shrunk = jnp.where(solved, jnp.maximum((TARGET / bounded) ** (1 / ORDER), LEAST), AFTER_FAILURE)
-    # A step that was cut short by the end says little about how long the next one may be.
+    # A step that was shortened near the end must not make the next one shorter.
     wish = jnp.where(
         accepted, jnp.maximum(pace.h * grown, jnp.where(grown >= 1, pace.wish, 0.0)), pace.h * shrunk
     )
     t = jnp.where(accepted, reached(limits, pace), pace.t)
     least = jnp.maximum(limits.min_step, ROUNDING * jnp.abs(t))
     too_small = ~accepted & ~(wish >= least)
-    # Steps that shrink without ever being rejected would otherwise end where t stands still.
+    # Without this limit, steps could shrink without a rejection until t + h equals t.
     wish = jnp.where(accepted, jnp.maximum(wish, least), wish)
     failure = jnp.where(
         accepted, 0.0, jnp.where(solved, 0.0, jnp.where(status == 0, codes.NOT_FINITE, status))

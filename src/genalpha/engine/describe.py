@@ -1,4 +1,7 @@
-"""Objects as text: equal for what computes the same, in every process, whatever NumPy's print options are."""
+"""Objects as text. Objects that compute the same have the same text, in every process.
+
+NumPy's print options do not matter.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Beyond this depth, and this number of objects, nothing is looked into.
+# Limits of the nesting depth and of the number of objects that are described by their contents.
 _DEEPEST, _MOST = 30, 10_000
 _PROCESS = os.urandom(8).hex()
 _OWN = ("genalpha", "builtins", "abc", "typing", "copyreg")
@@ -22,11 +25,11 @@ _PLAIN = (type(None), type(...), bool, int, complex, str, bytes)
 
 
 def described(x: Any, without: str = "") -> str:
-    """A text that tells apart what can be told apart: numbers to the last bit, fields, code of classes.
+    """A text that differs if the objects differ: in any bit of a number, in a field, in the code of a class.
 
-    Fields that do not count when objects are compared do not count here. The code of functions, and of
-    classes that are not the package's, is part of the text. What cannot be looked into is equal to itself
-    only, and only in this process. A field ``without`` does not count either.
+    Fields that are ignored when objects are compared are ignored here too, and so is a field called
+    ``without``. The text includes the code of functions, and the code of classes from outside the package.
+    An object whose contents cannot be read gets a text of its own, which is valid only in this process.
 
     >>> described((1, 0.1, "x"))
     "(1, 0x1.999999999999ap-4, 'x')"
@@ -73,7 +76,7 @@ class _Text:
         return f"{array.dtype.str}{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
 
     def _class(self, kind: type, depth: int) -> str:
-        """The name of a class, and what its functions are if it is not the package's."""
+        """The name of a class and, if it is from outside the package, a hash of its code."""
         own = []
         for base in kind.__mro__:
             if base.__module__.partition(".")[0] in _OWN:
@@ -109,10 +112,10 @@ class _Text:
         return f"{name}({self._each(parts, depth)})"
 
     def _made(self, x: Any, depth: int) -> str:
-        """Any other object, by what Python would make it of again."""
+        """Any other object, described by what pickle would rebuild it from."""
         try:
             made = x.__reduce_ex__(2)
-        except Exception:  # nothing is known about it
+        except Exception:  # it cannot be pickled
             return _alone(x)
         if isinstance(made, str):
             return f"{getattr(x, '__module__', '')}.{made}"
@@ -121,7 +124,7 @@ class _Text:
 
 
 def as_array(x: Any) -> np.ndarray:
-    """NumPy's array with these numbers; also for keys of random numbers."""
+    """These numbers as a NumPy array; also for JAX's keys of random numbers."""
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     return np.asarray(x)
@@ -134,5 +137,5 @@ def _alone(x: Any) -> str:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # nothing in it yet
+    except ValueError:  # the cell is still empty
         return None

@@ -1,9 +1,10 @@
-"""The local error of a step, from what the step computed.
+"""The estimated local error of a step, from quantities that the step has computed anyway.
 
-The motion through (q_n, v_n) misses the update formulas of a method by a defect that divided differences of
-its accelerations tell (``Method.defect``). The error is the response of the linearized step to that
-defect: constraints take away what they forbid, stiff forces what they damp. It takes one product with the
-inverse of the Newton matrix that the step has at hand, and no second nonlinear solve.
+The true motion through (q_n, v_n) satisfies the update formulas of a method up to a defect. The defect is
+estimated from divided differences of the accelerations (``Method.defect``). The error is the response of the
+linearized step to this defect. So components that violate the constraints vanish, and stiff components are
+damped. The cost is one product with the inverse of the Newton matrix, which the step has already. There is no
+second nonlinear solve.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from genalpha.numerics.derivatives import value_and_rate
 
 
 class Linearized(NamedTuple):
-    """A step at its solution x (N,), and the defect of its update formulas, (n,) for q and for v."""
+    """A step linearized at its solution x (N,), and the defects of its update formulas for q and v, (n,)."""
 
     setup: Setup
     scale: Scale
@@ -34,7 +35,7 @@ class Linearized(NamedTuple):
         return self.step.coast_q, self.step.coast_v
 
     def disturbance(self) -> Array:
-        """What the defect leaves in the residual (N,)."""
+        """The change of the residual (N,) that the defect causes."""
         system, method, _, dims, _ = self.setup
         equations = method.residual if method.exact_matrix else method.linearized
 
@@ -45,7 +46,7 @@ class Linearized(NamedTuple):
         return value_and_rate(at, self._coast, self.defect)[1]
 
     def errors(self, correction: Array) -> Array:
-        """Errors of q and v, one after the other (2n,), from the inverse times the disturbance (N,)."""
+        """Errors of q and v (2n,), from ``correction`` (N,): the inverse matrix times the disturbance."""
         method, dims = self.setup.method, self.setup.dims
 
         def reached(x: Array, coast_q: Array, coast_v: Array) -> Array:
@@ -59,6 +60,6 @@ class Linearized(NamedTuple):
 def linearized(
     setup: Setup, scale: Scale, carry: Carry, step: StepConstants, x: Array, a1: Array, args: Args
 ) -> Linearized:
-    """A step from ``carry`` that led to the unknowns x and the acceleration a1 (n,)."""
+    """The step from ``carry`` with the solution x and the acceleration a1 (n,), linearized."""
     defect = setup.method.defect(setup.system.space.bracket, carry, step, a1)
     return Linearized(setup, scale, step, x, defect, args)

@@ -1,4 +1,4 @@
-"""Events: functions of the state whose zeros are found, may end a run, or change the velocities."""
+"""Events: zeros of functions of the state. They may end a run or change the velocities."""
 
 from __future__ import annotations
 
@@ -18,35 +18,41 @@ from genalpha.numerics.data import State
 from genalpha.numerics.derivatives import value_and_rate
 
 Function = Callable[..., Any]
-# Zeros are located to this part of a step, and no better than rounding of t allows.
+# Zeros are located to this fraction of a step, or to the rounding of t if that is larger.
 _XTOL = 1e-14
-# Where functions are looked at in a step, in parts of it: closely after its start, then evenly.
+# Points in a step at which functions are evaluated, as fractions of it: dense near its start, then even.
 _SPREAD = np.concatenate([[0.0], 2.0 ** -np.arange(20.0, 5.0, -1.0), np.arange(1, 33) / 32])
 POINTS = len(_SPREAD)
-# Then in parts of what is left: evenly with both ends, and around a guess.
+# Points in the interval that is left: even with both ends, and around a guess.
 _EVEN = np.linspace(0.0, 1.0, 17)
 _AROUND = np.concatenate([sign * 10.0 ** -np.arange(1.0, 16.0) for sign in (-1.0, 1.0)] + [[0.0]])
 
 
 @dataclass(frozen=True)
 class Event:
-    """A zero of a function of the state, to be found during a run.
+    """A change of sign of a function of the state. The run finds its time.
 
     Parameters
     ----------
     function : (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args) -> number, written with
-        jax.numpy;
-        an event is where it changes its sign.
-    terminal : end the run at the event; a whole number k ends it at the k-th one.
-    direction : only where the function rises (positive), falls (negative), or both (0).
-    reset : a function with the same arguments, called in Python at the event, that returns the velocities
-        (n,)
-        with which the run goes on. Accelerations and multipliers are then computed anew.
+        jax.numpy. It may depend on everything in the state except the accelerations.
+    terminal : True ends the run at the first event, a whole number k at the k-th. The default is False.
+    direction : a positive number counts only zeros at which the function rises, a negative number only those
+        at which it falls. The default, 0, counts both.
+    reset : a function of the same arguments that returns the velocities (n,) after the event. It is called
+        from Python and need not use jax.numpy. The velocities must satisfy the constraints. The run continues
+        with them, and with accelerations and multipliers computed from them. The default is None: no change.
 
-    SciPy's way, attributes ``terminal``, ``direction`` (and ``reset``) of a plain function, works as well.
+    The attributes ``terminal``, ``direction`` and ``reset`` of a plain function work too, as in SciPy.
 
-    >>> Event(lambda t, q, v: q[0], direction=-1).terminal
-    False
+    A ball that keeps 80 % of its speed in each impact:
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> ball = ga.System(jnp.eye(1), lambda t, q, v: jnp.array([-9.81]))
+    >>> floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.8 * v)
+    >>> sol = ga.solve(ball, (0.0, 2.0), [1.0], [0.0], h=0.01, events=floor)
+    >>> sol.t_events[0].round(3).tolist()
+    [0.452, 1.174, 1.752]
     """
 
     function: Function
@@ -56,14 +62,14 @@ class Event:
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise TypeError(f"an event is a function (t, q, v, *args) -> number, got {self.function!r}")
+            raise TypeError(f"an event must be a function (t, q, v, *args) -> number, got {self.function!r}")
         whole = isinstance(self.terminal, bool | int | np.integer | np.bool_)
         if not (whole and self.terminal >= 0):
             raise ValueError(
-                f"terminal of an event must be True, False or a whole number, got {self.terminal!r}"
+                f"terminal of an event must be True, False or a whole number >= 0, got {self.terminal!r}"
             )
         if not (isinstance(self.direction, int | float | np.number) and np.isfinite(self.direction)):
-            raise ValueError(f"direction of an event must be a number, got {self.direction!r}")
+            raise ValueError(f"direction of an event must be a finite number, got {self.direction!r}")
         if self.reset is not None and not callable(self.reset):
             raise TypeError(
                 f"reset of an event must be a function that returns velocities, got {self.reset!r}"
@@ -71,7 +77,7 @@ class Event:
 
 
 class _NoAcceleration:
-    """In the place of accelerations, where there are none; to use it is an error."""
+    """A placeholder for accelerations that are not known. Using it raises an error."""
 
     def _refuse(self, *_: Any) -> Any:
         raise TypeError(_NO_A)
@@ -82,20 +88,20 @@ class _NoAcceleration:
 
 
 _NO_A = (
-    "an event cannot depend on the accelerations of its state, which are not known between the steps: "
-    "express it in t, q, v, lam and psi"
+    "an event cannot depend on the accelerations of its state, because they are not known between the steps: "
+    "use t, q, v, lam and psi only"
 )
 
 
 class Crossing(NamedTuple):
-    """What compiled loops know of an event: its function of (t, q, v, λ, ψ, args), and a direction."""
+    """The part of an event that compiled loops need: its function and its direction."""
 
     function: Function
     direction: float
 
 
 def parse(events: Any, args: tuple[Any, ...]) -> tuple[Event, ...]:
-    """The events of a run, whatever form they came in."""
+    """The argument ``events`` of ``solve`` as a tuple of events."""
     if events is None:
         return ()
     listed = events if isinstance(events, Sequence) else (events,)
@@ -113,8 +119,10 @@ def _made(event: Any, args: tuple[Any, ...]) -> Event:
 
 
 def form(function: Function, count: int) -> int:
-    """How many of (t, q, v, λ, ψ) a function with ``count`` further arguments takes: 3, 5, or 1 for a
-    State."""
+    """The number of arguments that a function takes before ``count`` further ones.
+
+    It is 3 for (t, q, v), 5 for (t, q, v, λ, ψ), or 1 for a State.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -132,13 +140,14 @@ def form(function: Function, count: int) -> int:
             continue
         return number
     raise TypeError(
-        f"an event and its reset take (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args), with "
-        f"{count} args here; {getattr(function, '__name__', function)!r} takes {signature}"
+        f"the function {getattr(function, '__name__', function)!r} of an event takes {signature}. An event "
+        "and its reset must take (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args), with "
+        f"{count} args here"
     )
 
 
 def call(function: Function, state: State, args: tuple[Any, ...]) -> Any:
-    """A function of an event, of a state."""
+    """Call the function or the reset of an event with a state."""
     number = form(function, len(args))
     if number == 1:
         return function(state, *args)
@@ -147,7 +156,7 @@ def call(function: Function, state: State, args: tuple[Any, ...]) -> Any:
 
 
 def values(crossings: tuple[Crossing, ...], t: Any, q: Any, v: Any, lam: Any, psi: Any, args: Any) -> Array:
-    """The functions of all events (E,) at a state without accelerations, which steps do not know."""
+    """The functions of all events (E,) at a state. Its accelerations are not known."""
     state = State(t, q, v, _NoAcceleration(), lam, psi)  # type: ignore[arg-type]
     found = [jnp.asarray(call(c.function, state, args), float) for c in crossings]
     for value, crossing in zip(found, crossings, strict=True):
@@ -158,9 +167,9 @@ def values(crossings: tuple[Crossing, ...], t: Any, q: Any, v: Any, lam: Any, ps
 
 
 def fired(crossings: tuple[Crossing, ...], before: Array, after: Array) -> Array:
-    """Which events (E,) happen between two values of their functions: where they reach or pass zero.
+    """Which events (E,) happen between two values of their functions: those that reach or pass zero.
 
-    One that starts at zero and leaves it is none.
+    A function that starts at zero and leaves it is not an event.
     """
     direction = np.array([c.direction for c in crossings])
     rising = (before < 0) & (after >= 0) & (direction >= 0)
@@ -169,11 +178,11 @@ def fired(crossings: tuple[Crossing, ...], before: Array, after: Array) -> Array
 
 
 def located(function: Callable[[np.ndarray], np.ndarray], first: float, last: float) -> float:
-    """The first zero of a function of many times (POINTS,) at once that changes its sign between two times.
+    """The first zero of a function that changes its sign between two times.
 
-    Right after another event the function starts at zero, give or take rounding; then the zero after that one
-    is looked for, and where there is none in between, it is a moment after the start. Where the function is
-    zero for a while, that is where it begins to be.
+    The function takes an array of times (POINTS,). Right after another event it starts at zero, up to
+    rounding. Then the next zero is wanted; if there is none, the result is a moment after the start. If the
+    function is zero over an interval, the result is the beginning of that interval.
     """
     times = first + (last - first) * _SPREAD
     signs = np.sign(found := function(times))
@@ -188,7 +197,7 @@ def located(function: Callable[[np.ndarray], np.ndarray], first: float, last: fl
         first, last, low, high = times[i - 1], times[i], found[i - 1], found[i]
         if last - first <= enough:
             break
-        # Where a line through both ends is zero, and more and more widely around it
+        # The zero of the line through both ends, and points around it at growing distances
         guess = last - (last - first) * (high / (high - low)) if np.isfinite(high - low) else last
         near = np.concatenate([first + (last - first) * _EVEN, guess + (last - first) * _AROUND])
         times = np.sort(np.clip(near, first, last))
@@ -198,9 +207,9 @@ def located(function: Callable[[np.ndarray], np.ndarray], first: float, last: fl
 
 
 def soon(crossings: tuple[Crossing, ...], space: Space, state: State, by: float, args: Any) -> Array:
-    """How the functions of events (E,) change from a state on: along v and a for a moment ``by``.
+    """The changes of the functions of events (E,) within a short time ``by`` after a state.
 
-    Where their rates are zero, after that moment.
+    They follow from the rates along v and a. If a rate is zero, the change is that of the function itself.
     """
     t, q, v, a, lam, psi = state
     at = lambda t, q, v: values(crossings, t, q, v, lam, psi, args)
@@ -211,14 +220,14 @@ def soon(crossings: tuple[Crossing, ...], space: Space, state: State, by: float,
 
 
 class Happened(NamedTuple):
-    """One event: its number, and the state on the constraints."""
+    """One occurrence: the number of the event, and the state, which satisfies the constraints."""
 
     event: int
     state: State
 
 
 def lists(count: int, happened: list[Happened], dims: Any) -> dict[str, list[np.ndarray]]:
-    """``t_events`` and so on: one array for each event, with a row each time it happened."""
+    """``t_events`` and so on: for each event one array, with one row for each occurrence."""
     widths = {"t": None, "q": dims.size, "v": dims.n, "lam": dims.m, "psi": dims.p}
     result: dict[str, list[np.ndarray]] = {}
     for name, width in widths.items():
@@ -229,7 +238,7 @@ def lists(count: int, happened: list[Happened], dims: Any) -> dict[str, list[np.
 
 
 def check_events(crossings: tuple[Crossing, ...], dims: Dims, args: Any) -> None:
-    """Trace the functions once, so that what is wrong with them is said before the run."""
+    """Trace the functions once, so that errors in them are raised before the run."""
     if not crossings:
         return
     number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
@@ -237,6 +246,6 @@ def check_events(crossings: tuple[Crossing, ...], dims: Dims, args: Any) -> None
     try:
         jax.eval_shape(lambda t, q, v, lam, psi: values(crossings, t, q, v, lam, psi, args), *at)
     except TypeError as error:
-        if _NoAcceleration.__name__ in str(error):  # JAX met it
+        if _NoAcceleration.__name__ in str(error):  # it was passed to JAX
             raise TypeError(_NO_A) from error
         raise

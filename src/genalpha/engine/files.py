@@ -1,11 +1,11 @@
-"""Files that hold data and execute nothing: trees of numbers, arrays and a few known classes, as .npz.
+"""Files that hold data and no code: trees of numbers, arrays and a few known classes, as .npz.
 
 A file is a zip of plain arrays. ``header`` is JSON, as bytes: the format, its version, what the file holds,
-and the tree with types and shapes in the place of arrays. Each type of number has one further array, which
+and the tree, with types and shapes instead of arrays. Each type of number has one further array, which
 holds the entries of all arrays of this type, one after the other. ``checksum`` is the SHA-256 of all of them.
 
 Nothing in a file names a module or a function. Classes are looked up by name among those that the package has
-registered with :func:`storable`: tuples with names and dataclasses, which run no code when they are made.
+registered with :func:`storable`. These are named tuples and dataclasses that run no code when they are made.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORMAT, VERSION = "genalpha", 1
 _OLD_CHECKPOINT = b"genalpha checkpoint 1\n"  # and a pickle after it
 _NUMBERS = re.compile(r"[biufc]\d{1,2}")  # NumPy's names of types
 _PLAIN = (bool, int, str, type(None))
-# What may go wrong with a file that somebody has changed.
+# Errors that a damaged or manipulated file may cause.
 ODD = (
     zipfile.BadZipFile,
     ArithmeticError,
@@ -53,12 +53,12 @@ _known: dict[str, type] = {}
 
 
 def storable(*classes: Class) -> Class:
-    """Let these classes occur in files, by their names; returns the first, to be used as a decorator."""
+    """Register classes that files may hold. Returns the first one, so that it works as a decorator."""
     for kind in classes:
         if not (hasattr(kind, "_fields") or dataclasses.is_dataclass(kind)) or hasattr(kind, "__post_init__"):
-            raise TypeError(f"{kind.__name__} must be a NamedTuple, or a dataclass without __post_init__")
+            raise TypeError(f"{kind.__name__} must be a NamedTuple or a dataclass without __post_init__")
         if _known.setdefault(kind.__name__, kind) is not kind:
-            raise TypeError(f"there is another class {kind.__name__} in files")
+            raise TypeError(f"another class {kind.__name__} is registered already: choose another name")
     return classes[0]
 
 
@@ -66,7 +66,7 @@ def storable(*classes: Class) -> Class:
 
 
 def encode(tree: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """A tree as what JSON can write, and arrays with all numbers of a type, by the name of the type.
+    """A tree in a form that JSON can write, and one array of all numbers for each type, by its name.
 
     >>> encode({"x": np.array([1.0, 2.0]), "n": 3})[0]["tree"]
     ['dict', ['x', ['array', 'f8', [2]]], ['n', 3]]
@@ -102,21 +102,21 @@ def _encoded(x: Any, pools: dict[str, list[np.ndarray]], classes: dict[str, list
         if _NUMBERS.fullmatch(name):
             pools.setdefault(name, []).append(array.reshape(-1))
             return ["scalar", name] if isinstance(x, np.generic) else ["array", name, list(array.shape)]
-    raise TypeError(f"a file cannot hold {x!r} of type {kind.__name__}")
+    raise TypeError(f"a file cannot hold {x!r} of type {kind.__name__}, only numbers, arrays and text")
 
 
 def decode(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     """The tree that was encoded."""
     for name, fields in header["classes"].items():
         if fields != _fields(_known[name]):
-            raise ValueError(f"{name} has other fields")
+            raise ValueError(f"the fields of {name} differ from those of this version")
     used = dict.fromkeys(arrays, 0)
 
     def take(name: str, count: int) -> np.ndarray:
         first = used[name]
         used[name] += count
         if count < 0 or used[name] > len(arrays[name]):
-            raise ValueError("fewer numbers than its arrays have")
+            raise ValueError("it holds fewer numbers than its header says")
         return arrays[name][first : used[name]].copy()
 
     return _decoded(header["tree"], take)
@@ -138,7 +138,7 @@ def _decoded(node: Any, take: Callable[[str, int], np.ndarray]) -> Any:
     if kind == "array":
         name, shape = parts
         if not all(type(n) is int and n >= 0 for n in shape):
-            raise ValueError(f"no shape: {shape}")
+            raise ValueError(f"{shape} is not a shape")
         return take(name, math.prod(shape)).reshape(shape)
     values = [_decoded(part, take) for part in parts]
     if kind in ("list", "tuple"):
@@ -148,7 +148,7 @@ def _decoded(node: Any, take: Callable[[str, int], np.ndarray]) -> Any:
 
 def _word(key: Any) -> str:
     if type(key) is not str:
-        raise ValueError(f"no name: {key!r}")
+        raise ValueError(f"{key!r} is not a name")
     return key
 
 
@@ -161,7 +161,7 @@ def _fields(kind: Any) -> list[str]:
 
 
 def write(path: str, kind: str, tree: Any, mode: int = 0o666) -> None:
-    """Write a tree as a file of this kind: whoever reads it finds the old file or the new one, whole."""
+    """Write a tree as a file of this kind. A write replaces the whole file or leaves it unchanged."""
     about = {"format": FORMAT, "version": VERSION, "kind": kind, "genalpha": __version__}
     skeleton, arrays = encode(tree)
     arrays["header"] = np.frombuffer(json.dumps(about | skeleton).encode(), np.uint8)
@@ -183,16 +183,16 @@ def write(path: str, kind: str, tree: Any, mode: int = 0o666) -> None:
 
 
 def read(path: str, kind: str, remedy: str, same: bool = False) -> Any:
-    """The tree in a file of this kind. A ValueError says what is wrong with it, and ends with the remedy.
+    """The tree in a file of this kind. Raises a ValueError for a bad file; its message ends with the remedy.
 
-    With ``same`` it must have been written by this version of the package.
+    With ``same`` the file must have been written by this version of the package.
     """
     about, arrays = _opened(path, kind, remedy)
     writer = str(about.get("genalpha"))[:40]
     if same and writer != __version__:
         raise ValueError(
-            f"{path} was written by genalpha {writer}, this is {__version__}, and the same bits are not "
-            f"certain: {remedy}, or go on with that version"
+            f"{path} was written by genalpha {writer}, this is {__version__}, which may not give the same "
+            f"bits: {remedy}, or use genalpha {writer}"
         )
     if not np.array_equal(arrays.pop("checksum", None), _checksum(arrays)):  # type: ignore[arg-type]
         raise ValueError(f"{path} is damaged: its checksum is wrong. {_sentence(remedy)}")
@@ -202,14 +202,14 @@ def read(path: str, kind: str, remedy: str, same: bool = False) -> Any:
     except ODD as error:
         if writer != __version__:
             raise ValueError(
-                f"{path} was written by genalpha {writer}, which keeps other data than this version, "
-                f"{__version__}: {remedy}"
+                f"{path} was written by genalpha {writer}, whose files hold other data than those of this "
+                f"version, {__version__}: {remedy}"
             ) from error
         raise ValueError(f"{path} is damaged: {error}. {_sentence(remedy)}") from error
 
 
 def passes(found: Any, kind: type, sound: Callable[[Any], bool]) -> bool:
-    """Whether what was read is of this class, and has what belongs to it."""
+    """Whether an object from a file is of this class and sound."""
     try:
         return isinstance(found, kind) and sound(found)
     except ODD:
@@ -220,16 +220,16 @@ def _opened(path: str, kind: str, remedy: str) -> tuple[dict[str, Any], dict[str
     """The header and the arrays of a file of this kind."""
     foreign = f"{path} is not a {kind} of genalpha"
     if not os.path.isfile(path):
-        raise ValueError(f"{foreign}: it is no file. {_sentence(remedy)}")
+        raise ValueError(f"{foreign}, because it is not a file. {_sentence(remedy)}")
     with open(path, "rb") as file:
         start = file.read(len(_OLD_CHECKPOINT))
         if start.startswith((_OLD_CHECKPOINT, b"\x80")):
             older = "a checkpoint of an older genalpha, a pickle" if start[:1] != b"\x80" else "a pickle"
             raise ValueError(
-                f"{path} is {older}. Pickles can run code when they are read, and are not read: {remedy}"
+                f"{path} is {older}. Pickles are not read, because reading one can run code: {remedy}"
             )
         if not start.startswith(b"PK"):
-            raise ValueError(f"{foreign}{'' if start else ': it is empty'}. {_sentence(remedy)}")
+            raise ValueError(f"{foreign}{'' if start else ', it is empty'}. {_sentence(remedy)}")
         try:
             arrays = members(file)
         except ODD as error:
@@ -268,9 +268,10 @@ def _checksum(arrays: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def members(file: IO[bytes]) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file: numbers and text, uncompressed, and no more of them than the file is long.
+    """The arrays of an .npz file: numbers and text, uncompressed, together no larger than the file.
 
-    NumPy allocates memory for the shape in the header of an array before it looks for the numbers.
+    The sizes are checked here because NumPy allocates memory for the shape that the header of an array
+    states, before it reads the numbers.
     """
     length = os.fstat(file.fileno()).st_size
     found: dict[str, np.ndarray] = {}
@@ -279,7 +280,7 @@ def members(file: IO[bytes]) -> dict[str, np.ndarray]:
         if any(each.compress_type != zipfile.ZIP_STORED for each in listed):
             raise ValueError("it is compressed")
         if sum(each.file_size for each in listed) > length:
-            raise ValueError("it holds more than it is long")
+            raise ValueError("its arrays are larger than the file")
         for each in listed:
             name = each.filename.removesuffix(".npy")
             if name in found:
@@ -291,11 +292,11 @@ def members(file: IO[bytes]) -> dict[str, np.ndarray]:
 def _array(name: str, data: bytes) -> np.ndarray:
     stream = io.BytesIO(data)
     if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError(f"{name!r} is not an array of the first format")
+        raise ValueError(f"{name!r} is not an array in NumPy's format 1.0")
     shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
     if dtype.kind not in "biufcU" or not dtype.itemsize:
         raise ValueError(f"{name!r} holds neither numbers nor text")
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
-        raise ValueError(f"{name!r} has other numbers than its shape says")
+        raise ValueError(f"the size of {name!r} does not match its shape")
     array: np.ndarray = np.ndarray(shape, dtype, data, stream.tell(), order="F" if by_columns else "C")
     return array.copy("K")

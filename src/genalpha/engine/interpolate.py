@@ -1,4 +1,4 @@
-"""Between the steps: an interpolant of third order in q and v, of second in a, λ and ψ, on any space."""
+"""Interpolation between the steps, on any space: of third order in q and v, of second order in a, λ and ψ."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jax import Array
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics.data import State
 
-_BESIDE = 1e-9  # the end of a run, relative to its length
+_BESIDE = 1e-9  # distance from the end of a run, relative to its length, that counts as the end
 
 
 class StepEnd(NamedTuple):
-    """What an end of a step says about the motion: t, q (size,), v (n,), λ (m,), ψ (p,)."""
+    """The motion at the start or the end of a step: t, q (size,), v (n,), λ (m,), ψ (p,)."""
 
     t: Any
     q: Any
@@ -26,10 +26,10 @@ class StepEnd(NamedTuple):
 
 
 def within(space: Space, nodes: StepEnd, steps: Any, t: Any) -> State:
-    """The motion at traced times t (K,) that lie in these steps (K,), or are the start."""
+    """The motion at traced times t (K,) within the given steps (K,); step 0 is the start."""
     pick = lambda i: StepEnd(*(x[i] for x in nodes))
     step = lambda i, t: between(space, pick(jnp.maximum(i - 1, 0)), pick(i), t)
-    last = jnp.nanmax(nodes.t)  # nothing is known after a failure; traced steps may end beside t1
+    last = jnp.nanmax(nodes.t)  # times after a failure are NaN; traced steps may end slightly off t1
     reached = t <= last + _BESIDE * (last - nodes.t[0])
     return jax.vmap(lambda i, t, reached: jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), step(i, t)))(
         steps, t, reached
@@ -37,18 +37,21 @@ def within(space: Space, nodes: StepEnd, steps: Any, t: Any) -> State:
 
 
 def steps_of(ends: Any, t: Any) -> Any:
-    """The steps in which times t (K,) lie, counted from 1, by their ends (N+1,); 0 is the start itself."""
+    """The numbers of the steps that contain times t (K,), counted from 1; 0 is the start.
+
+    ``ends`` (N+1,) are the start and the ends of all steps.
+    """
     np_ = np if isinstance(ends, np.ndarray) and isinstance(t, np.ndarray) else jnp
     return np_.minimum(np_.searchsorted(ends, t, side="left"), len(ends) - 1)
 
 
 def between(space: Space, before: StepEnd, after: StepEnd, t: Array) -> State:
-    """The motion at a time t between two ends of a step, (q, v) exact at both.
+    """The motion at a time t within a step. It meets q and v at both ends.
 
-    The velocity is the parabola through v_0 and v_1 whose mean leads from q_0 to q_1; the position follows
-    from it. On a vector space that is Hermite's cubic and its derivative. On a Lie group, where log(q_0⁻¹
-    q(t)) = ∫v + (t − t_0)³/12 [v, v'] + O(h⁴), the bracket is taken into account in both. The acceleration
-    is the derivative of the velocity; multipliers are interpolated linearly.
+    The velocity is the parabola through v_0 and v_1 whose mean leads from q_0 to q_1. The position is its
+    integral. On a vector space this is Hermite's cubic and its derivative. On a Lie group
+    log(q_0⁻¹ q(t)) = ∫v + (t − t_0)³/12 [v, v'] + O(h⁴), and both formulas include the bracket. The
+    acceleration is the derivative of the velocity. Multipliers are interpolated linearly.
 
     >>> from genalpha import Euclidean
     >>> ends = [StepEnd(t, jnp.array([t**3]), jnp.array([3 * t**2]), *jnp.zeros((2, 0))) for t in (1.0, 2.0)]
@@ -56,7 +59,7 @@ def between(space: Space, before: StepEnd, after: StepEnd, t: Array) -> State:
     [3.375, 6.75, 9.0]
     """
     h = after.t - before.t
-    h = jnp.where(h == 0, 1.0, h)  # both ends are the same then
+    h = jnp.where(h == 0, 1.0, h)  # h is 0 if both ends are the same
     s = (t - before.t) / h
     turn = space.bracket(before.v, after.v) * (h / 12)  # h²/12 [v, v']
     rise = after.v - before.v

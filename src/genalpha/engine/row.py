@@ -1,4 +1,4 @@
-"""The record of a step: one row of numbers that every backend writes, and what follows from it."""
+"""The record of a step: one row of numbers that every backend writes, and quantities derived from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from genalpha.numerics.data import Carry, NewtonReport, Scale, State, StepOutput
 
 
 class Rows(NamedTuple):
-    """The parts of records, time first: q to psi, the method's own variables by name, Newton's counts.
+    """The parts of records, with time as the first axis; ``extra`` are the method's own variables by name.
 
     ``report`` has the columns iterations, jacobians and rounding.
     """
@@ -38,9 +38,10 @@ class Rows(NamedTuple):
 
 @storable
 class Errors(NamedTuple):
-    """Estimated local errors of each step under error control, zero in the first row.
+    """Estimated local errors of each step under error control. The first row is zero.
 
-    ``q`` and ``v`` (N+1, n), those of q in the tangent space; ``norm`` (N+1,) is what was compared with 1.
+    ``q`` and ``v`` have shape (N+1, n); the errors of q are in the tangent space. ``norm`` (N+1,) is the
+    root mean square in units of the tolerances. A step is accepted if it is at most 1.
     """
 
     q: Any
@@ -49,7 +50,7 @@ class Errors(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """What follows from a row: v', constraint residuals, reaction forces."""
+    """Quantities derived from a row: v', constraint residuals, reaction forces."""
 
     a: Any
     position: Any
@@ -62,11 +63,11 @@ class Derived(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things are in a record.
+    """The columns of a record.
 
-    A record of a given step has ``plain`` columns. Under error control there are ``controlled`` ones: the
-    end and the size of the step, the norm of its error, and the errors of q and v (2n). If a batch samples
-    the motion between its steps, t, q, v, λ and ψ at the start of the step come after those.
+    With given steps a record has ``plain`` columns. Under error control it has ``controlled`` columns: in
+    addition the end and the size of the step, the norm of its error, and the errors of q and v (2n). If a
+    batch samples the motion between its steps, t, q, v, λ and ψ at the start of the step follow.
     """
 
     dims: Dims
@@ -98,16 +99,16 @@ class Layout:
         return table[..., self.parts["report"]]
 
     def put(self, table: Any, at: State) -> None:
-        """Write a motion over that in records (..., width)."""
+        """Overwrite the motion in records (..., width)."""
         for name in ("q", "v", "lam", "psi"):
             table[..., self.parts[name]] = getattr(at, name)
 
     def ends(self, table: Any, t: Any) -> StepEnd:
-        """What records (..., width) say about the motion at the ends of their steps, at times t."""
+        """The motion in records (..., width), at times t."""
         return StepEnd(t, *(table[..., self.parts[name]] for name in ("q", "v", "lam", "psi")))
 
     def timing(self, table: Any) -> tuple[Any, Any]:
-        """Ends and sizes of the steps of records under error control."""
+        """Ends and sizes of the steps, from records under error control."""
         return table[..., self.plain], table[..., self.plain + 1]
 
     @property
@@ -125,7 +126,7 @@ class Layout:
         return Errors(part[..., 1 : n + 1], part[..., n + 1 :], part[..., 0])
 
     def began(self, table: Any) -> StepEnd:
-        """Where the steps of records began that a batch samples."""
+        """The motion at the start of each step, from records that a batch samples."""
         size, n, m, p = self.dims
         ends = itertools.accumulate([self.controlled, 1, size, n, m, p])
         t, q, v, lam, psi = (table[..., a:b] for a, b in itertools.pairwise(ends))
@@ -136,12 +137,12 @@ _layout = functools.lru_cache(maxsize=256)(Layout.of)
 
 
 def layout(setup: Setup) -> Layout:
-    """The layout of the records of a setup."""
+    """The layout of the records for a setup."""
     return _layout(setup.method, setup.dims)
 
 
 def record(carry: Carry, output: StepOutput, counts: Array) -> Array:
-    """One row of numbers: a single write in a loop."""
+    """The record as one row of numbers, so that a loop needs a single write."""
     return jnp.concatenate([carry.q, carry.v, carry.a, output.lam, output.psi, output.extra, counts])
 
 

@@ -1,4 +1,4 @@
-"""A run that can be continued: what it was made of when it stopped."""
+"""The state of a run that can be continued."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from genalpha.engine.step import Memory
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Carry, NewtonMemory, State, Times
 
-# A step may be so much longer than the last one before the run stopped, or it starts anew.
+# If the next step is longer than the last one by more than this factor, the run starts again from q and v.
 _GROWTH = 2.0
 
 
 @storable
 class Fields(NamedTuple):
-    """What a step needs of those before it, without the matrix of Newton's iteration.
+    """The data that a step needs from earlier steps, except the Newton matrix.
 
-    ``parabola`` are the last unknowns and their differences, (3, N); ``pace`` is None for given steps;
-    ``known`` (E,) are the values of events.
+    ``parabola`` (3, N) are the last unknowns and their differences. ``pace`` is None for given steps.
+    ``known`` (E,) are the values of the functions of events.
     """
 
     carry: Carry
@@ -43,10 +43,10 @@ class Fields(NamedTuple):
 
 @storable
 class ExactNumbers(NamedTuple):
-    """All numbers of a run on one backend, with which it goes on as if it had not stopped.
+    """All numbers of a run on one backend. With them it continues as if it had not stopped.
 
-    ``key`` says for which code they are, ``order`` is the order of pivots and ``orders`` the number of those
-    tried (native only).
+    ``key`` identifies the code that they belong to. ``order`` is the order of pivots and ``orders`` the
+    number of orders that were tried (native only).
     """
 
     key: Any
@@ -57,9 +57,9 @@ class ExactNumbers(NamedTuple):
 
 @storable
 class Grid(NamedTuple):
-    """Where a run with one step size stands: after ``steps`` steps from t0 on.
+    """The position of a run with one step size: after ``steps`` steps from t0.
 
-    After an event the steps to the end are a little shorter: their times and sizes are ``rest``.
+    After an event the steps to the end are a little shorter. ``rest`` holds their times and sizes.
     """
 
     t0: float
@@ -70,10 +70,9 @@ class Grid(NamedTuple):
 
 @storable
 class MethodText(NamedTuple):
-    """A method as far as states know it: its name, and a text that is equal for equal ones.
+    """A method in a form that files can hold: its name, and a text that is the same for equal methods.
 
-    A file can hold it, whatever class the method is of. Whether it adjusts to changes of the step does not
-    count: if all steps are equal, that is switched off.
+    The field ``adjust`` is left out of the text, because it is switched off if all steps are equal.
     """
 
     name: str
@@ -87,11 +86,12 @@ class MethodText(NamedTuple):
 @storable
 @dataclass(frozen=True, eq=False)
 class RunState:
-    """A run between two steps; ``ga.solve(system, (t, t1), state=...)`` goes on from it.
+    """The state of a run between two steps. ``ga.solve(system, (t, t1), state=...)`` continues from it.
 
-    ``t``, ``q``, ``v``, ``a``, ``lam``, ``psi`` are the motion there (``a`` the method's own a_{n+α}). With
-    the same method, step size and backend the run goes on as if it had not been interrupted, to the last
-    bit; with others it goes on from what they have in common.
+    ``t``, ``q`` (size,), ``v`` (n,), ``a`` (n,), ``lam`` (m,), ``psi`` (p,) are the motion at this time;
+    ``a`` is the method's own a_{n+α}. With the same system, method, step size and backend the result is the
+    same to the last bit as without the stop. Otherwise the run continues from whatever still applies, at
+    least from q and v.
     """
 
     t: float
@@ -111,14 +111,14 @@ class RunState:
     grid: Grid | None
     args: bytes = b""
     limits: tuple[float, float] | None = None  # the longest and the shortest step under error control
-    just: tuple[int, ...] = ()  # events that have just happened
-    system: bytes = b""  # what its functions compute
+    just: tuple[int, ...] = ()  # the events that happened at this very time
+    system: bytes = b""  # fingerprint of its functions
 
     def fits(self, method: Any, h: float | None) -> bool:
-        """Whether a run with this method can go on without starting anew: under error control, or with this
-        step, which must not be much longer than the last one was.
+        """Whether a run with this method and step h can continue without a new start. None is error control.
 
-        a_α is adjusted to another step by (14) of JN08, which multiplies its error by their ratio.
+        h must not be much longer than the last step: JN08 (14) adjusts a_α to the new step, and this
+        multiplies the error of a_α by the ratio of the steps.
         """
         if self.fields is None or (h is None) != self.controlled:
             return False
@@ -127,10 +127,10 @@ class RunState:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file, to the last bit; :func:`genalpha.load_state` reads it back.
+        """Write the state to a file without loss. :func:`genalpha.load_state` reads it back.
 
-        The file holds data only, as NumPy's .npz: reading it runs no code. It is replaced at once or not at
-        all.
+        The file is an .npz file of NumPy and holds data only: reading it runs no code. A write replaces the
+        whole file or leaves it unchanged.
 
         >>> import tempfile, jax.numpy as jnp, genalpha as ga
         >>> spring = ga.System(mass=jnp.eye(1), force=lambda t, q, v: -q)
@@ -153,9 +153,9 @@ storable(Carry, Dims, Happened, Memory, NewtonMemory, Pace, State, StepEnd, Time
 
 
 def sound(state: RunState) -> bool:
-    """Whether the arrays of a state have shapes that belong together, on which compiled loops rely.
+    """Whether the shapes of the arrays of a state match, which compiled loops rely on.
 
-    Those of a file may have been changed by somebody who knows how to write a checksum.
+    A checksum does not ensure this: a file may have been changed together with its checksum.
     """
     size, n, m, p = state.dims
     wanted = (state.q, size), (state.v, n), (state.a, n), (state.lam, m), (state.psi, p)
@@ -173,18 +173,20 @@ def column(x: Any, length: int | None = None) -> bool:
 
 
 def follow(times: Any, sizes: np.ndarray) -> bool:
-    """Whether there is a time before and after each of these steps."""
+    """Whether the times are as many as the step sizes and one more."""
     return column(times, len(sizes) + 1)
 
 
 def numbers(tree: Any) -> Any:
-    """A tree with plain arrays in the place of JAX's."""
+    """A tree with NumPy's arrays instead of JAX's."""
     return jax.tree.map(np.array, tree)
 
 
 def fingerprint(setup: Any, args: Any) -> bytes:
-    """What the functions of a system and of its events compute, as far as JAX sees it; the same in every
-    process."""
+    """A fingerprint of what the functions of a system and its events compute, the same in every process.
+
+    It is made from what JAX traces.
+    """
     shape = lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype)
     try:
         given = jax.tree.map(shape, args)
@@ -196,7 +198,7 @@ def fingerprint(setup: Any, args: Any) -> bytes:
 
 
 def of_system(setup: Any, args: Any) -> bytes:
-    """The same of the system alone."""
+    """The fingerprint of the system without its events."""
     return fingerprint(setup._replace(crossings=()), args)
 
 
@@ -231,13 +233,13 @@ def _traced(setup: Any, function: Any, at: Any, state: Any, args: Any) -> Any:
 
 
 def exact_key(kind: str, setup: Any, args: Any) -> tuple[Any, ...]:
-    """For which code the numbers of a run are."""
+    """A key that identifies the code to which the numbers of a run belong."""
     made_by = (described(setup.method), described(setup.newton))
     return kind, __version__, *made_by, fingerprint(setup, args)
 
 
 def identity(*parts: Any) -> bytes:
-    """A fingerprint of what a run is asked for."""
+    """A fingerprint of the arguments of a run."""
     leaves, structure = jax.tree.flatten(parts)
     digest = hashlib.sha256(str(structure).encode())
     for leaf in leaves:

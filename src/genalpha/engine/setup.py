@@ -1,4 +1,4 @@
-"""What a run is made of, fixed before anything is traced."""
+"""The parts of a run that are fixed before anything is traced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start of a run: consistent values, what the method makes of them, and the first record."""
+"""The start of a run: consistent values, the method's own starting values, and the first record."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from genalpha.numerics.data import Carry, StepOutput
 
 
 class RunStart(NamedTuple):
-    """A run before its first step: consistent values, what the method makes of them, the first record.
+    """A run before its first step.
 
-    ``x`` (N,) are the unknowns from which the first step extrapolates, ``t_alpha`` is the time of a_α.
-    ``status`` is that of the start if q and v are trusted; ``consistent`` says whether they fulfil the
-    constraints. ``pace`` is that of error control, None for given steps.
+    ``begin`` are the consistent values, ``carry`` the method's own starting values, ``row`` the first record.
+    ``x`` (N,) are the unknowns from which the first step extrapolates, and ``t_alpha`` is the time of a_α.
+    ``status`` is the status of the start apart from the constraints; ``consistent`` says whether q and v
+    satisfy them. ``pace`` belongs to error control and is None for given steps.
     """
 
     begin: Beginning
@@ -58,7 +59,7 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
         h, timing = pace.h, [state.t[None], jnp.zeros(2 + 2 * setup.dims.n)]
     carry, t_alpha = setup.method.begin(setup.system, setup.dims, begin, jnp.asarray(h, float), args)
     extra = setup.method.first_extra(setup.dims, begin, carry.h)
-    # The method may start beside the given velocities; the record shows those that were given.
+    # A method may start from slightly different velocities. The record shows the given ones.
     row = record(carry._replace(v=state.v), StepOutput(state.lam, state.psi, extra, extra), jnp.zeros(3))
     row = jnp.concatenate([row, *timing]) if timing else row
     x = setup.method.first_guess(setup.dims, begin.scale, carry, state)

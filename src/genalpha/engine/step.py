@@ -29,7 +29,7 @@ Parabola = tuple[Array, Array, Array]
 
 
 class Memory(NamedTuple):
-    """What makes the next Newton iteration short: a parabola through the last solutions, and a matrix.
+    """Data that shorten the next Newton iteration: a parabola through the last solutions, and a matrix.
 
     ``x`` (N,) is the last solution, ``slope`` and ``bend`` are its first and second divided differences.
     """
@@ -41,7 +41,7 @@ class Memory(NamedTuple):
 
 
 def no_memory(x: Array) -> Memory:
-    """The memory before the first step: unknowns x as at the start, differences zero, no matrix."""
+    """The memory before the first step: the unknowns x at the start, zero differences, no matrix."""
     return Memory(x, jnp.zeros_like(x), jnp.zeros_like(x), newton.no_memory(x.size))
 
 
@@ -54,7 +54,7 @@ def advance(
     args: Args,
     implicit: bool = True,
 ) -> tuple[Carry, Memory, StepOutput, NewtonReport]:
-    """One step; ``implicit`` if it may be differentiated."""
+    """One step. ``implicit`` makes it differentiable."""
     step, memory, report = _solved(setup, carry, memory, at, scale, args, implicit)
     carry, output = setup.method.finish(setup.system, step, setup.dims, scale, memory.x, args)
     status = close_step(report.status, output)
@@ -64,13 +64,15 @@ def advance(
 
 
 def close_step(status: Array, output: StepOutput) -> Array:
-    """The status of a step whose iteration ended with a status: it may have turned too far, or have failed
-    afterwards."""
+    """The status of a step, from the status of its iteration.
+
+    A body may have turned too far, or a later part of the step may have failed.
+    """
     return codes.first(codes.turned(status, output.turns), output.fault)
 
 
 class Attempt(NamedTuple):
-    """A step under error control. Where it was not accepted, carry, parabola and time are those before it.
+    """A step under error control. If it was rejected, carry, parabola and time are those before it.
 
     ``errors`` (2n,) are the estimated local errors of q and v, ``size`` is their norm.
     """
@@ -94,7 +96,7 @@ def attempt(
     scale: Scale,
     args: Args,
 ) -> Attempt:
-    """One step that is taken back if its error is too large or it has no solution."""
+    """One step, which is rejected if its error is too large or it has no solution."""
     step, tried, report = _solved(setup, carry, memory, Times(pace.t, pace.h), scale, args, implicit=False)
     after, output = setup.method.finish(setup.system, step, setup.dims, scale, tried.x, args)
     status = close_step(report.status, output)
@@ -117,8 +119,11 @@ def attempt(
 
 
 class Tried(NamedTuple):
-    """A step that was tried: status, errors (2n,), whether its matrix is fit for further use, the noise that
-    Newton met, and the state after it, a tree that starts with the carry."""
+    """A step before it is accepted or rejected.
+
+    It holds the status, the errors (2n,), whether the matrix can be used again (``fit``), the rounding noise
+    in Newton's iteration, and the state after the step, a tree whose first part is the carry.
+    """
 
     status: Any
     errors: Any
@@ -128,7 +133,7 @@ class Tried(NamedTuple):
 
 
 class Before(NamedTuple):
-    """The carry and the noise before a step that is tried, and the state, a tree like that of the step."""
+    """The carry, the noise and the state before a step. The state is a tree like that of the step."""
 
     carry: Carry
     noise: Any
@@ -136,7 +141,7 @@ class Before(NamedTuple):
 
 
 class ClosedAttempt(NamedTuple):
-    """The verdict on a step: ``state`` is that after it if it was accepted, else that before it."""
+    """The decision about a step: ``state`` is the one after it if it was accepted, else the one before it."""
 
     accepted: Any
     pace: Pace
@@ -148,11 +153,11 @@ class ClosedAttempt(NamedTuple):
 def close_attempt(
     setup: Setup, control: tuple[Tolerances, Limits], pace: Pace, tried: Tried, before: Before
 ) -> ClosedAttempt:
-    """Accept a step or take it back, by its error and its status."""
+    """Accept or reject a step, by its error and its status."""
     tolerances, limits = control
     size = norm(setup.system.space, tolerances, before.carry, tried.state[0], tried.errors)
     accepted, pace = judged(limits, pace, size, tried.status)
-    fit = jnp.where(tried.status == codes.SUCCESS, tried.fit, 0.0)  # else the matrix may be anything
+    fit = jnp.where(tried.status == codes.SUCCESS, tried.fit, 0.0)  # else the matrix may be wrong
     noise = jnp.where(accepted, tried.noise, before.noise)
     state = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), tried.state, before.state)
     return ClosedAttempt(accepted, pace, size, (fit, noise), state)
@@ -161,7 +166,7 @@ def close_attempt(
 def _solved(
     setup: Setup, carry: Carry, memory: Memory, at: Times, scale: Scale, args: Args, implicit: bool
 ) -> tuple[StepConstants, Memory, NewtonReport]:
-    """The equations of a step and, in the memory, their solution."""
+    """The equations of a step, and the memory with their solution."""
     system, method, options, dims, _ = setup
     t, h = at.t, at.h
     step = method.prepare(system, carry, t, h, dims, scale, args)
@@ -180,7 +185,7 @@ def _solved(
 
 
 def extrapolated(last: Parabola, h_old: Array, h: Array) -> Array:
-    """The unknowns (N,) where the parabola through the last three solutions leads."""
+    """The unknowns (N,) extrapolated by the parabola through the last three solutions."""
     x, slope, bend = last
     return x + h * (slope + (h + h_old) * bend)
 
@@ -205,15 +210,16 @@ def _project(setup: Setup, carry: Carry, at: Times, status: Array, args: Args) -
 def rounding_levels(
     setup: Setup, scale: Scale, carry: Carry, h: Array
 ) -> tuple[newton.Levels, tuple[int, ...]]:
-    """Corrections that rounding is expected to cause in the scaled unknowns, and that may pass for it.
+    """Sizes of corrections to the scaled unknowns that are caused by rounding, or count as rounding.
 
-    Rows g/(βh²) carry rounding of q, of size ε|q|/(βh²). In SOI2 they determine δ, μ, ν, which only correct
-    the positions; a, λ and ψ are determined by rows k/(γh) and the hidden ones, with rounding of v. An
-    unknown declares its share of the rounding of positions. How large the terms are that cancel in a
-    constraint is not known, so larger corrections pass for rounding too where Newton stagnates: those that
-    move q or v by less than 1e-10 of itself, or q by less than 1e-6 of a step.
+    Rows g/(βh²) contain the rounding of q, which is of size ε|q|/(βh²). In SOI2 these rows determine δ, μ and
+    ν, which only correct the positions. a, λ and ψ are determined by rows k/(γh) and by the hidden
+    constraints, which contain the rounding of v. Each unknown declares its share of the rounding of
+    positions. The size of the terms that cancel in a constraint is not known. Therefore, if Newton's
+    iteration stagnates, larger corrections count as rounding too: those that change q or v by less than 1e-10
+    of its size, or q by less than 1e-6 of its change in a step.
 
-    Returns levels for groups of unknowns, and the sizes of these groups.
+    Returns the levels for groups of unknowns, and the sizes of these groups.
     """
     eps = jnp.finfo(float).eps
     unit = 1 / scale.a

@@ -1,4 +1,4 @@
-"""Which steps a run takes, from what the user asks for: sizes of steps, or tolerances and limits."""
+"""The steps of a run from the arguments of the user: step sizes, or tolerances and limits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from genalpha.numerics.tracing import is_traced
 DEFAULT_RTOL, DEFAULT_ATOL = 1e-4, 1e-6
 MOST_GIVEN = 1e9
 SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
-# The longest and the shortest step under error control, as parts of the span, unless others are asked for.
-# A system at rest says nothing about loads to come. The odd fraction keeps steps from falling in with loads
-# that are periodic. Steps from t = 0 below rounding of the end of the span are no use either: what they add
-# to q is lost, and Newton's method sees nothing but rounding.
+# Defaults of the longest and the shortest step under error control, as fractions of the span. The longest
+# step is limited because the errors of a system at rest do not reveal later loads. The odd fraction avoids
+# steps in phase with a periodic load. Steps shorter than the rounding of t at the end of the span are useless
+# even near t = 0: q does not change, and Newton's residuals consist of rounding.
 LONGEST, SHORTEST = 0.0618, float(ROUNDING)
-LEAST_RTOL = 1e-11  # that means something without an absolute tolerance
+LEAST_RTOL = 1e-11  # the smallest useful value if atol is 0
 
 
 class StepOptions(NamedTuple):
-    """What a user asks for; None is "not given"."""
+    """The arguments of ``solve`` about steps; None means "not given"."""
 
     h: Any = None
     rtol: Any = None
@@ -42,9 +42,9 @@ class StepOptions(NamedTuple):
 def choose(
     span: tuple[float, float], n: int, asked: StepOptions, state: RunState | None = None
 ) -> tuple[Steps, Grid | None]:
-    """The steps that were asked for, and the grid on which they lie if all have one size.
+    """The steps that the user wants, and their grid if all have one size.
 
-    ``n`` is the number of velocities. A run that goes on from a state stays on its grid.
+    ``n`` is the number of velocities. A run that continues from a state stays on its grid.
     """
     if asked.h is not None:
         given = [name for name, value in asked._asdict().items() if value is not None]
@@ -52,17 +52,18 @@ def choose(
         if given:
             names = ", ".join(given)
             raise ValueError(
-                f"pass either h or {names}, not both: h gives equal steps, {names} error control"
+                f"pass either h or {names}, not both: h sets the steps, {names} are for error control"
             )
         times, sizes, grid = _on_grid(span, asked.h, state)
         return Given.of(times, sizes, projections(asked.project_velocity_at, times)), grid
     if np.size(asked.project_velocity_at):
         raise ValueError(
-            "project_velocity_at names ends of steps, which error control chooses during the run: pass h"
+            "project_velocity_at needs h, because error control chooses the ends of steps during the run: "
+            "pass h"
         )
     whole_number("max_steps", asked.max_steps)
     longest, shortest = asked.max_step, asked.min_step
-    if state is not None and state.limits is not None:  # those of the span of which this is the rest
+    if state is not None and state.limits is not None:  # the limits of the whole span
         longest, shortest = longest or state.limits[0], shortest or state.limits[1]
         longest = min(longest, span[1] - span[0])
         shortest = min(shortest, longest)
@@ -75,7 +76,7 @@ def choose(
 
 
 def _on_grid(span: tuple[float, float], h: ArrayLike, state: RunState | None) -> tuple[Any, Any, Grid | None]:
-    """Times and sizes of steps; if a state stands on a grid of this step size, those that come next on it."""
+    """Times and sizes of steps. If a state is on a grid of this step size, the next ones on that grid."""
     if np.ndim(h) or isinstance(h, str | jax.core.Tracer):
         return *steps_of_size(*span, h), None
     size = float(h)  # type: ignore[arg-type]
@@ -104,8 +105,8 @@ def steps_of_size(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayL
     if np.ndim(h) == 0:
         if isinstance(h, jax.core.Tracer):
             raise TypeError(
-                "a scalar h decides the number of steps and must not be traced; "
-                "pass an array of step sizes to differentiate with respect to h"
+                "a scalar h must not be traced, because it sets the number of steps: pass an array of step "
+                "sizes to differentiate with respect to h"
             )
         return _fixed(t0, t1, float(h))  # type: ignore[arg-type]
     return _listed(t0, t1, h)
@@ -119,7 +120,7 @@ def controlled(
     max_step: float | None,
     min_step: float | None,
 ) -> tuple[Tolerances, Limits]:
-    """What error control follows: tolerances for n velocities, and limits of the steps.
+    """The tolerances for n velocities and the limits of the steps under error control.
 
     >>> tolerances, limits = controlled((0.0, 2.0), 2, 1e-4, [1e-6, 1e-8], None, None)
     >>> tolerances.atol_v.tolist(), float(limits.max_step)
@@ -128,25 +129,30 @@ def controlled(
     t0, t1 = span
     relative, absolute = _tolerance("rtol", rtol, n), _tolerance("atol", atol, n)
     if (relative < LEAST_RTOL).any() and not (absolute > 0).all():
-        raise ValueError(f"rtol = {relative.min():g} is below {LEAST_RTOL:g}, where rounding hides the error")
+        raise ValueError(
+            f"rtol = {relative.min():g} must be at least {LEAST_RTOL:g} if atol is 0, because rounding hides "
+            "smaller errors: raise rtol, or pass a positive atol"
+        )
     if (relative + absolute == 0).any():
-        raise ValueError("rtol and atol are both zero for some component: no step could be accepted")
+        raise ValueError("rtol and atol must not both be zero for a component: raise one of them")
     longest = limit("max_step", max_step, t1 - t0) if max_step is not None else LONGEST * (t1 - t0)
     shortest = max(limit("min_step", min_step, 0.0), SHORTEST * (t1 - t0))
-    if max_step is None:  # and such that t gets on
+    if max_step is None:  # long enough to change t
         longest = max(longest, min(max(shortest, SHORTEST * max(abs(t0), abs(t1))), t1 - t0))
     if shortest > longest:
-        raise ValueError(f"min_step = {shortest:g} is larger than max_step = {longest:g}")
+        raise ValueError(
+            f"min_step = {shortest:g} is larger than max_step = {longest:g}: lower min_step or raise max_step"
+        )
     tolerances = Tolerances(relative[0], absolute[0], relative[1], absolute[1])
     return tolerances, Limits(np.float64(t1), np.float64(longest), np.float64(shortest))
 
 
 def _tolerance(name: str, value: ArrayLike, n: int) -> np.ndarray:
     """A tolerance for q and one for v, (2, n)."""
-    if isinstance(value, float) and 0 <= value < math.inf:  # the usual case, at once
+    if isinstance(value, float) and 0 <= value < math.inf:  # the usual case
         return np.full((2, n), value)
     if isinstance(value, jax.core.Tracer):
-        raise TypeError(f"{name} must not be traced: it decides the steps")
+        raise TypeError(f"{name} must not be traced, because it determines the steps: pass known numbers")
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError) as error:
@@ -176,15 +182,16 @@ def _fixed(t0: float, t1: float, h: float) -> tuple[np.ndarray, np.ndarray]:
     if not (math.isfinite(h) and h > 0):
         raise ValueError(f"h = {h} must be a positive, finite step size")
     if h > span * (1 + SPREAD):
-        raise ValueError(f"h = {h:g} is larger than the time span {span:g}")
+        raise ValueError(f"h = {h:g} is larger than the time span {span:g}: choose a smaller h")
     if span / h > MOST_GIVEN:
         raise ValueError(
-            f"h = {h:g} asks for {span / h:.3g} steps, of which at most {MOST_GIVEN:g} can be kept"
+            f"h = {h:g} asks for {span / h:.3g} steps, but at most {MOST_GIVEN:g} are possible: choose a "
+            "larger h"
         )
     count = max(1, round(span / h))
     if abs(count * h - span) <= SPREAD * h:
         exact = abs(count * h - span) <= 8 * np.finfo(float).eps * max(abs(t0), abs(t1))
-        # Where only rounding separates them, times do not depend on t1: runs can be continued on one grid.
+        # If they differ only by rounding, times do not depend on t1, and runs continue on the same grid.
         size = h if exact else span / count
         times = t0 + size * np.arange(count + 1)
         times[-1] = t1
@@ -203,10 +210,11 @@ def _listed(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
     sizes = np.asarray(h, dtype=float)
     wrong = np.flatnonzero(~(np.isfinite(sizes) & (sizes > 0)))
     if wrong.size:
-        raise ValueError(f"step sizes must be positive and finite; h[{wrong[0]}] = {sizes[wrong[0]]}")
+        raise ValueError(f"h[{wrong[0]}] = {sizes[wrong[0]]}: all step sizes must be positive and finite")
     if abs(math.fsum(sizes) - (t1 - t0)) > SPAN_TOLERANCE * (t1 - t0):
         raise ValueError(
-            f"the step sizes sum to {math.fsum(sizes):.12g}, but the time span is {t1 - t0:.12g} long"
+            f"the step sizes h sum to {math.fsum(sizes):.12g}, but the time span is {t1 - t0:.12g} long: "
+            "change one of them"
         )
     times = t0 + np.append(0.0, np.cumsum(sizes))
     times[-1] = t1
@@ -214,11 +222,11 @@ def _listed(t0: float, t1: float, h: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
 
 
 def projections(at: Any, times: Any) -> Any:
-    """Which steps (N,) end at the times ``at``; None where there are none."""
+    """Which steps (N,) end at the times ``at``; None if ``at`` is empty."""
     if isinstance(at, tuple | list) and not at:
         return None
     if is_traced(times, at):
-        raise TypeError("project_velocity_at and the steps must be known: neither it nor h may be traced")
+        raise TypeError("neither project_velocity_at nor h may be traced: pass known numbers")
     try:
         if isinstance(at, str | bool):
             raise TypeError
@@ -233,12 +241,15 @@ def projections(at: Any, times: Any) -> Any:
     nearest = np.abs(ends - at[:, None]).argmin(axis=1)
     for t, i in zip(at, nearest, strict=True):
         if not abs(ends[i] - t) <= 1e-6 * (ends[-1] - times[0]) / len(ends):
-            raise ValueError(f"project_velocity_at: no step ends at t = {t:g}, the nearest at {ends[i]:.9g}")
+            raise ValueError(
+                f"project_velocity_at: no step ends at t = {t:g}, the nearest at {ends[i]:.9g}. Pass times "
+                "at which steps end"
+            )
     return np.isin(np.arange(len(ends)), nearest)
 
 
 def whole_number(name: str, value: Any) -> None:
-    """Refuse what is neither a whole number above zero nor None."""
+    """Raise unless the value is a whole number above zero or None."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if value is not None and not (whole and value > 0):
         raise ValueError(f"{name} must be a whole number above zero, got {value!r}")

@@ -1,6 +1,6 @@
 """The steps of a run: given before it starts, or controlled by the error of each step.
 
-:class:`Given` and :class:`Controlled` have one interface. Both are trees of arrays for JAX.
+:class:`Given` and :class:`Controlled` have the same interface. Both are trees of arrays for JAX.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from genalpha.numerics.data import Times
 from genalpha.numerics.tracing import is_traced
 
 SPREAD = 1e-9  # a remainder below this fraction of h is spread over all steps
-# Steps under error control, unless another number is asked for: outside of transforms more than anybody
-# takes, under one as many as there is memory set aside for.
+# Defaults of max_steps: outside of JAX transforms, and under them, where memory for all steps is reserved.
 MOST_STEPS, MOST_TRACED = 1_000_000, 1024
 
 
@@ -31,8 +30,8 @@ MOST_STEPS, MOST_TRACED = 1_000_000, 1024
 class Given:
     """Steps that are known before the run.
 
-    ``times`` (N+1,) are the start and the ends of all steps, ``steps`` says where each starts and how long
-    it is. ``even`` says that all steps but the last are equal.
+    ``times`` (N+1,) are the start and the ends of all steps. ``steps`` holds the start and the size of each.
+    ``even`` says that all steps but the last are equal.
     """
 
     times: Any
@@ -48,7 +47,7 @@ class Given:
 
     @property
     def first(self) -> Any:
-        """What the first step is chosen from: its size."""
+        """The size of the first step."""
         return self.steps.h[0]
 
     @property
@@ -79,13 +78,13 @@ class Given:
         return len(self.steps.h)
 
     def suited(self, method: Method) -> Method:
-        """The method without its adjusting formulas if all steps are equal: they would change nothing."""
+        """The method, without its adjusting formulas if all steps are equal: they would change nothing."""
         if not method.adjust or is_traced(self.steps.h) or np.ptp(self.steps.h) != 0:
             return method
         return dataclasses.replace(method, adjust=False)
 
     def check(self, method: Method) -> None:
-        """Refuse a method that cannot take such steps."""
+        """Raise if the method cannot take such steps."""
 
     def width(self, layout: Layout) -> int:
         """The number of columns of a record."""
@@ -102,15 +101,15 @@ class Given:
         return None
 
     def totals(self, runner: Any, counted: np.ndarray) -> np.ndarray:
-        """Newton's totals (3,) over all steps that were tried, from those of the records."""
+        """Newton's totals (3,) over all steps, rejected ones too; ``counted`` are those of the records."""
         return counted
 
     def resumed(self, t: float) -> Given:
-        """The steps that lead from a time t within these to the end.
+        """The steps from a time t within these to the end.
 
-        Equal steps stay equal and become a little shorter. In a list the first step ends where the one that
-        was interrupted would have ended, or the next one if little is left: much shorter steps between long
-        ones do harm.
+        Equal steps stay equal and become a little shorter. In a list, the first step ends where the
+        interrupted one would have ended. If little is left of that one, it ends where the following one would
+        have ended, because a very short step between long ones is inaccurate.
         """
         times = np.asarray(self.times)
         rest = times[times > t]
@@ -127,7 +126,7 @@ class Given:
         return Given(ends, Times(ends[:-1], sizes, self._marked(ends)), self.even)
 
     def _marked(self, ends: np.ndarray) -> np.ndarray | None:
-        """The steps of another grid that end nearest to where velocities were to be projected."""
+        """The steps of another grid that end nearest to the times at which velocities are projected."""
         marks = self.steps.project
         if marks is None:
             return None
@@ -136,7 +135,7 @@ class Given:
         return np.isin(np.arange(len(ends) - 1), nearest)
 
     def cut(self, layout: Layout, done: int, t: float, row: np.ndarray) -> Given:
-        """The first ``done`` steps, of which the last one ends at t; ``row`` is its record."""
+        """The first ``done`` steps, the last of which now ends at t; ``row`` is its record."""
         times = np.append(np.asarray(self.times)[:done], t)
         marks = self.steps.project
         marks = None if marks is None else np.asarray(marks)[:done]
@@ -148,8 +147,8 @@ class Given:
 class Controlled:
     """Steps that follow an error tolerance.
 
-    ``wish`` is the size of the first step, NaN if it is to be chosen. At most ``most`` steps are taken; None
-    means as many as the way of running allows.
+    ``wish`` is the size of the first step, NaN if it is to be estimated. At most ``most`` steps are taken;
+    None means the default.
     """
 
     wish: Any
@@ -165,7 +164,7 @@ class Controlled:
 
     @property
     def first(self) -> Controlled:
-        """What the first step is chosen from."""
+        """The control that estimates the first step."""
         return self
 
     @property
@@ -194,11 +193,11 @@ class Controlled:
         return method
 
     def check(self, method: Method) -> None:
-        """Error control changes the step size all the time."""
+        """Raise if the method does not adjust to changes of the step size."""
         if not method.adjust:
             raise ValueError(
-                "error control changes the step size in every step. With adjust=False a method is then of "
-                "first order only, and its error cannot be estimated. Leave out adjust=False, or pass h"
+                "adjust=False is not possible under error control: the step size changes in every step, so "
+                "the method would be of first order only. Leave out adjust=False, or pass h"
             )
 
     def width(self, layout: Layout) -> int:

@@ -43,10 +43,11 @@ _K, _H = _DATA.e - _DATA.ea, _DATA.zf - _DATA.fa  # from the joints to the centr
 
 
 def andrews(torque: float = 0.033, stiffness: float = 4530.0) -> Problem:
-    """Andrews' squeezing mechanism, driven from rest: seven angles, six loop constraints, one freedom.
+    """Andrews' squeezing mechanism, driven from rest. It has seven angles and six loop constraints.
 
-    It turns two and a half times in 0.03 s. The spring acts between a fixed point and the third body.
-    There is neither gravity nor friction. ``energy`` is T + V less the work of the torque.
+    So it has one degree of freedom. It turns two and a half times in 0.03 s. The spring acts between a fixed
+    point and the third body. There is neither gravity nor friction. ``energy`` is T + V minus the work of the
+    torque.
     """
     return Problem(
         name="andrews",

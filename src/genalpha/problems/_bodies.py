@@ -95,9 +95,9 @@ def heavy_top(space: str = "R3xSO3", m: float = 15.0, g: float = 9.81) -> Proble
 
 
 def rigid_body(J: tuple[float, float, float] = (1.0, 2.0, 3.0)) -> Problem:
-    """A free body in SO(3) that turns almost about its middle axis; energy and momentum are conserved.
+    """A free body in SO(3) that turns nearly about its middle axis. Energy and momentum are conserved.
 
-    ``momentum(t, q, v, *args)`` is the angular momentum R JΩ in inertial directions.
+    ``momentum(t, q, v, *args)`` is the angular momentum R JΩ in the inertial frame.
     """
     inertia = np.array(J, dtype=float)
 

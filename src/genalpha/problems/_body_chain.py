@@ -21,10 +21,10 @@ _INERTIA = np.concatenate([[*np.full(3, _M[i]), *_J[i]] for i in range(_BODIES)]
 
 
 def body_chain(g: float = 9.81) -> Problem:
-    """Three rigid bodies that hang in each other by spherical joints, in (R³×SO(3))³; made here.
+    """Three rigid bodies connected by spherical joints, in (R³×SO(3))³. It was made for this package.
 
-    Body i extends from its joint at −s to the next one at +s, in body directions. The first hangs from the
-    origin. All inertias differ, and all bodies spin.
+    The joints of body i are at −s and +s in its body frame. The first body hangs from the origin. All
+    inertias differ, and all bodies spin.
     """
     reference = _reference(g)
     q0, v0, *_ = reference.lift(0.0, reference.y0)

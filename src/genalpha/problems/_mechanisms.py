@@ -88,11 +88,11 @@ def wheel_on_rod(
     A: float = 0.5,
     g: float = 3.0,
 ) -> Problem:
-    """A rod whose front slides on the curve y = A sin x and whose rear rides on a rolling wheel.
+    """A rod whose front slides on the curve y = A sin x and whose rear is carried by a rolling wheel.
 
-    Coordinates: centre (x, y) and heading θ of the rod, roll angle φ of the wheel. The front on the curve is
-    a holonomic constraint. The rear may slip neither sideways nor along: two nonholonomic ones. A constant
-    force m g along x drives the rod.
+    Coordinates: centre (x, y) and heading θ of the rod, roll angle φ of the wheel. The front stays on the
+    curve; this is a holonomic constraint. The wheel slips neither sideways nor along the rod; these are two
+    nonholonomic constraints. A constant force m g along x drives the rod.
     """
 
     def force(t: Array, q: Array, v: Array, p: Params) -> Array:
@@ -118,7 +118,7 @@ def wheel_on_rod(
     q, v, *_ = reference.lift(0.0, reference.y0)
     return Problem(
         name="wheel-on-rod",
-        title="Rolling wheel on a rod that is led along a curve",
+        title="Rolling wheel on a rod guided along a curve",
         system=System(mass=mass, force=force, holonomic=holonomic, nonholonomic=nonholonomic),
         t_span=(0.0, 2.0),
         q0=np.array(q),
@@ -182,7 +182,7 @@ def _wheel_reference(m: float, J: float, Iw: float, L: float, r: float, A: float
 
 
 def spring_chain(n: int = 5, m: float = 1.0, k: float = 100.0) -> Problem:
-    """n masses in a row between two walls, joined by linear springs. At first only the first is displaced."""
+    """n masses in a row between two walls, joined by linear springs. Only the first is displaced at t = 0."""
     modes = np.arange(1, n + 1)
     omega = 2 * math.sqrt(k / m) * np.sin(modes * math.pi / (2 * (n + 1)))
     shape = math.sqrt(2 / (n + 1)) * np.sin(np.outer(modes, modes) * math.pi / (n + 1))

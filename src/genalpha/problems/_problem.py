@@ -33,8 +33,8 @@ class Problem:
 
     ``energy(t, q, v, *args)`` is the mechanical energy, if there is one, and ``momentum(t, q, v, *args)`` a
     momentum. Both are constant from the time ``conserved_from`` on. ``reference(t)`` is the true State at t.
-    ``published`` maps times to values that were computed elsewhere. ``h`` is a step size that gives a good
-    picture.
+    ``published`` maps times to values that were computed elsewhere. ``h`` is a step size that resolves the
+    motion well.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Quaternions in NumPy for the references, apart from those of the package itself."""
+"""Quaternions in NumPy for the references, independent of those of the package."""
 
 from __future__ import annotations
 

@@ -30,16 +30,16 @@ def rolling_disk(
     spin: float | None = None,
     space: str | None = None,
 ) -> Problem:
-    """J11 (7.2): a disk that rolls without slipping; contact point, tilt, heading and spin.
+    """J11 (7.2): a disk that rolls without slipping. Coordinates: contact point, tilt, heading and spin.
 
     The forces follow from the printed Lagrangian. The printed f_4 lacks the term −I_2 z_5 z_3 cos(y_3).
     Without it the energy is not conserved. Terms of f_3 and f_4 that cancel are left out here.
 
-    The printed constraint z_1 = r z_5 cos(y_4) belongs to a spin that counts forwards. The printed kinetic
-    energy of the spin, ½I_2 (z_5 + z_4 sin(y_3))², belongs to one that counts backwards. ``sense=-1`` turns
-    the sign in the constraint: that is the motion of a rigid disk. ``space="R3xSO3"`` is that disk as a body
-    with one holonomic and two nonholonomic constraints. ``spin`` is z_5 at the start. Its default is 0.1, as
-    printed, and −3 for the rigid disk, which would fall over with 0.1.
+    The printed constraint z_1 = r z_5 cos(y_4) is right for a spin that is positive forwards. The printed
+    kinetic energy of the spin, ½I_2 (z_5 + z_4 sin(y_3))², is right for one that is positive backwards.
+    ``sense=-1`` changes the sign in the constraint; this is the motion of a rigid disk. ``space="R3xSO3"`` is
+    that disk as a body with one holonomic and two nonholonomic constraints. ``spin`` is z_5 at the start. Its
+    default is 0.1, as printed, and −3 for the rigid disk, which would fall over with 0.1.
     """
     if space not in (None, "R3xSO3"):
         raise unknown("space", str(space), ["R3xSO3"])
@@ -115,9 +115,9 @@ def _reference(
 ) -> ReducedODE:
     """Motion in (y, z_3, z_4, z_5), from z = N(y) w and the equations of motion multiplied by Nᵀ.
 
-    Eliminating the contact velocity from the Lagrangian's equations leaves a 3 × 3 system for w'. It is
-    written out by hand from the printed Lagrangian (with A = m r², mixed terms from the rolling rows) and
-    has nothing in common with the functions above.
+    Eliminating the contact velocity from Lagrange's equations leaves a 3 × 3 system for w'. It is written by
+    hand from the printed Lagrangian (with A = m r², and mixed terms from the rolling constraints) and is
+    independent of the functions above.
     """
     A = m * r**2
     B = sense * A
@@ -230,7 +230,7 @@ def _rigid_reference(m: float, r: float, g: float, coordinates: ReducedODE) -> R
     """The reference of the version in coordinates, converted to the coordinates of the body."""
 
     def lift(t: float, y: Vector) -> tuple[Any, ...]:
-        """Body coordinates from contact point, tilt, heading and spin (which counts backwards)."""
+        """Body coordinates from contact point, tilt, heading and spin (which is positive backwards)."""
         (y1, y2, y3, y4, y5), z, z_dot, _, psi = coordinates.lift(t, y)
         p = product(product(turn(2, y4), turn(0, -y3)), turn(1, -y5))
         s, c, sh, ch = math.sin(y3), math.cos(y3), math.sin(y4), math.cos(y4)

@@ -25,7 +25,7 @@ _INERTIA = np.array([_M[0], _M[0], _J1, _M[1], _M[1], _J2, _M[2], _M[2], _J3])
 def slider_crank(g: float = 9.81) -> Problem:
     """Rigid slider crank of Simeon and Raha in absolute coordinates: three bodies, eight constraints.
 
-    It starts stretched out and at rest. A smooth torque turns the crank for 0.3 s.
+    It starts at rest, stretched out. A smooth torque drives the crank for 0.3 s.
     """
     return Problem(
         name="slider-crank",
@@ -106,7 +106,7 @@ def _motion(angle: float, rate: float, second: float) -> tuple[Vector, Vector, V
 
 
 def _power_balance(t: float, y: Vector, g: float) -> float:
-    """Crank acceleration from d'Alembert's principle along the only possible motion."""
+    """Crank acceleration from d'Alembert's principle, along the only motion that is possible."""
     angle, rate = y
     possible = _motion(angle, 1.0, 0.0)[1]
     bias = _motion(angle, rate, 0.0)[2]

@@ -66,7 +66,7 @@ def stiff_spring_pendulum(eps2: float = 1e-3, gravity: float = 1.0) -> Problem:
 
 
 def bushing(eps: float = 1e-5, form: str = "conservative") -> Problem:
-    """YPR98 (4.4): a body held by a bushing of stiffness 1/ε², its reference point led along a circle.
+    """YPR98 (4.4): a body held by a bushing of stiffness 1/ε². Its reference point is guided along a circle.
 
     With f_x = ½ − x + ½ cos θ and f_y = ½ sin θ − y the forces have the potential
     V = (f_x² + f_y²)/(2ε²) + θ²/(20ε²) − y − ½ sin θ, from which the torque is
@@ -259,17 +259,16 @@ def flexible_slider_crank(
 ) -> Problem:
     """YPR98 section 4.3: a slider crank whose rod is a beam of k elements (Simeon 1996), stretched at rest.
 
-    Coordinates are the angles of crank and rod, the place of the slider, and (w_i, w_i') at the nodes: the
+    Coordinates are the angles of crank and rod, the position of the slider, and (w_i, w_i') at the nodes: the
     displacement across the rod and its slope, in a frame that is clamped to the rod at the crank pin. The
-    clamped node is left out; in the paper its two coordinates are counted too. Displacement along the rod is
-    zero.
+    clamped node is left out; the paper counts its two coordinates too. The rod does not stretch.
 
     ``torque="smooth"`` is amplitude/0.3 (1 − cos(2πt/0.3)) for t <= 0.3, with the amplitude in N m s, and
     ``"constant"`` is the amplitude in N m for t <= 0.3. With ``modulus="plane-strain"`` the modulus of the
     beam is E (1 − ν)/(1 − ν − 2ν²), as in Simeon's program; with ``"beam"`` it is E. ``coupling="local"``
-    has the error of that program: in the coupling of the rod's turning and bending, x counts from the end of
-    each element. This mass matrix belongs to no rod, but it is symmetric and positive definite, and energy
-    is still conserved.
+    repeats an error of that program: in the coupling of rotation and bending, x is measured from the end of
+    each element. No rod has this mass matrix, but it is symmetric and positive definite, and energy is still
+    conserved.
 
     The paper gives 1.3e4 as the greatest eigenvalue for k = 4. The highest of :func:`frequencies` is 1.2e5
     rad/s, its third 1.4e4.
@@ -311,8 +310,8 @@ def frequencies(problem: Problem, q: Any) -> np.ndarray:
 
     The stiffness is minus the derivative of all forces, applied and reaction, for the multipliers at rest.
     Mass and stiffness are restricted to the directions that the constraints leave free, the null space of G.
-    Directions without stiffness and unstable ones have frequency 0, up to rounding. If q is no equilibrium,
-    the result is meaningful only for vibrations that are fast against the motion.
+    Directions without stiffness and unstable ones have frequency 0, up to rounding. If q is not an
+    equilibrium, the result is meaningful only for vibrations that are much faster than the motion.
 
     >>> crank = flexible_slider_crank(k=1)
     >>> frequencies(crank, crank.q0)[1:].round().tolist()

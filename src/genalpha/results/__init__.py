@@ -1,1 +1,1 @@
-"""From the records of a run to its solution."""
+"""Solutions: made from the records of a run, kept in files, drawn."""

@@ -1,4 +1,4 @@
-"""From the records of a run to its solution."""
+"""Makes a solution from the records of a run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from genalpha.engine.setup import Setup
 from genalpha.results.deferred import Deferred
 from genalpha.results.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
 
-# Quantities that follow from a row and are computed when they are first asked for.
+# Quantities that are derived from rows, and computed on first access.
 DERIVED = ("a", "residuals", "reactions")
 
 
 class Work(NamedTuple):
-    """What a run took: steps, rejected ones, and Newton's totals over both."""
+    """The work of a run: accepted steps, rejected steps, and Newton's totals over both."""
 
     steps: Any
     rejected: Any
@@ -29,7 +29,7 @@ class Work(NamedTuple):
 
 
 def recorded(rows: Rows, errors: Errors | None) -> dict[str, Any]:
-    """What records say about each row, by the names of a solution."""
+    """The quantities that records contain, by their names in a solution."""
     return {
         "q": rows.q,
         "v": rows.v,
@@ -43,7 +43,7 @@ def recorded(rows: Rows, errors: Errors | None) -> dict[str, Any]:
 
 
 def derived(found: Deferred) -> dict[str, Deferred]:
-    """What follows from rows, by the names of a solution; ``found`` is a :class:`Derived`."""
+    """The quantities derived from rows, by their names in a solution; ``found`` is a :class:`Derived`."""
     return {
         "a": found.then(lambda x: x.a),
         "residuals": found.then(lambda x: Residuals(x.position, x.velocity, x.nonholonomic)),
@@ -52,7 +52,7 @@ def derived(found: Deferred) -> dict[str, Deferred]:
 
 
 def history(report: Any) -> NewtonHistory:
-    """Newton's work from columns iterations, jacobians and rounding, NaN in rows that were not reached."""
+    """Newton's work, from the columns iterations, jacobians and rounding. Rows not reached are NaN there."""
     np_ = np if isinstance(report, np.ndarray) else jnp
     counts = np_.where(np_.isnan(report), 0, report).astype(int)
     return NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool))
@@ -60,9 +60,9 @@ def history(report: Any) -> NewtonHistory:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended: its status, the time up to which it came, what it took, and what ran it.
+    """How a run ended: its status, the time it reached, its work, and its backend.
 
-    ``fallback`` says why XLA ran it instead of native code, ``detail`` what else is known about the end.
+    ``fallback`` is the reason why XLA was used instead of native code. ``detail`` is more about the end.
     """
 
     status: Any
@@ -83,7 +83,7 @@ def solution(
     nodes: interpolate.StepEnd | None = None,
     happened: dict[str, list[Any]] | None = None,
 ) -> Solution:
-    """``complete`` says that the rows are those of all steps; ``happened`` are events, by quantity."""
+    """The solution. ``complete`` says that all steps are rows; ``happened`` are the events, by quantity."""
     found: dict[str, Any] = {f"{name}_events": rows for name, rows in (happened or {}).items()}
     steps, rejected, iterations, jacobians, rounding = ending.work
     return Solution(

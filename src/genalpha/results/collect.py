@@ -1,4 +1,4 @@
-"""The records of a run: which of them are kept, and what becomes of them."""
+"""Collects the records of a run that are to be kept."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from genalpha.results import assemble
 from genalpha.results.deferred import Deferred, value
 from genalpha.results.output import NAMES, Output
 
-_KEPT = ("_pieces", "_nodes", "_last", "_some", "_totals")  # of `Pieces`, in checkpoints
+_KEPT = ("_pieces", "_nodes", "_last", "_some", "_totals")  # the fields of `Pieces` in checkpoints
 
 
 class Begun(NamedTuple):
-    """A run before its first step: how to go on, its first row, and what follows from ends of steps."""
+    """A run before its first step.
+
+    ``runner`` takes the steps, ``first`` is the first record, ``t_alpha`` the time of its a_α. ``derive``
+    computes the derived quantities at ends of steps.
+    """
 
     runner: Any
     first: np.ndarray
@@ -34,7 +38,7 @@ class Begun(NamedTuple):
 
 
 class RunSoFar(NamedTuple):
-    """A run on its way, and when its steps end."""
+    """A run in progress."""
 
     setup: Setup
     begun: Begun
@@ -49,7 +53,7 @@ class RunSoFar(NamedTuple):
         return float(self.times(record[None], done)[0][0])
 
     def state(self, record: np.ndarray, done: int) -> State:
-        """The state at the end of step ``done``; its a is the method's own."""
+        """The state at the end of step ``done``. Its ``a`` is the method's own a_{n+α}."""
         rows = self.layout.rows(record)
         parts = (rows.q, rows.v, rows.a_alpha, rows.lam, rows.psi)
         return State(np.float64(self.time(record, done)), *(x.copy() for x in parts))  # type: ignore[arg-type]
@@ -58,19 +62,19 @@ class RunSoFar(NamedTuple):
         return self.layout.ends(table, self.times(table, done)[0])
 
     def quantities(self, table: np.ndarray, t: np.ndarray) -> dict[str, Any]:
-        """What a solution says about records and their times; some of it is deferred."""
+        """The quantities of a solution for these records and times; some of them are deferred."""
         recorded = assemble.recorded(self.layout.rows(table), self.steps.errors(self.layout, table))
         ends, derive = self.layout.ends(table, t), self.begun.derive
         return recorded | assemble.derived(Deferred(lambda: derive(ends)))
 
 
-# What a part of a run says about its rows, by name, their times, and those of their a_α.
+# The quantities of some rows by name, the times of the rows, and the times of their a_α.
 OfRows = tuple[dict[str, Any], np.ndarray, np.ndarray]
 
 
 @storable
 class Part(NamedTuple):
-    """A part of a run that is over: what `Pieces` says about it."""
+    """A finished part of a run, with the same interface as `Pieces`."""
 
     rows: OfRows
     ends: StepEnd | None
@@ -92,7 +96,7 @@ class Part(NamedTuple):
 
 @storable
 class Selected(NamedTuple):
-    """Records that are kept, their times and those of their a_α; or what is wanted of them, by name."""
+    """Records that are kept, or the wanted quantities of them by name; their times and those of their a_α."""
 
     of_rows: Any
     t: np.ndarray
@@ -100,7 +104,7 @@ class Selected(NamedTuple):
 
 
 class Pieces:
-    """What is kept of a run, block by block."""
+    """The part of a run that is kept, collected block by block."""
 
     def __init__(self, course: RunSoFar, keep: Output, expected: int | None, later: bool = False) -> None:
         self.course, self.keep, self._later = course, keep, later
@@ -117,13 +121,13 @@ class Pieces:
         return self._whole.table[-1] if self._whole is not None else self.keeper.last
 
     def dump(self) -> dict[str, Any]:
-        """What a checkpoint needs to make this again."""
+        """The data from which a checkpoint restores this object."""
         if self._whole is not None:
             return {"table": self._whole.table.copy()}
         return {name: getattr(self, name) for name in _KEPT}
 
     def fill(self, dumped: dict[str, Any], row: np.ndarray) -> None:
-        """Go on with what another run kept up to the record ``row``."""
+        """Restore what another run had kept up to the record ``row``."""
         if self._whole is not None:
             self._whole.fill(dumped["table"])
             return
@@ -141,14 +145,14 @@ class Pieces:
 
     @property
     def totals(self) -> np.ndarray:
-        """Newton's totals over all steps, those that were rejected too."""
+        """Newton's totals over all steps, rejected ones too."""
         course, counted = self.course, self._totals
         if self._whole is not None:
             counted = course.layout.report(self._whole.table[1:]).sum(axis=0)
         return course.steps.totals(course.begun.runner, counted)
 
     def _use(self, block: np.ndarray, done: int) -> None:
-        """Keep what is wanted of a block of records, of which the first is known already unless it is 0."""
+        """Keep the wanted part of a block of records. Its first record is new only if ``done`` is 0."""
         if done and len(block) == 1:
             return
         t, h = self.course.times(block, done)
@@ -167,9 +171,9 @@ class Pieces:
         self._last = None if wanted[-1] else self._chosen(block[-1:].copy(), t[-1:], t_alpha[-1:])
 
     def _sampled(self, block: np.ndarray, t: np.ndarray, h: np.ndarray, done: int) -> Selected:
-        """Records at the times that were asked for: the motion is interpolated, the rest is the step's.
+        """Records at the times of ``t_eval`` in this block.
 
-        At the start it is the start's.
+        The motion is interpolated. The other columns are those of the step, or of the start at the start.
         """
         wanted = self.keep.t_eval
         assert wanted is not None
@@ -183,7 +187,7 @@ class Pieces:
         return self._chosen(table, times, self._alphas(t, h)[after])
 
     def _alphas(self, t: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """The times of a_α of steps that end at t and have the size h."""
+        """The times of a_α for steps of size h that end at t."""
         return t + self.course.setup.method.alpha * h
 
     def _chosen(self, table: np.ndarray, t: np.ndarray, t_alpha: np.ndarray) -> Selected:
@@ -196,7 +200,7 @@ class Pieces:
         return Part(self.joined(), self.nodes(), self.done, self.totals, self.rejected)
 
     def nodes(self) -> StepEnd | None:
-        """The ends of all steps, where they are kept apart."""
+        """The ends of all steps, if they are kept separately."""
         if not self._nodes:
             return None
         return jax.tree.map(lambda *parts: np.concatenate(parts), *self._nodes)
@@ -207,13 +211,13 @@ class Pieces:
         return first, self.course.times(first, 0)[0]
 
     def end_at(self, number: int, state: State, row: np.ndarray) -> None:
-        """Let step ``number`` end where an event ended it, and its record tell the state there."""
+        """End step ``number`` at an event. Its record ``row`` becomes that of the state at the event."""
         course = self.course
         course.layout.put(row, state)
         self.course = course._replace(steps=course.steps.cut(course.layout, number, float(state.t), row))
 
     def joined(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-        """What the solution tells about all kept rows, their times and those of their a_α."""
+        """The quantities of all kept rows, their times and those of their a_α."""
         if self._whole is not None:
             table = self._whole.table
             t, h = self.course.times(table, 0)
@@ -239,7 +243,7 @@ class Pieces:
 
 
 def _deferred(function: Callable[..., Any], *parts: Any) -> Any:
-    """``function`` of values, deferred if one of them is."""
+    """``function`` of these values, deferred if one of them is deferred."""
     if any(isinstance(part, Deferred) for part in parts):
         return Deferred(lambda: function(*map(value, parts)))
     return function(*parts)
@@ -253,12 +257,12 @@ def _joined(pieces: list[Selected]) -> Selected:
 
 
 def single(node: StepEnd) -> StepEnd:
-    """The only row of nodes."""
+    """The first of some rows."""
     return StepEnd(*(x[0] for x in node))
 
 
 def joined(parts: list[OfRows]) -> OfRows:
-    """What the parts of a run between events say, one after the other."""
+    """The rows of all parts of a run between events, one after the other."""
     if len(parts) == 1:
         return parts[0]
     together = lambda *each: jax.tree.map(lambda *arrays: np.concatenate(arrays), *each)

@@ -1,4 +1,4 @@
-"""Values that are computed when they are first asked for."""
+"""Values that are computed on first access."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Deferred:
-    """A value that ``make`` computes when it is first asked for; then it is kept.
+    """A value that ``make`` computes on first access. Then it is kept.
 
     >>> later = Deferred(lambda: print("computed") or 6)
     >>> later.then(lambda x: x * 7)(), later()
@@ -20,7 +20,7 @@ class Deferred:
         self._value: Any = None
 
     def __call__(self) -> Any:
-        make = self._make  # another thread may put it away
+        make = self._make  # another thread may set it to None meanwhile
         if make is not None:
             self._value = make()
             self._make = None
@@ -35,5 +35,5 @@ class Deferred:
 
 
 def value(x: Any) -> Any:
-    """x itself, or what it computes if it is deferred."""
+    """x itself, or its value if it is deferred."""
     return x() if isinstance(x, Deferred) else x

@@ -1,4 +1,4 @@
-"""Solutions and states in files: plain arrays and a header as text. Reading them runs no code."""
+"""Files of solutions and states: plain arrays and a text header. Reading them runs no code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _READ = (2, 3, 4, _FORMAT)
 
 
 def save(sol: Solution, path: str | os.PathLike[str]) -> None:
-    """Write a solution; the names of its arrays are ``q``, ``residuals.position`` and so on."""
+    """Write a solution. Its arrays are called ``q``, ``residuals.position`` and so on."""
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in sol._parts().items()}
     header = {"genalpha": _FORMAT, "fallback": sol.stats.fallback}
     header |= {name: getattr(sol, name) for name in META}
@@ -39,7 +39,7 @@ def save(sol: Solution, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Solution:
-    """Read a solution that ``Solution.save`` wrote. The file is data: reading it runs no code.
+    """Read a solution that ``Solution.save`` wrote. The file holds data only: reading it runs no code.
 
     >>> import tempfile, jax.numpy as jnp, genalpha as ga
     >>> fall = ga.System(mass=jnp.eye(1), force=lambda t, q, v: jnp.array([-9.81]))
@@ -58,9 +58,9 @@ def load(path: str | os.PathLike[str]) -> Solution:
 
 
 def load_state(path: str | os.PathLike[str]) -> RunState:
-    """Read a state that ``sol.state.save`` wrote, to go on from it.
+    """Read a state that ``sol.state.save`` wrote, to continue a run from it.
 
-    The file is data: reading it runs no code.
+    The file holds data only: reading it runs no code.
 
     >>> import tempfile, jax.numpy as jnp, genalpha as ga
     >>> fall = ga.System(mass=jnp.eye(1), force=lambda t, q, v: jnp.array([-10.0]))
@@ -75,10 +75,10 @@ def load_state(path: str | os.PathLike[str]) -> RunState:
     """
     path = os.path.expanduser(os.fspath(path))
     if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file {path}")
-    found = files.read(path, "state", "name a file that sol.state.save wrote")
+        raise FileNotFoundError(f"there is no file {path}: pass a file that sol.state.save wrote")
+    found = files.read(path, "state", "pass a file that sol.state.save wrote")
     if not files.passes(found, RunState, sound):
-        raise ValueError(f"{path} is damaged: it holds no state. Name a file that sol.state.save wrote")
+        raise ValueError(f"{path} is damaged: it holds no state. Pass a file that sol.state.save wrote")
     return found
 
 
@@ -87,19 +87,19 @@ def _opened(path: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     foreign = f"{path} was not written by genalpha's Solution.save"
     with open(path, "rb") as file:
         if file.read(2) != b"PK":
-            raise ValueError(f"{foreign}: name a file that it wrote")
+            raise ValueError(f"{foreign}: pass a file that it wrote")
         try:
             parts = files.members(file)
         except files.ODD as error:
             raise ValueError(f"{path} is damaged: {error}. Save the solution again") from error
     text = parts.pop("header", None)
     if text is not None and text.dtype == np.uint8:
-        raise ValueError(f"{foreign}: it is a state, which ga.load_state reads, or a checkpoint")
+        raise ValueError(f"{foreign}: it is a state or a checkpoint. Read a state with ga.load_state")
     try:
         header = json.loads(str(text))
         version = header["genalpha"]
     except files.ODD as error:
-        raise ValueError(f"{foreign}: name a file that it wrote") from error
+        raise ValueError(f"{foreign}: pass a file that it wrote") from error
     if version not in _READ:
         newer = isinstance(version, int) and version > _FORMAT
         raise ValueError(

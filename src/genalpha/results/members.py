@@ -1,4 +1,4 @@
-"""Solutions of batches: rows of all members, some of which ran alone or could not be started."""
+"""Solutions of batches. Some members may have run alone or not at all."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from genalpha.results.assemble import Ending, Work
 from genalpha.results.deferred import Deferred
 from genalpha.results.solution import Solution
 
-# Fields of a solution with a row for every kept time, and the history of Newton's method.
+# Fields of a solution with one row for every kept time, except the history of Newton's method.
 TIMED = ("q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors")
 
 
 class Alone(NamedTuple):
-    """A member that ran alone: its solution, the rows of it that are kept, and the places they go to."""
+    """A member that ran alone: its solution, the rows of it that are kept, and their places in the batch."""
 
     member: int
     solution: Solution
@@ -40,9 +40,9 @@ class NotStarted(NamedTuple):
 
 
 class BatchSolution:
-    """A batch by machine code: its records, and members that go their own way.
+    """A batch computed by machine code: its records, and in ``apart`` the members without valid records.
 
-    Quantities are computed, or fetched from a GPU, when they are first asked for.
+    Quantities are computed, or copied from the GPU, on first access.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class BatchSolution:
         return assemble.solution(self.setup, fields, times, t_alpha, ending, complete=False)
 
     def _patched(self, name: str) -> Any:
-        """A quantity of all members, with those that went their own way."""
+        """A quantity of all members, including those in ``apart``."""
         found = self._quantity(name)
         for one in self.apart:
             _write(name, found, one)
@@ -113,7 +113,7 @@ class BatchSolution:
 
 
 def patched(sol: Solution, apart: list[Alone | NotStarted], t0: float) -> Solution:
-    """A solution of arrays in memory, written over by members that went their own way."""
+    """A solution of arrays in memory, in which the members in ``apart`` are replaced."""
     for one in apart:
         for name in (*TIMED, "newton"):
             _write(name, getattr(sol, name), one)
@@ -123,7 +123,7 @@ def patched(sol: Solution, apart: list[Alone | NotStarted], t0: float) -> Soluti
 
 
 def _write(name: str, found: Any, one: Alone | NotStarted) -> None:
-    """Put a member in its place; rows that it did not reach are NaN."""
+    """Write a member into its place. Rows that it did not reach are NaN."""
     i, leaves = one.member, jax.tree.leaves(found)
     for whole in leaves:
         if whole.dtype.kind == "f":
@@ -145,7 +145,7 @@ def _work(sol: Solution) -> Work:
 
 
 def _count(one: Alone | NotStarted, status: Any, t_end: Any, work: Work, t0: float) -> None:
-    """Put the totals of a member in their places."""
+    """Write the totals of a member into their places."""
     i = one.member
     if isinstance(one, NotStarted):
         status[i], t_end[i], own = one.status, t0, (0,) * len(work)

@@ -1,4 +1,4 @@
-"""What is kept of a run: every step, some of them, or the motion at given times."""
+"""Which rows of a run are kept: every step, some of them, or the motion at given times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from genalpha.errors import unknown
 
-# What a solution may be asked to keep.
+# The quantities that ``save`` may name.
 NAMES = ("q", "v", "a", "a_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors", "newton")
 
 
@@ -20,9 +20,10 @@ _ROUNDING = 8 * np.finfo(float).eps
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """Every ``every``-th step and the last one (only that where 0), or the times ``t_eval``.
+    """Which rows are kept: every ``every``-th step and the last one, or the times ``t_eval``.
 
-    ``names`` are the quantities to keep, None for all of them; ``dense`` asks for what ``sol(t)`` needs.
+    If ``every`` is 0, only the last step is kept. ``names`` are the quantities to keep, None for all.
+    ``dense`` keeps the ends of all steps for ``sol(t)``.
     """
 
     every: int = 1
@@ -31,11 +32,11 @@ class Output:
     dense: bool = False
 
     def wanted(self, numbers: np.ndarray) -> np.ndarray:
-        """Which of the steps with these numbers are kept, whatever comes after them; 0 is the start."""
+        """Which of the steps with these numbers are kept, apart from the last step; 0 is the start."""
         return np.zeros(len(numbers), bool) if self.every == 0 else numbers % self.every == 0
 
     def rows(self, count: int) -> np.ndarray:
-        """The steps that are kept of ``count`` steps: those wanted, and the last; 0 is the start.
+        """The numbers of the kept steps among ``count`` steps, including the last; 0 is the start.
 
         >>> Output(every=4).rows(10).tolist(), Output(every=0).rows(10).tolist()
         ([0, 4, 8, 10], [10])
@@ -45,7 +46,7 @@ class Output:
 
     @property
     def complete(self) -> bool:
-        """Whether the rows of the solution say all that ``sol(t)`` needs."""
+        """Whether ``sol(t)`` can be computed from the rows of the solution."""
         return (
             self.every == 1
             and self.t_eval is None
@@ -61,7 +62,7 @@ jax.tree_util.register_dataclass(Output, data_fields=["t_eval"], meta_fields=["e
 
 
 def parse(save: Any, t_eval: Any, dense: bool, span: tuple[float, float]) -> Output:
-    """What ``save``, ``t_eval`` and ``dense_output`` ask for.
+    """Read the arguments ``save``, ``t_eval`` and ``dense_output``.
 
     >>> parse((10, ["q", "lam"]), None, False, (0.0, 1.0)).every
     10
@@ -83,7 +84,7 @@ def parse(save: Any, t_eval: Any, dense: bool, span: tuple[float, float]) -> Out
     if not isinstance(dense, bool):
         raise TypeError(f"dense_output must be True or False, got {dense!r}")
     if t_eval is not None and every != 1:
-        raise ValueError("pass either t_eval or save, not both: each says which rows are kept")
+        raise ValueError("pass either t_eval or save, not both: each selects the rows")
     return Output(every, None if t_eval is None else times(t_eval, span), names, dense)
 
 
@@ -95,7 +96,7 @@ def _names(wanted: Sequence[Any]) -> tuple[str, ...]:
 
 
 def times(t_eval: Any, span: tuple[float, float]) -> np.ndarray:
-    """The times that were asked for, within the span of a run."""
+    """The times ``t_eval``, checked and clipped to the span of a run."""
     try:
         wanted = np.array(t_eval, dtype=float)
     except (TypeError, ValueError) as error:
@@ -103,15 +104,16 @@ def times(t_eval: Any, span: tuple[float, float]) -> np.ndarray:
     if wanted.ndim != 1 or wanted.size == 0:
         raise ValueError(f"t_eval must be a one-dimensional array of times, got shape {wanted.shape}")
     if not (np.isfinite(wanted).all() and (np.diff(wanted) > 0).all()):
-        raise ValueError("t_eval must increase, without NaN or infinite times")
-    rounding = _ROUNDING * max(map(abs, span))  # such as that of 3 * 0.1
+        raise ValueError("t_eval must increase, and must not hold NaN or infinite times")
+    rounding = _ROUNDING * max(map(abs, span))  # 3 * 0.1 is larger than 0.3
     if wanted[0] < span[0] - rounding or wanted[-1] > span[1] + rounding:
         raise ValueError(
-            f"t_eval reaches from {float(wanted[0])!r} to {float(wanted[-1])!r}, beyond the time span {span}"
+            f"t_eval reaches from {float(wanted[0])!r} to {float(wanted[-1])!r}, beyond the time span "
+            f"{span}: pass times within it"
         )
     within = np.clip(wanted, *span)
     if not (np.diff(within) > 0).all():
         raise ValueError(
-            "t_eval has several times that are the same as an end of the time span but for rounding"
+            "t_eval has several times that differ from an end of the time span only by rounding: keep one"
         )
     return within

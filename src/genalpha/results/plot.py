@@ -13,16 +13,16 @@ _MOST_LABELS = 12
 
 
 def plot(sol: Solution, names: list[str] | None = None) -> Any:
-    """One panel each for q, v, multipliers (if any) and constraint residuals (if any)."""
+    """A figure with one panel each for q, v and, if there are constraints, multipliers and residuals."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install genalpha[plot]") from error
+        raise ImportError("a plot needs matplotlib: pip install genalpha[plot]") from error
 
     size = sol.q.shape[1]
     labels = list(names) if names is not None else [f"q{i}" for i in range(size)]
     if len(labels) != size:
-        raise ValueError(f"names has {len(labels)} entries for {size} coordinates")
+        raise ValueError(f"names has {len(labels)} entries for {size} coordinates: pass one for each")
     rates = [f"d/dt {label}" for label in labels] if sol.v.shape[1] == size else None
     rates = rates or [f"v{i}" for i in range(sol.v.shape[1])]
     panels: list[tuple[str, list[tuple[str, Any]], bool]] = [
@@ -40,7 +40,7 @@ def plot(sol: Solution, names: list[str] | None = None) -> Any:
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (title, curves, logarithmic) in zip(axes, panels, strict=True):
         for label, values in curves:
-            if logarithmic:  # zero has no logarithm: a gap says that the residual vanished
+            if logarithmic:  # zero has no logarithm: a gap means that the residual is zero
                 values = np.where(values > 0, values, np.nan)
             ax.plot(sol.t, values, label=label, lw=1.2)
         if logarithmic:

@@ -1,4 +1,4 @@
-"""A line of the terminal that shows how far a long computation is."""
+"""A progress bar on the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _INTERVAL = 0.1  # seconds between two drawings
 
 
 class Bar:
-    """A bar on standard error that is drawn at most ten times a second, and not at all unless ``shown``.
+    """A bar on standard error, drawn at most ten times a second, and only if ``shown``.
 
     >>> bar = Bar(shown=False)
     >>> bar.update(0.5, "half")
@@ -22,7 +22,7 @@ class Bar:
         self._drawn_at, self._drawn = 0.0, 0
 
     def update(self, fraction: float, text: str) -> None:
-        """Draw the bar with a text behind it, unless that was done a moment ago."""
+        """Draw the bar with a text after it, unless it was drawn a moment ago."""
         now = time.monotonic()
         if not self.shown or (fraction < 1 and now - self._drawn_at < _INTERVAL):
             return

@@ -1,4 +1,4 @@
-"""The result of a run: arrays, statistics, save and load, a plot."""
+"""The result of a run: arrays, statistics, interpolation, files, a plot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ META = ("method", "rotations", "backend", "detail", "not_unique", "space", "comp
 
 @storable
 class Residuals(NamedTuple):
-    """Largest constraint residual at each time (N+1,), unscaled: g, g_t + G v, and k."""
+    """The largest constraint residual at each time, unscaled. Each array has shape (N+1,).
+
+    ``position`` is the residual of g, ``velocity`` that of g_t + G v, ``nonholonomic`` that of k.
+    """
 
     position: Array
     velocity: Array
@@ -34,9 +37,10 @@ class Residuals(NamedTuple):
 
 @storable
 class Reactions(NamedTuple):
-    """Reaction forces at each time (N+1, n): −Gᵀλ, −Kᵀψ, and all of them together.
+    """Reaction forces at each time. Each array has shape (N+1, n).
 
-    ``total`` is the sum of the two unless the system has a ``reaction`` of its own; then it is that.
+    ``holonomic`` is −Gᵀλ and ``nonholonomic`` is −Kᵀψ. ``total`` is their sum, or the system's own
+    ``reaction`` if it has one.
     """
 
     holonomic: Array
@@ -46,9 +50,12 @@ class Reactions(NamedTuple):
 
 @dataclass(frozen=True)
 class Stats:
-    """Totals of a run. ``rounding_limited`` counts steps whose Newton iteration ended at rounding level.
+    """Totals of a run.
 
-    ``fallback`` says why XLA ran it, or a part of it, where native code was wanted; None otherwise.
+    ``steps`` counts accepted steps and ``rejected`` the others. ``newton_iterations``, ``jacobians`` (new
+    Newton matrices) and ``factorizations`` are totals over both. ``rounding_limited`` counts steps whose
+    Newton iteration ended at rounding level. ``fallback`` is the reason why XLA computed the run, or a part
+    of it, instead of native code; it is None if there was no such change.
     """
 
     steps: Any
@@ -66,7 +73,7 @@ jax.tree_util.register_dataclass(Stats, data_fields=list(COUNTS), meta_fields=["
 
 @storable
 class NewtonHistory(NamedTuple):
-    """Newton's work step by step (N,): iterations, new matrices, and whether rounding ended it."""
+    """Newton's work in each step, arrays (N,): iterations, new matrices, and whether it ended at rounding."""
 
     iterations: Array
     jacobians: Array
@@ -75,37 +82,54 @@ class NewtonHistory(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A computed motion; arrays with time first, start and end included.
+    """A computed motion. The first axis of the arrays is time, including the start and the end.
+
+    The shapes below are for N steps that are all kept. ``t_eval`` and ``save`` of ``solve`` select other
+    rows. In a batch, all arrays have the batch axis B in front.
 
     Attributes
     ----------
     t (N+1,), q (N+1, size), v (N+1, n) : times, coordinates, velocities.
-    a (N+1, n) : accelerations v' at t: M a = f(t, q, v, λ, ψ). Where M is singular, they follow from the
-        constraints; under a JAX transform only if it is an array, and NaN if it is a function.
-    a_alpha (N+1, n), t_alpha (N+1,) : the method's own a_{n+α} and its time t_n + α(t_n − t_{n−1}); row 0 is
+    a (N+1, n) : accelerations v' at t, with M a = f(t, q, v, λ, ψ). If M is singular, they follow from the
+        constraints. Under a JAX transform this works only if M is an array. If it is a function, a is NaN.
+    a_alpha (N+1, n), t_alpha (N+1,) : the method's own a_{n+α} and its time t_n + α(t_n − t_{n−1}). Row 0 is
         the starting value and its time.
-    lam (N+1, m), psi (N+1, p) : multipliers at t.
-    residuals : .position, .velocity, .nonholonomic (N+1,).
-    reactions : .holonomic, .nonholonomic, .total (N+1, n).
-    stats : totals of the run; newton : the same step by step.
-    status, success, message : 0, True and a sentence where the end was reached.
-    t_end : the time up to which the run came, whichever rows were kept; that of the last good step where it
-        failed.
+    lam (N+1, m), psi (N+1, p) : multipliers λ and ψ at t.
+    residuals : .position, .velocity and .nonholonomic (N+1,), see :class:`Residuals`.
+    reactions : .holonomic, .nonholonomic and .total (N+1, n), see :class:`Reactions`.
+    stats : totals of the run, see :class:`Stats`.
+    newton : Newton's work in each step (N,), see :class:`NewtonHistory`.
+    status : 0 if the run reached the end. It is negative if an event or the callback ended the run, and
+        positive after a failure.
+    success, message : whether the status is not a failure, and the status in words.
+    t_end : the time that the run reached, whichever rows were kept. After a failure it is the time of the
+        last good step.
     extra : variables that only some methods have, by name, each (N+1, ...).
-    errors : .q, .v (N+1, n) and .norm (N+1,), estimated local errors, under error control; else None.
+    errors : estimated local errors .q and .v (N+1, n) and .norm (N+1,); None without error control.
     method, rotations : names of the method and of the rotations in the space.
-    backend : what computed it: "native", "xla" or "cuda".
-    detail : what else is known about a failure or the multipliers, part of the message.
-    not_unique : constraints whose multipliers are not unique, as indices into (lam, psi) one after the other;
-        only ``redundant="min_norm"`` of ``solve`` allows for them, and gives the smallest.
-    t_events, q_events, v_events, lam_events, psi_events : for each event an array with a row each time it
-        happened; None without events.
-    nodes, space, complete : what ``sol(t)`` is made of: the ends of all steps, unless t, q, v, lam and psi
-        are.
+    backend : "native", "xla" or "cuda".
+    detail : more about a failure or about the multipliers. It is part of the message.
+    not_unique : indices into (lam, psi) of the constraints whose multipliers are not unique. They occur only
+        with ``redundant="min_norm"``. The multipliers are then those of smallest norm.
+    t_events, q_events, v_events, lam_events, psi_events : lists with one array for each event, which has one
+        row for each occurrence. None without events.
+    nodes, space, complete : data for ``sol(t)``: the ends of all steps (if the rows are not enough), the
+        space of q, and whether the rows are enough.
 
-    Outside of JAX transforms the arrays are NumPy's and end at the last good row; a, residuals and reactions
-    are computed when they are first asked for. Under a transform all are traced, and rows after a failure are
-    NaN.
+    Outside of JAX transforms the arrays are NumPy's and end at the last good row. a, residuals and reactions
+    are computed on first access. Under a transform all arrays are traced, and rows after a failure are NaN.
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> pendulum = ga.System(
+    ...     mass=jnp.eye(2),
+    ...     force=lambda t, q, v: jnp.array([0.0, -9.81]),
+    ...     holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    ... )
+    >>> sol = ga.solve(pendulum, (0.0, 0.5), [1.0, 0.0], [0.0, 0.0], h=0.01)
+    >>> sol
+    <Solution by soi2: 50 steps, t = 0 to 0.5, reached the end of the time span>
+    >>> sol.q.shape, sol.lam.shape, sol.reactions.total.shape
+    ((51, 2), (51, 1), (51, 2))
     """
 
     t: Any
@@ -139,7 +163,7 @@ class Solution:
     complete: bool = False
 
     def __post_init__(self) -> None:
-        """Put away what is computed when it is first asked for: `__getattr__` finds it."""
+        """Move deferred values out of the fields. `__getattr__` computes them on first access."""
         deferred = {name: x for name, x in self.__dict__.items() if isinstance(x, Deferred)}
         for name in deferred:
             del self.__dict__[name]
@@ -160,25 +184,28 @@ class Solution:
 
     @property
     def state(self) -> RunState | None:
-        """From where ``ga.solve(..., state=sol.state)`` goes on; None after a failure, a file or a
-        transform."""
+        """The state at the end, from which ``ga.solve(..., state=sol.state)`` continues.
+
+        It is None after a failure, for a solution from a file, and under a JAX transform.
+        """
         later = self.__dict__.get("_later")
         return None if later is None else later()
 
     def continued_by(self, later: Deferred | None) -> Solution:
-        """This solution, with the state from which to go on.
+        """This solution, with the state from which another run can continue.
 
-        The state is no field: it is neither an array nor something to compile for.
+        The state is not a field, because JAX must treat it neither as an array nor as a constant.
         """
         object.__setattr__(self, "_later", later)
         return self
 
     def __call__(self, t: Any) -> State:
-        """The motion at a time or at times t within the run: a :class:`State` with t, q, v, a, lam, psi.
+        """The motion at a time t, or at an array of times (K,), within the run.
 
-        Between the steps q and v are interpolated with third order on their space, a, λ and ψ with second;
-        at the ends of steps q, v, λ and ψ are those of the method, and a is the derivative of the
-        interpolated v. Needs all steps: a run with ``t_eval`` or ``save`` keeps them where
+        Returns a :class:`State` with t, q, v, a, lam, psi; for an array of times each has a leading axis K.
+        Between the steps, q and v are interpolated with third order on their space, and a, λ and ψ with
+        second order. At the ends of steps q, v, λ and ψ are those of the method, and a is the derivative of
+        the interpolated v. All steps are needed: a run with ``t_eval`` or ``save`` keeps them if
         ``dense_output=True``.
 
         >>> import jax.numpy as jnp, genalpha as ga
@@ -188,26 +215,31 @@ class Solution:
         ([-1.25], [[-2.5], [-7.5]])
         """
         if np.ndim(self.status):
-            raise TypeError("this is a batch of solutions: ask its members, sol[0](t)")
+            raise TypeError("sol(t) needs a single solution, and this is a batch: call a member, sol[0](t)")
         if self.space is None or (self.nodes is None and not self.complete):
-            raise ValueError("not all steps of this run were kept: pass dense_output=True to ga.solve")
+            raise ValueError(
+                "sol(t) needs all steps, and this run did not keep them: pass dense_output=True to ga.solve"
+            )
         nodes = self.nodes or interpolate.StepEnd(self.t, self.q, self.v, self.lam, self.psi)
         times = t if isinstance(t, jax.core.Tracer) else np.asarray(t, dtype=float)
         if isinstance(nodes.t, np.ndarray) and isinstance(times, np.ndarray):
             first, last = nodes.t[0], nodes.t[-1]
             if not ((times >= first) & (times <= last)).all():
-                raise ValueError(f"the run reaches from t = {first:.9g} to {last:.9g}, asked for {t!r}")
+                raise ValueError(
+                    f"t = {t!r} is outside of the run, which reaches from t = {first:.9g} to {last:.9g}: "
+                    "pass times within it"
+                )
         found = sampling.at(self.space, nodes, times.reshape(-1))
         return State(*(x.reshape((*np.shape(times), *x.shape[1:])) for x in found))
 
     @property
     def success(self) -> Any:
-        """Whether the run came to its end, or was ended by an event or by the callback."""
+        """Whether the run reached its end, or an event or the callback ended it."""
         return self.status <= codes.SUCCESS
 
     @property
     def message(self) -> str:
-        """What the status means, with time and step of a failure."""
+        """The status in words, with the time and step of a failure."""
         if np.ndim(self.status):
             return (
                 f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
@@ -217,9 +249,9 @@ class Solution:
         return f"{text}. {self.detail}" if self.detail else text
 
     def __getitem__(self, index: Any) -> Solution:
-        """A member of a batch that ``vmap`` made."""
+        """A member of a batch, made by ``solve_batch`` or ``vmap``."""
         if not np.ndim(self.status):
-            raise TypeError("this solution is a single run, not a batch")
+            raise TypeError("this solution is a single run, not a batch: it has no members to index")
         return jax.tree.map(lambda leaf: leaf[index], self)
 
     def __repr__(self) -> str:
@@ -231,7 +263,7 @@ class Solution:
         return f"<Solution by {self.method}: {self.stats.steps} steps, {span}, {self.message}>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one file (NumPy's .npz), without loss; ``ga.load`` reads it back."""
+        """Write the solution to one .npz file of NumPy, without loss. ``ga.load`` reads it back."""
         from genalpha.results import files
 
         files.save(self, path)
@@ -263,9 +295,13 @@ class Solution:
         from genalpha.results.plot import plot
 
         if np.ndim(self.status):
-            raise TypeError("this is a batch of solutions: plot its members, sol[0].plot()")
+            raise TypeError(
+                "a plot needs a single solution, and this is a batch: plot a member, sol[0].plot()"
+            )
         if any(x is None for x in (self.q, self.v, self.lam, self.psi, self.residuals)):
-            raise ValueError("a plot needs q, v, lam, psi and residuals, and save left out some of them")
+            raise ValueError(
+                "a plot needs q, v, lam, psi and residuals, and save left out some of them: keep them"
+            )
         return plot(self, names)
 
 

@@ -1,1 +1,1 @@
-"""A run from its arguments to its solution."""
+"""Runs, from the arguments of ``solve`` and ``solve_batch`` to a solution."""

@@ -1,4 +1,4 @@
-"""Checks of what comes in. Every refusal says what is wrong, where, and what to do."""
+"""Checks of the arguments. Every error says what was given, what is allowed, and what to do."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from genalpha.mechanics.system import SIGNATURES, Args, Dims, System
 from genalpha.numerics import codes
 from genalpha.numerics.tracing import is_traced
 
-# What stands for an array of numbers: lists of numbers, nested or not, and arrays of NumPy or JAX.
+# Anything that can be read as an array: lists of numbers, nested or not, and arrays of NumPy or JAX.
 Numbers = ArrayLike | Sequence[float] | Sequence[Sequence[float]]
-# The squares of steps of such a span are numbers; the longest span is its reciprocal.
+# Shorter spans would let h² underflow. The longest span is the reciprocal.
 SHORTEST_SPAN = 1e-120
 
 
 def span(t_span: Any) -> tuple[float, float]:
     """(t0, t1) as two increasing floats."""
     if any(isinstance(t, jax.core.Tracer) for t in jax.tree.leaves(t_span)):
-        raise TypeError("t_span must not be traced: it decides the number of steps")
+        raise TypeError("t_span must not be traced, because it sets the number of steps: pass known numbers")
     try:
         if isinstance(t_span, str):
             raise TypeError
@@ -40,7 +40,7 @@ def span(t_span: Any) -> tuple[float, float]:
     if not (math.isfinite(t0) and math.isfinite(t1)):
         raise ValueError(f"t_span = ({t0}, {t1}) must be finite")
     if t1 <= t0:
-        raise ValueError(f"t_span = ({t0:g}, {t1:g}): the end must lie after the start")
+        raise ValueError(f"t_span = ({t0:g}, {t1:g}): the end must be later than the start")
     if not SHORTEST_SPAN <= t1 - t0 <= 1 / SHORTEST_SPAN:
         raise ValueError(
             f"t_span = ({t0:g}, {t1:g}) is {t1 - t0:g} long: h² would underflow or overflow. Rescale time"
@@ -55,7 +55,7 @@ def vector(name: str, value: Any) -> Array | np.ndarray:
         result = jnp.asarray(value, float)
     else:
         if np.iscomplexobj(value):
-            raise TypeError(f"{name} must be real")
+            raise TypeError(f"{name} must be real, got complex numbers")
         try:
             result = np.asarray(value, dtype=float)
         except (TypeError, ValueError) as error:
@@ -64,7 +64,7 @@ def vector(name: str, value: Any) -> Array | np.ndarray:
         raise ValueError(f"{name} must have shape (n,) with n > 0, got shape {result.shape}")
     if isinstance(result, np.ndarray) and not np.isfinite(result).all():
         where = np.flatnonzero(~np.isfinite(result)).tolist()
-        raise ValueError(f"{name} holds NaN or infinite values at {where}")
+        raise ValueError(f"{name} holds NaN or infinite values at {where}: all must be finite")
     return result
 
 
@@ -77,55 +77,57 @@ def callback(function: Any, every: Any) -> None:
 
 
 def possible_under_transform(given: Any) -> None:
-    """Refuse what a run that is only traced cannot do: it has no numbers."""
+    """Raise for options that need known numbers, which a traced run does not have."""
     asked = ["progress"] if given.progress else []
     names = ("events", "callback", "state", "checkpoint")
     asked += [name for name in names if getattr(given, name) is not None]
     if asked:
         raise ValueError(
-            f"{', '.join(asked)}: not possible under a JAX transform, where values are traced and not known. "
+            f"{', '.join(asked)}: not possible under a JAX transform, because traced values are not known. "
             "Call ga.solve outside of jit, vmap and grad"
         )
 
 
 def state(q0: Any, v0: Any, given: Any) -> RunState | None:
-    """The state to go on from, given by name or in the place of q0; None where q0 and v0 are given."""
+    """The state from which to continue, passed as ``state`` or as q0; None if q0 and v0 are given."""
     if isinstance(q0, RunState) and given is None:
         q0, given = None, q0
     if given is None:
         missing = [name for name, value in (("q0", q0), ("v0", v0)) if value is None]
         if missing:
-            raise TypeError(f"{' and '.join(missing)} must be given, or the state of another run")
+            raise TypeError(f"{' and '.join(missing)} must be given: pass q0 and v0, or state=sol.state")
         return None
     if not isinstance(given, RunState):
-        raise TypeError(f"state must be the state of a solution, sol.state, got {given!r}")
+        raise TypeError(f"state must be the state of a solution, sol.state or ga.load_state, got {given!r}")
     if q0 is not None or v0 is not None:
-        raise ValueError("a state tells q and v: leave out q0 and v0")
+        raise ValueError("pass either state or q0 and v0, not both: a state contains q and v")
     return given
 
 
 def from_state(span: tuple[float, float], state: RunState) -> tuple[float, float]:
-    """The time span that is left: from where the state stands."""
+    """The rest of the time span, from the time of the state."""
     t0, t1 = span
     began = (
         {state.t} | ({state.grid.t0} if state.grid else set()) | ({state.start.t} if state.start else set())
     )
     near = 1e-9 * (abs(state.t) + t1 - t0)
     if not any(abs(t0 - t) <= near for t in began):
-        raise ValueError(f"t_span starts at {t0:.9g}, but the state stands at t = {state.t:.9g}: start there")
+        raise ValueError(f"t_span starts at {t0:.9g}, but the state is at t = {state.t:.9g}: start there")
     if t1 <= state.t:
-        raise ValueError(f"t_span ends at {t1:.9g}, and the state stands at t = {state.t:.9g} already")
+        raise ValueError(
+            f"t_span ends at {t1:.9g}, but the state is at t = {state.t:.9g} already: choose a later end"
+        )
     return state.t, t1
 
 
 def interval(seconds: Any) -> float:
     if not (isinstance(seconds, int | float | np.number) and seconds >= 0):
-        raise ValueError(f"checkpoint_every must be a number of seconds, got {seconds!r}")
+        raise ValueError(f"checkpoint_every must be a number of seconds, at least 0, got {seconds!r}")
     return float(seconds)
 
 
 def arguments(args: Any) -> Args:
-    """``args`` as a tuple of pytrees of arrays of its own: the user may change arrays in place later."""
+    """``args`` as a tuple of pytrees. Arrays are copied, because the caller may change them later."""
     if not isinstance(args, tuple | list):
         raise TypeError(f"args must be a tuple, got {type(args).__name__}; for one argument write args=(x,)")
 
@@ -136,11 +138,12 @@ def arguments(args: Any) -> Args:
             return np.array(value, dtype=float if value.dtype.kind == "f" else None)
         if isinstance(value, jax.core.Tracer | jax.Array):
             single = value.dtype in (np.float32, np.float16) or value.dtype == jnp.bfloat16
-            return value.astype(float) if single else value  # double precision always
+            return value.astype(float) if single else value  # always double precision
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
             raise TypeError(
-                f"args must hold real numbers and arrays, got {value!r}; functions may close over the rest"
+                f"args must hold real numbers and arrays, got {value!r}: let the functions of the system "
+                "close over other objects"
             )
         return array.astype(float) if array.dtype.kind == "f" else array
 
@@ -153,9 +156,9 @@ def is_system(system: Any) -> None:
 
 
 def trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool = False) -> tuple[Dims, bool]:
-    """Sizes of a system, from tracing its functions once, and whether they close over traced values.
+    """The sizes of a system, from tracing its functions once, and whether they close over traced values.
 
-    ``redundant`` says that there may be more constraints than can be independent.
+    ``redundant`` allows more constraints than can be independent.
     """
     is_system(system)
     leaves, structure = jax.tree.flatten((q, v, args))
@@ -195,8 +198,8 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
             )
         if got[0] > n and not redundant:
             raise ValueError(
-                f"{name} returns {got[0]} constraints for {n} {most}: at most {n} can hold, unless some are "
-                "redundant and ga.solve is told so by redundant='min_norm'"
+                f"{name} returns {got[0]} constraints for {n} {most}, but at most {n} can be independent: "
+                "remove some or, if some are redundant, pass redundant='min_norm' to ga.solve"
             )
         return got[0]
 
@@ -214,7 +217,7 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
 
 
 def point(space: Space, q: Any) -> Any:
-    """q with its quaternions normalised; refused where one is not nearly of length one. A traced q stays."""
+    """q with normalised quaternions. Raises if one is not nearly of length one. A traced q is not changed."""
     if not space.rotations or is_traced(q):
         return q
     defects, normalized = _rotations_of(space, len(q)).one((q,))
@@ -223,20 +226,20 @@ def point(space: Space, q: Any) -> Any:
         i = wrong[0]
         raise ValueError(
             f"the quaternion of {space.rotations[i]} in q0 has a length that differs from one by "
-            f"{defects[i]:.3g} (at most {codes.UNIT_TOLERANCE:g} is normalised away). Rotations are unit "
-            "quaternions (w, x, y, z); ga.rotation makes them from other forms"
+            f"{defects[i]:.3g} (at most {codes.UNIT_TOLERANCE:g} is allowed). Rotations are unit quaternions "
+            "(w, x, y, z): normalise it, or make it with ga.rotation"
         )
     return normalized
 
 
 @functools.cache
 def _rotations_of(space: Space, size: int) -> Rowwise:
-    """How far the rotations in q (size,) are from unit quaternions, and q with unit ones."""
+    """The distances of the rotations in q (size,) from unit quaternions, and q with unit quaternions."""
     return Rowwise("rotations", lambda q: (space.defect(q), space.normalize(q)), (np.zeros(size),))
 
 
 def multipliers(dims: Dims, guess: Any) -> Any:
-    """A first guess (λ, ψ) of the multipliers, with the right shapes; None stays None."""
+    """The guess (λ, ψ) of the multipliers, checked; None stays None."""
     if guess is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The run of a batch: its kernels, members that have to run alone, and XLA if it must."""
+"""The run of a batch: by machine code, by XLA, and single members that must run alone."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from genalpha.run.batch_axes import member
 from genalpha.run.request import Initial, Request, Restart, Start, Watch
 
 BatchBackend = Literal["auto", "native", "xla", "cuda"]
-# Members that are looked at for one from which the kernels can be made, before and after XLA starts all of
-# them.
+# How many members are tried as an example from which kernels are made: before and after all members have been
+# started by XLA.
 _EXAMPLES = 2, 6
 _MEMORY = 2**28  # bytes of rows that XLA computes at a time
 
 
 class Progress(Bar):
-    """How many members are done."""
+    """A bar that shows how many members are done."""
 
     def __init__(self, count: int, shown: bool) -> None:
         super().__init__(shown)
@@ -55,9 +55,9 @@ class Progress(Bar):
 
 
 class Batch(NamedTuple):
-    """A batch whose arguments are understood: q (B, size), v (B, n), and which leaves of ``args`` vary.
+    """A batch with checked arguments: q (B, size), v (B, n), and which leaves of ``args`` vary.
 
-    ``plan`` is for machine code, ``output`` says the same to single runs and to XLA.
+    ``plan`` is for machine code, ``output`` is the same for single runs and for XLA.
     """
 
     setup: Setup
@@ -71,7 +71,7 @@ class Batch(NamedTuple):
     mode: Initial
 
     def placed(self) -> tuple[Batch, np.ndarray]:
-        """q on the space, q and v on the constraints if asked for, and statuses of those that cannot be."""
+        """The batch with normalised q, and q and v projected if wanted; and the status of each member."""
         space, q, v = self.setup.system.space, self.q, self.v
         status = np.zeros(len(q), dtype=int)
         if space.rotations:
@@ -100,7 +100,7 @@ class Batch(NamedTuple):
         return program(self.setup, ("batch", key, flags, jax.tree.structure(self.varying)), run)
 
     def run(self, backend: BatchBackend, bar: Progress) -> Solution:
-        """The solution; members that fail have a status."""
+        """The solution. Members that fail have a status."""
         batch, refused = self.placed()
         if backend == "xla":
             return batch.by_xla(refused, None, bar)
@@ -109,13 +109,15 @@ class Batch(NamedTuple):
             return batch._replace(setup=suited).compiled(refused, backend, bar)
         except Unsupported as reason:
             if backend == "cuda":
-                raise ValueError(f'backend="cuda" cannot run this system: {reason}') from reason
+                raise ValueError(
+                    f'backend="cuda" cannot run this system: {reason}. Use backend="auto"'
+                ) from reason
             return batch.by_xla(refused, str(reason), bar)
 
     # --- machine code ---------------------------------------------------------------------------
 
     def compiled(self, refused: np.ndarray, backend: BatchBackend, bar: Progress) -> Solution:
-        """By machine code, on the CPU or on a GPU."""
+        """The solution by machine code, on the CPU or on a GPU."""
         leaves = [
             np.asarray(x) if varies else np.broadcast_to(x, (len(self.q), *np.shape(x)))
             for x, varies in zip(jax.tree.leaves(self.args), jax.tree.leaves(self.varying), strict=True)
@@ -137,7 +139,7 @@ class Batch(NamedTuple):
         return sol
 
     def _kernels(self, refused: np.ndarray, members: Members) -> Kernels:
-        """Kernels made for a member that can be started: one of the first, or one that XLA can start."""
+        """Kernels, made from a member that can be started: one of the first, or one that XLA can start."""
         tried = np.flatnonzero(refused == codes.SUCCESS)[: _EXAMPLES[0]]
 
         def kernels(those: np.ndarray) -> Kernels | None:
@@ -190,7 +192,7 @@ class Batch(NamedTuple):
         )
 
     def _explain(self, refused: np.ndarray) -> None:
-        """Raise what is wrong with the first member if no member can be started."""
+        """Raise the error of the first member, because no member can be started."""
         i = int(np.argmax(refused == codes.SUCCESS))
         if refused[i]:
             names = self.setup.system.space.rotations
@@ -198,7 +200,7 @@ class Batch(NamedTuple):
         try:
             single.run(self._request(i))
         except ValueError as error:
-            error.add_note("No member of the batch can be started; this is what is wrong with the first.")
+            error.add_note("No member of the batch can be started. This is the error of the first one.")
             raise
         except IntegrationError:
             return
@@ -222,7 +224,7 @@ class Batch(NamedTuple):
     # --- XLA ------------------------------------------------------------------------------------
 
     def by_xla(self, refused: np.ndarray, fallback: str | None, bar: Progress) -> Solution:
-        """By XLA: ``vmap`` of a traced run, in chunks that need no more than some memory."""
+        """The solution by XLA: ``vmap`` of a traced run, in chunks of limited memory."""
         dims, mode = self.setup.dims, "assume" if self.mode == "project" else self.mode
         steps, output, q, v = self.plan.steps, self.output, self.q, self.v
         axes = (None, None, None, 0, 0, self._in_axes, None)
@@ -237,21 +239,21 @@ class Batch(NamedTuple):
             parts.append(jax.tree.map(np.asarray, found))
             bar.add(len(q[here]))
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
-        sol = _with_history_of_start(jax.tree.map(np.array, sol))  # that can be written to
+        sol = _with_history_of_start(jax.tree.map(np.array, sol))  # copies, which can be written to
         apart: list[Alone | NotStarted] = [
             NotStarted(int(i), int(refused[i])) for i in np.flatnonzero(refused)
         ]
         sol = gathered.patched(sol, apart, self.span[0])
         if not sol.success.any() and not sol.stats.steps.any():
             self._explain(refused)
-        if isinstance(steps, Controlled) and steps.most is None:  # there may be more than memory for them
+        if isinstance(steps, Controlled) and steps.most is None:  # more steps than memory was reserved for
             longer = [self._alone(k) for k in np.flatnonzero(sol.status == codes.TOO_MANY).tolist()]
             sol = gathered.patched(sol, longer, self.span[0])
         return dataclasses.replace(sol, stats=dataclasses.replace(sol.stats, fallback=fallback))
 
 
 def _with_history_of_start(sol: Solution) -> Solution:
-    """A batch whose history of Newton's method has a row for every row, zero for the start."""
+    """A batch whose history of Newton's method has a row for the start too, which is zero."""
     missing = sol.t.shape[1] - sol.newton.iterations.shape[1]
     padded = jax.tree.map(lambda x: np.pad(x, [(0, 0), (missing, 0)]), sol.newton)
     return dataclasses.replace(sol, newton=padded)

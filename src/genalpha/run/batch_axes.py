@@ -1,4 +1,4 @@
-"""Which arrays of a batch vary from member to member."""
+"""Finds out which arrays of a batch vary from member to member."""
 
 from __future__ import annotations
 
@@ -48,42 +48,45 @@ def find_axes(system: System, t: float, q: Any, v: Any, args: Args, chosen: Any)
         if len(set(sizes.values())) == 1:
             return jax.tree.unflatten(structure, flags), next(iter(sizes.values()))
     if not sizes:
-        raise ValueError("nothing varies: give q0, v0 or an array in args a leading axis, or use ga.solve")
+        raise ValueError(
+            "nothing varies over the batch: give q0, v0 or an array in args a leading axis, or use ga.solve"
+        )
     listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
     raise ValueError(
-        "the leading axes of the batch disagree, or the functions of the system do not take a member's part: "
-        f"{listed}. All that vary must have one length: name them with args_axes, or try one with ga.solve"
+        f"the leading axes of the batch have the lengths {listed}. All that vary must have the same length, "
+        "and the functions of the system must accept the part of one member: name the arrays that vary with "
+        "args_axes, or try one member with ga.solve"
     )
 
 
 def _choices(flags: list[bool]) -> Iterator[list[bool]]:
-    """All that can vary does; or one of them is a parameter that happens to have that length."""
+    """First all arrays that can vary do; then all but one, which may have this length by chance."""
     yield flags
     for i in itertools.compress(range(len(flags)), flags):
         yield [f and k != i for k, f in enumerate(flags)]
 
 
 def _fits(system: System, t: float, q: Any, v: Any, args: Args, axes: Any) -> bool:
-    """Whether the functions of the system can be called with a member's values."""
+    """Whether the functions of the system accept the values of one member."""
     try:
         arguments.trace(system, t, *member((q, v, args), (q.ndim == 2, v.ndim == 2, axes), 0))
-    except Exception:  # whatever the user's functions raise
+    except Exception:  # any error of the user's functions
         return False
     return True
 
 
 def _flags(args: Args, chosen: Any) -> list[bool]:
-    """One boolean for each leaf, from a tree of 0 and None that may stop early."""
+    """One boolean for each leaf, from a tree of 0 and None, one of which may stand for a whole subtree."""
     flags: list[bool] = []
 
     def one(axis: Any, part: Any) -> None:
         if axis not in (0, None) or isinstance(axis, bool):
             raise ValueError(
-                f"args_axes must hold 0 for an array that varies and None for others, got {axis!r}"
+                f"args_axes must hold 0 for an array that varies and None for the others, got {axis!r}"
             )
         for leaf in jax.tree.leaves(part):
             if axis == 0 and np.ndim(leaf) == 0:
-                raise ValueError("args_axes says 0 for a number, which has no axis")
+                raise ValueError("args_axes has 0 for a number, which has no axis: pass None")
             flags.append(axis == 0)
 
     try:

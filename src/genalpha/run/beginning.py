@@ -1,4 +1,4 @@
-"""A run, or a part of it after an event, before its first step: by machine code or by XLA."""
+"""The start of a run, or of a part of it after an event: by machine code or by XLA."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from genalpha.numerics.data import State
 from genalpha.results.collect import Begun
 from genalpha.run.event_handling import Outcome
 
-# The values (E,) of events at the start; the consistent state there is read if there are any.
+# A function that returns the values (E,) of events at the start. It reads the consistent state only if there
+# are events.
 Known = Callable[[Callable[[], State]], np.ndarray]
 
 
 @storable
 class StartPoint(NamedTuple):
-    """Where a run, or a part of it after an event, begins. ``after`` is that event."""
+    """The start of a run, or of a part of it after the event ``after``."""
 
     t: float
     q: Any
@@ -40,8 +41,8 @@ class StartPoint(NamedTuple):
     guess: Any
     mode: str
     after: Outcome | None = None
-    h: float | None = None  # of the first step, if the run does not begin with it
-    just: tuple[int, ...] = ()  # events at the start that have happened
+    h: float | None = None  # the first step of the run that is continued
+    just: tuple[int, ...] = ()  # the events that have just happened
 
     def values(self, steps: Steps) -> StartValues:
         first = steps.first if self.h is None or isinstance(steps, Controlled) else self.h
@@ -49,7 +50,7 @@ class StartPoint(NamedTuple):
 
 
 def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known) -> Begun:
-    """A run by native code; raises ``Unsupported`` if XLA must take over."""
+    """A run by native code. Raises ``Unsupported`` if only XLA can run it."""
     setup = setup._replace(method=steps.suited(setup.method))
     begun = native.begin(setup, at.values(steps), args)
     values = known(lambda: begun.start.begin.state)
@@ -78,7 +79,7 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
 
 
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
-    """q and v moved onto the constraints."""
+    """q and v projected onto the constraints."""
     project = lambda setup, t, q, v, args: initial_values.project(setup.system, setup.dims, t, q, v, args)
     q, v, status = program(setup, "project", project)(t, q, v, args)
     if int(status) != codes.SUCCESS:

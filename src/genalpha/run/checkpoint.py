@@ -1,4 +1,4 @@
-"""Runs in files: what a checkpoint holds, and when it is written."""
+"""Checkpoints: what they hold, and when they are written."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from genalpha.engine.steps import Given
 from genalpha.results.collect import Part
 from genalpha.run.request import Request
 
-_SELDOM = 20  # between two checkpoints pass so many times as long as it takes to write one
-_REMEDY = "delete it to start anew, or give this run a file of its own"
+_SELDOM = 20  # the pause between two checkpoints is at least this many times the time to write one
+_REMEDY = "delete it to start anew, or choose another file for this run"
 
 
 @storable
 class Saved(NamedTuple):
-    """What a checkpoint holds: the state of the last part of a run, what is kept of it, and all before it.
+    """The contents of a checkpoint.
 
-    ``done`` are its steps, ``steps`` those that it takes, if they are not the ones that were asked for.
+    ``state`` is the state of the last part of a run, ``kept`` its rows so far, ``done`` the number of its
+    steps. ``parts`` are the parts before it, ``happened`` the events. ``steps`` are the steps of the last
+    part if they differ from the wanted ones.
     """
 
     state: RunState
@@ -35,22 +37,25 @@ class Saved(NamedTuple):
 
 
 class Checkpoint:
-    """A file that a run is written to now and then, at once or not at all. It holds data and no code."""
+    """The file of a run. A write replaces the whole file or leaves it unchanged. It holds data only."""
 
     def __init__(self, path: str | os.PathLike[str], identity: bytes) -> None:
         self.path, self._identity = os.path.expanduser(os.fspath(path)), identity
         folder = os.path.dirname(os.path.abspath(self.path))
         if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-            raise ValueError(f"the checkpoint {self.path} cannot be written: no folder {folder} to write to")
+            raise ValueError(
+                f"the checkpoint {self.path} cannot be written: no folder {folder} that can be written to. "
+                "Create it, or choose another file"
+            )
 
     def write(self, content: Saved) -> None:
-        """Replace the file: whoever reads it finds the old one or the new one, whole."""
+        """Replace the file."""
         files.write(self.path, "checkpoint", (self._identity, content), mode=0o600)
 
     def read(self) -> Saved | None:
-        """What was written last, None if there is no file yet.
+        """What was written last, or None if there is no file yet.
 
-        Raises if the file is none of these, or is that of another run.
+        Raises if the file is not a checkpoint, or is that of another run.
         """
         if not os.path.exists(self.path):
             return None
@@ -67,7 +72,7 @@ class Checkpoint:
 
 
 def _sound(saved: Saved) -> bool:
-    """Whether the parts of a checkpoint belong together, on which compiled loops rely."""
+    """Whether the parts of a checkpoint match, which compiled loops rely on."""
     state, kept, steps = saved.state, saved.kept, saved.steps
     if not (isinstance(state, RunState) and sound(state) and state.start and state.fields and state.exact):
         return False
@@ -80,9 +85,9 @@ def _sound(saved: Saved) -> bool:
 
 
 class Saving:
-    """A checkpoint that is written every ``interval`` seconds, and takes a twentieth of the time at most.
+    """Writes a checkpoint every ``interval`` seconds, and spends at most a twentieth of the time on it.
 
-    With an interval of zero it is written whenever there is an occasion.
+    With an interval of zero it writes at every opportunity.
     """
 
     def __init__(self, file: Checkpoint, interval: float) -> None:

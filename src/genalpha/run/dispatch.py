@@ -1,4 +1,4 @@
-"""A run from its arguments to its solution: traced by JAX, or computed now."""
+"""Starts a run with independent constraints: traced by JAX, or computed now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genalpha.run.request import Options
 
 
 def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Solution:
-    """What ``solve`` does with independent constraints."""
+    """``solve`` for independent constraints."""
     asked = request.parse(system, t_span, q0, v0, given)
     if asked.start.traced:
         return traced.run(asked)

@@ -1,4 +1,4 @@
-"""What happens at events: where they are, the state there on the constraints, and how the run goes on."""
+"""Events during a run: their times, the states there on the constraints, and how the run continues."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args
 from genalpha.numerics.data import State
 
-# Constraints hold at an event as well as this, relative to 1 + |q|, or Newton's method is asked to help.
+# Residuals of the constraints at an event, relative to 1 + |q|. If they are larger, Newton's method is used.
 _ENOUGH = 1e-12
-# A moment, as a part of the last step, or of the time span where there is none yet.
+# A short time, as a fraction of the last step, or of the time span before the first step.
 _MOMENT = 1e-7
-# Events are at the same time where so little lies between them, relative to the step and to t.
+# Events closer than this, relative to the step and to t, are simultaneous.
 _SAME = 1e-12
-# So many resets by one event within this part of the span, or of ten times what has passed of it, are taken
-# for a motion that never gets on.
+# The motion is Zeno if one event causes this many resets within this fraction of the span. If less than a
+# tenth of the span has passed, ten times the passed time replaces the span.
 CROWD, CROWDED = 30, 1e-6
 
 
 @storable
 class Outcome(NamedTuple):
-    """Why a run does not go on as it was: an event that ends it, or new velocities (n,) after it."""
+    """An event that changes the velocities to ``velocity`` (n,), or ends the run if that is None."""
 
     event: int
     state: State
     velocity: np.ndarray | None
     crowded: bool = False
-    together: tuple[int, ...] = ()  # all events at this moment
+    together: tuple[int, ...] = ()  # all events at this time
 
 
 class Handler:
-    """Finds events in steps, and says how to go on."""
+    """Finds events in steps, and decides how the run continues."""
 
     def __init__(
         self, setup: Setup, listed: tuple[Event, ...], began: float, span: float, args: Args
@@ -59,11 +59,11 @@ class Handler:
             self._doubles, self._rebuild, self._fixed = floating(args)
 
     def known(self, state: State, just: tuple[int, ...], elsewhere: bool = False) -> np.ndarray:
-        """The values (E,) that a run starts with: of those that are zero, or have ``just`` happened, where
-        they go.
+        """The values (E,) of the functions of events at the start.
 
-        Then an event that returns to zero within one step is seen. What happened in another run
-        (``elsewhere``) may be other events now: their values must be small too.
+        For an event that is zero, or has ``just`` happened, the value is instead the change a short time
+        later. So an event that returns to zero within one step is found. If the events in ``just`` are those
+        of another run (``elsewhere``), they may not be the same, and count only if their values are small.
         """
         values = np.array(self.values(state))
         at_zero = values == 0
@@ -87,7 +87,7 @@ class Handler:
         return self._one("event values", function, (np.float64(t), q, v, lam, psi, self._doubles))
 
     def examine(self, before: StepEnd, after: StepEnd, fired: np.ndarray) -> Outcome | None:
-        """All that happened in a step, in order, up to what changes the run."""
+        """Record all events in a step in order, up to the first that ends or changes the run."""
         row = lambda node: StepEnd(*(np.asarray(x)[None] for x in node))
         ends, span = (row(before), row(after)), (float(before.t), float(after.t))
         between = lambda t: jax.tree.map(
@@ -119,7 +119,7 @@ class Handler:
         return self._rows("events along", function, (before, after, t, doubles))
 
     def _judged(self, together: tuple[int, ...], state: State) -> Outcome | None:
-        """What follows from events at one moment: the end of the run, or velocities after all resets."""
+        """The outcome of simultaneous events: the end of the run, or the velocities after all resets."""
         velocity, first = np.asarray(state.v), None
         for i in together:
             terminal = self.listed[i].terminal
@@ -133,7 +133,7 @@ class Handler:
             if self._crowded(i, float(state.t)):
                 return Outcome(i, state, None, crowded=True, together=together)
             now: Any = state._replace(v=velocity)  # type: ignore[arg-type]
-            own = jax.tree.map(np.array, now)  # a copy: it may be changed in place
+            own = jax.tree.map(np.array, now)  # a copy, because the reset may change it in place
             velocity = np.array(events.call(reset, own, self.args), dtype=float)
             if velocity.shape != (self.setup.dims.n,):
                 raise ValueError(
@@ -143,13 +143,13 @@ class Handler:
         return None if first is None else Outcome(first, state, velocity, together=together)
 
     def _crowded(self, i: int, t: float) -> bool:
-        """Whether an event happens again and again while time does not get on."""
+        """Whether resets by event i follow each other so fast that the motion is Zeno."""
         times = [float(h.state.t) for h in self.happened if h.event == i][-CROWD:]
         reached = min(self.span, 10 * (t - self.began))
         return len(times) == CROWD and times[-1] - times[0] < CROWDED * reached
 
     def settled(self, state: State) -> State:
-        """A state with q and v on the constraints, and a, λ and ψ that belong to them."""
+        """The state with q and v projected onto the constraints, and with consistent a, λ and ψ."""
         setup = self.setup
         at = (np.float64(state.t), state.q, state.v)
         if setup.system.reaction is None:
@@ -170,7 +170,7 @@ class Handler:
         return jax.tree.map(lambda x: x[0], self._rows(name, function, rows))
 
     def _rows(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
-        """A function of rows of arguments, one row of which may be for all, compiled once."""
+        """A function of rows of arguments, compiled once. An argument with one row is shared by all."""
         example = jax.tree.map(lambda x: x[0], arguments)
         key = (name, *self.setup[1:], native.shapes(example), self._fixed)
         make = lambda: Rowwise("row", function, example)
@@ -178,7 +178,7 @@ class Handler:
 
 
 def explained(error: ValueError, verdict: Outcome) -> str:
-    """Why a run cannot start again after an event."""
+    """The reason why a run cannot continue after an event."""
     velocity = np.asarray(verdict.velocity)
     reset = f"the reset of event {verdict.event} returned"
     if not np.isfinite(velocity).all():

@@ -1,4 +1,4 @@
-"""Why a run failed: what can be found out at its last good state, beyond its status."""
+"""Details of a failure that can be found at the last good state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def detail(setup: Setup, status: int, at: State, h: float, args: Args) -> str:
 
 
 def _not_finite(setup: Setup, at: State, h: float, args: Args) -> str:
-    """Which components of which functions are NaN or infinite, there or where the step leads."""
+    """Which components of which functions are NaN or infinite, at the state or at the end of the step."""
     system, dims = setup.system, setup.dims
 
     def look(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _not_finite(setup: Setup, at: State, h: float, args: Args) -> str:
         return found
 
     seen = program(setup, "what is finite", look)
-    # Steps that failed again and again may have become too small to lead over the place.
+    # After many rejections the step may be too short to reach the bad point, so longer ones are tried too.
     sizes = [0.0, h, *(size * max(1.0, abs(float(at.t))) for size in (1e-9, 1e-6) if size > h)]
     for size in sizes:
         t, v = at.t + size, at.v + size * at.a
@@ -66,7 +66,7 @@ def _not_finite(setup: Setup, at: State, h: float, args: Args) -> str:
 
 
 def _dependent(setup: Setup, at: State, h: float, args: Args) -> str:
-    """Which constraints become dependent where the step leads."""
+    """Which constraints become dependent at the end of the step."""
     dims = setup.dims
     if not (dims.m or dims.p):
         return ""
@@ -83,7 +83,7 @@ def _dependent(setup: Setup, at: State, h: float, args: Args) -> str:
 
 
 def _history(setup: Setup, at: State, h: float, args: Args) -> str:
-    """How Newton's method goes in that step, started anew there, and where it gets stuck."""
+    """The residuals of Newton's method in this step, started again, and the rows in which it stagnates."""
     system, method, _, dims, _ = setup
     values = (at.t, at.q, at.v, h, args, (at.lam, at.psi))
     start = program(setup, "start", starts.start_run)(*values)

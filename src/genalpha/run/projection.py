@@ -42,7 +42,9 @@ def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args) ->
     if traced:
         return jnp.where((status == codes.SUCCESS) & is_point(system, q), result, jnp.nan)
     if int(status) != codes.SUCCESS:
-        raise ValueError(f"found no {what} on the constraints nearby: {codes.reason(int(status))}")
+        raise ValueError(
+            f"found no {what} on the constraints near the given one: {codes.reason(int(status))}"
+        )
     return jax.tree.map(np.asarray, result)
 
 

@@ -1,4 +1,4 @@
-"""What a user asks of a run, read and checked once: the arguments of `solve` become a `Request`."""
+"""Reads and checks the arguments of `solve` once, and makes a `Request` of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_RHO_INF = 0.8
 
 
 class Options(NamedTuple):
-    """The arguments of ``solve`` that have names; None is "not given"."""
+    """The keyword arguments of ``solve``; None means "not given"."""
 
     method: Any = "soi2"
     rho_inf: Any = None
@@ -55,7 +55,7 @@ class Options(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where a run starts: t, q (size,) and v (n,), multipliers near which to look for those at t (or None).
+    """The start of a run: t, q (size,), v (n,), and a guess of the multipliers or None.
 
     ``mode`` is the argument ``initial``. ``traced`` says that JAX traces the run.
     """
@@ -69,7 +69,7 @@ class Start(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Who is told about a run: a function of states every so many steps, a bar, and events."""
+    """What watches a run: a callback after every ``every`` steps, a progress bar, and events."""
 
     callback: Callable[[State], Any] | None
     every: int
@@ -78,7 +78,7 @@ class Watch(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """A run from which to go on, and a file to which this one is written every so many seconds."""
+    """The state from which the run continues, and the file to which it is written every ``every`` seconds."""
 
     state: RunState | None
     grid: Grid | None
@@ -87,7 +87,7 @@ class Restart(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A run that is to be done, with everything that decides about it."""
+    """A run with all its checked arguments."""
 
     setup: Setup
     args: Args
@@ -102,7 +102,7 @@ class Request(NamedTuple):
 
 
 def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Request:
-    """Read the arguments of ``solve``; raises what is wrong with them."""
+    """Read and check the arguments of ``solve``."""
     span, args = arguments.span(t_span), arguments.arguments(given.args)
     state = arguments.state(q0, v0, given.state)
     if state is not None:
@@ -144,7 +144,7 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> None:
 
 
 def check_options(given: Options) -> None:
-    """Refuse what can be seen to be wrong without the system."""
+    """Check the options that do not depend on the system."""
     one_of("initial", given.initial, get_args(Initial))
     if not isinstance(given.newton, Newton):
         raise TypeError(f"newton must be a ga.Newton, got {given.newton!r}")
@@ -161,13 +161,13 @@ def check_options(given: Options) -> None:
         )
     if rho_inf is not None:
         raise ValueError(
-            f"pass either rho_inf or a method object, not both: this one has coefficients of its own, "
+            "pass either rho_inf or a method object, not both: the object already has the coefficients "
             f"{method.coefficients.name}"
         )
 
 
 def chosen_method(given: Options, system: System, dims: Dims, steps: Steps) -> Method:
-    """The method, if it suits the system and the steps."""
+    """The method. Raises if it does not suit the system or the steps."""
     method = named_method(given)
     method.check(system, dims)
     steps.check(method)
@@ -175,7 +175,7 @@ def chosen_method(given: Options, system: System, dims: Dims, steps: Steps) -> M
 
 
 def named_method(given: Options) -> Method:
-    """The method, by its name or as an object."""
+    """The method as an object."""
     if not isinstance(given.method, str):
         return given.method
     return methods.by_name(given.method, DEFAULT_RHO_INF if given.rho_inf is None else given.rho_inf)

@@ -1,4 +1,4 @@
-"""The state of a run, from which another one goes on."""
+"""States of runs, from which other runs continue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from genalpha.run.request import Request
 
 
 def resumed(asked: Request, start: StartPoint) -> tuple[StartPoint, RunState | None]:
-    """Where a run starts, and the state from which it goes on; None if it starts anew."""
+    """The start of a run, and the state from which it continues; None if it starts again from q and v."""
     state, setup = asked.restart.state, asked.setup
     if state is None:
         return start, None
@@ -26,21 +26,21 @@ def resumed(asked: Request, start: StartPoint) -> tuple[StartPoint, RunState | N
     guess = (state.lam, state.psi) if state.dims == setup.dims else start.guess
     start = start._replace(mode="assume" if same else start.mode, guess=guess, just=state.just)
     size = asked.steps.first_size
-    first = 0.0 if size is not None and asked.restart.grid is None else size  # a list has steps of any size
+    first = 0.0 if size is not None and asked.restart.grid is None else size  # a list may have any sizes
     if not (same and state.fits(setup.method, first)):
         return start, None
     return state.start._replace(mode="assume", after=None), state
 
 
 def about(setup: Setup, args: Args) -> Deferred:
-    """What a state knows about the system and its arguments; functions are read when it is asked for."""
+    """Fingerprints of the system and its arguments for a state, computed on first access."""
     return Deferred(lambda: {"system": of_system(setup, args), "args": identity(args)})
 
 
 def state_after(
     course: RunSoFar, start: StartPoint, grid: Grid | None, known: Deferred, row: np.ndarray, done: int
 ) -> RunState:
-    """The state of a run after ``done`` steps, of which ``row`` is the last record."""
+    """The state of a run after ``done`` steps; ``row`` is the last record."""
     at, runner, method = course.state(row, done), course.begun.runner, course.setup.method
     steps = course.steps
     return RunState(
@@ -65,7 +65,7 @@ def state_after(
 
 
 def state_anew(setup: Setup, at: State, known: Deferred, just: tuple[int, ...]) -> RunState:
-    """A state from which a run starts anew: after an event."""
+    """A state after an event, from which a run starts again."""
     parts: dict[str, Any] = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
     return RunState(
         t=float(at.t),

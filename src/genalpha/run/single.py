@@ -1,4 +1,4 @@
-"""A run as a few calls of compiled programs: what `solve` does outside of JAX transforms."""
+"""A run outside of JAX transforms, as a few calls of compiled programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from genalpha.run.request import Request
 
 
 def run(asked: Request) -> Solution:
-    """The solution; a failure becomes its status."""
+    """The solution. A failure becomes its status."""
     bar = Bar(asked.watch.progress)
     try:
         return SingleRun(asked, bar).solution()
@@ -37,7 +37,7 @@ def run(asked: Request) -> Solution:
 
 
 class SingleRun:
-    """A run outside of transforms: from one event that changes it to the next, until it ends."""
+    """A run outside of JAX transforms. Events that change the velocities divide it into parts."""
 
     def __init__(self, asked: Request, bar: Bar) -> None:
         self.asked, self.setup, self.args, self.bar = asked, asked.setup, asked.args, bar
@@ -46,7 +46,8 @@ class SingleRun:
         self.saving = checkpoint.saving(asked)
         self.fallback: str | None = None
         self.parts: list[Pieces | Part] = []
-        self.stopped, self.refused = False, ""  # why it could not start again after an event
+        self.stopped = False
+        self.refused = ""  # the reason why it could not start again after an event
 
     def solution(self) -> Solution:
         start, steps, state = self._first()
@@ -77,7 +78,7 @@ class SingleRun:
         return self._finished(last, outcome)
 
     def _first(self) -> tuple[StartPoint, Steps, RunState | None]:
-        """Where the run starts, its steps, and the state from which it goes on."""
+        """The start of the run, its steps, and the state from which it continues."""
         t, q, v, guess, mode, _ = self.asked.start
         if mode == "project":
             q, v = beginning.projected(self.setup, t, q, v, self.args)
@@ -92,7 +93,7 @@ class SingleRun:
         state: RunState | None = None,
         saved: Saved | None = None,
     ) -> Outcome | None:
-        """The run up to an event that changes it, or to its end; from a state, if one is given."""
+        """The run up to the next event that changes it, or to its end; from a state if one is given."""
         before = sum(p.done for p in self.parts)
         done = 0 if saved is None else saved.done
         record = begun.first
@@ -101,8 +102,8 @@ class SingleRun:
             record = state.row
             if record.shape != begun.first.shape:
                 raise ValueError(
-                    f"a record of the state has {record.size} numbers, one of this run {begun.first.size}: "
-                    "it belongs to another kind of run. Start from its q and v instead"
+                    f"a record of the state has {record.size} numbers, but one of this run has "
+                    f"{begun.first.size}: it is the state of another kind of run. Start from its q and v"
                 )
             if saved is None:
                 begun = begun._replace(first=record, t_alpha=np.asarray(state.t_alpha))
@@ -132,7 +133,7 @@ class SingleRun:
         return outcome
 
     def _restore(self, begun: Begun, state: RunState, done: int) -> None:
-        """Let the run go on from a state."""
+        """Restore the run from a state."""
         fields = state.fields
         assert fields is not None
         if self.listed:
@@ -158,7 +159,7 @@ class SingleRun:
         return False
 
     def _save(self, pieces: Pieces, record: np.ndarray, done: int, now: bool = False) -> bool:
-        """Write a checkpoint if it is time; never a reason to stop."""
+        """Write a checkpoint if it is time. Returns False: the run does not stop."""
         assert self.saving is not None
         if self.saving.due(now) and pieces.course.begun.runner.status == codes.SUCCESS:
             state = self._state(pieces, record, done)()
@@ -168,9 +169,9 @@ class SingleRun:
         return False
 
     def _state(self, pieces: Pieces, record: np.ndarray, done: int) -> Deferred:
-        """The state after ``done`` steps of the last part, of which ``record`` is the last one.
+        """The state after ``done`` steps of the last part; ``record`` is the last record.
 
-        It holds on to the code and its numbers, not to the rows.
+        It keeps the code and its numbers in memory, but not the rows.
         """
         grid = None if self.grid is None else self.grid._replace(steps=self.grid.steps + done)
         known, own = restart.about(self.setup, self.args), np.array(record)
@@ -228,7 +229,7 @@ class SingleRun:
         return runner.status
 
     def _after(self, pieces: Pieces, outcome: Outcome | None) -> Deferred | None:
-        """The state from which another run can go on."""
+        """The state from which another run can continue."""
         if outcome is not None and not (outcome.crowded or self.refused):
             velocity = outcome.state.v if outcome.velocity is None else outcome.velocity
             at = outcome.state._replace(v=velocity)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A run as one traced computation: what `solve` does under JAX transforms."""
+"""A run under a JAX transform, as one traced computation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from genalpha.run.request import Request
 
 
 def run(asked: Request) -> Solution:
-    """The solution; failures become statuses, and rows after them NaN."""
+    """The solution. A failure becomes its status, and the rows after it are NaN."""
     fallback = "under a JAX transform" if asked.backend == "native" else None
     start = asked.start
     compiled = program(asked.setup, ("traced", start.mode, fallback), compute(start.mode, fallback), False)
@@ -39,7 +39,7 @@ def run(asked: Request) -> Solution:
 
 
 def compute(mode: str, fallback: str | None) -> Any:
-    """A run as a function of all its numbers, to be traced."""
+    """A run as a function of all its numbers, which JAX can trace."""
 
     def solution(
         setup: Setup, span: Any, steps: Steps, output: Output, q: Any, v: Any, args: Args, guess: Any
@@ -52,7 +52,7 @@ def compute(mode: str, fallback: str | None) -> Any:
 
 
 def _status(steps: Steps, span: Any) -> Any:
-    """Whether given steps lead from one end of the span to the other."""
+    """A status that says whether given steps are positive and sum to the span."""
     if not isinstance(steps, Given):
         return jnp.array(codes.SUCCESS)
     t0, t1 = span
@@ -64,7 +64,7 @@ def _status(steps: Steps, span: Any) -> Any:
 def _begun(
     setup: Setup, mode: str, status: Any, at: tuple[Any, Any, Any], args: Args, guess: Any
 ) -> Beginning:
-    """The start, with a status that says what is wrong with it."""
+    """The start. Its status says whether it is valid."""
     t, q, v = at
     t = jnp.asarray(t, float)
     status = codes.first(status, codes.not_rotations(jnp.array(codes.SUCCESS), setup.system.space.defect(q)))
@@ -83,12 +83,12 @@ def _begun(
 
 
 def _massless(setup: Setup) -> bool:
-    """Under a transform only a constant mass matrix can be known to be singular."""
+    """Whether the mass matrix is singular. Under a transform this is known only for a constant matrix."""
     return setup.system.constant_mass and start_errors.is_singular(setup.system.mass)
 
 
 class _Ends(NamedTuple):
-    """The start and the ends of all steps: records, times, those of a_α, and estimated errors."""
+    """The start and the ends of all steps: records, times, times of a_α, and estimated errors."""
 
     table: Any
     t: Any
@@ -99,7 +99,7 @@ class _Ends(NamedTuple):
 def _solution(
     setup: Setup, keep: Output, found: Whole, scale: Scale, args: Args, fallback: str | None
 ) -> Solution:
-    """The rows and quantities that were asked for."""
+    """The solution with the wanted rows and quantities."""
     layout = row.layout(setup)
     t_alpha = (found.t + setup.method.alpha * found.h).at[0].set(found.t_alpha)
     ends = _Ends(found.table, found.t, t_alpha, found.errors)
@@ -127,13 +127,13 @@ def _solution(
 
 
 def _without_end(ends: _Ends, status: Any) -> _Ends:
-    """The last row is the end of the run. If the end was not reached, the row must not pass for it."""
+    """The rows, with NaN in the last one if the run did not reach its end."""
     last = lambda x: jnp.where(status == codes.SUCCESS, x[-1], jnp.nan)
     return jax.tree.map(lambda x: x.at[-1].set(last(x)), ends)
 
 
 def _sampled(setup: Setup, ends: _Ends, nodes: StepEnd, times: Any) -> _Ends:
-    """The motion at given times; the rest is that of the step in which they lie, or of the start."""
+    """Rows at given times. The motion is interpolated; the rest is that of the step, or of the start."""
     space: Space = setup.system.space
     steps = interpolate.steps_of(nodes.t, times)
     found, chosen = interpolate.within(space, nodes, steps, times), jax.tree.map(lambda x: x[steps], ends)

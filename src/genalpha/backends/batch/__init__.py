@@ -1,1 +1,1 @@
-"""Many runs at once, on all cores or on a GPU."""
+"""Batches: many runs at once, on all cores or on a GPU."""

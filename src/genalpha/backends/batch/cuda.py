@@ -1,4 +1,4 @@
-"""Batches on a GPU through `cupy`: one thread a system, everything between start and result stays there."""
+"""Batches on a GPU through `cupy`, one thread per system. The data stay on the GPU during the run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from genalpha.engine import row
 from genalpha.engine.start import RunStart
 from genalpha.numerics import codes
 
-# Threads in a block, and the part of the free memory that one chunk may take.
+# Threads in a block, and the fraction of the free memory that one chunk may take.
 BLOCK, SHARE = 128, 0.8
 
 
 def library() -> Any:
-    """`cupy`, with a GPU it can use."""
+    """The module `cupy`. Raises if it is missing or finds no GPU."""
     advice = 'install the one for your CUDA, such as pip install "genalpha[cuda12]", or use backend="native"'
     try:
         import cupy
@@ -35,14 +35,14 @@ def library() -> Any:
     try:
         devices = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise RuntimeError(f'backend="cuda" found no GPU it can use ({error}): {advice}') from error
+        raise RuntimeError(f'backend="cuda" found no usable GPU ({error}): {advice}') from error
     if not devices:
         raise RuntimeError(f'backend="cuda" found no GPU: {advice}')
     return cupy
 
 
 class DeviceRecords:
-    """Records (K, width, B) on the GPU; columns cross to the host when they are asked for."""
+    """Records (K, width, B) on the GPU. Columns are copied to the host on access."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
@@ -53,7 +53,7 @@ class DeviceRecords:
 
 
 class CudaCode:
-    """The kernels of a setup on the GPU; ``sample`` is the motion between the ends of a step, if wanted."""
+    """The kernels of a setup on the GPU. ``sample`` interpolates between the ends of a step, if wanted."""
 
     def __init__(self, kernels: Kernels, sample: RowFunction | None, plan: BatchPlan) -> None:
         cupy = library()
@@ -63,7 +63,7 @@ class CudaCode:
         shared = [place for place, _ in plan.inputs(step)]
         leaves = jax.tree.leaves((places, shared))
         self.inputs = [int(s) for place in leaves for s in np.ravel(place)]
-        # Memory and counters start at zero, the parabola without slope; a system starts alive.
+        # Memory, counters and the slope of the parabola start at zero. The flag "alive" starts at one.
         zero = [*step.parabola[1], *step.parabola[2], *step.memory, *step.totals, step.status, step.taken]
         self.inputs += [*map(int, [*zero, *step.counters]), step.flags["alive"]]
         self.outputs = [step.status, step.taken, *map(int, step.totals), *step.ends]
@@ -83,7 +83,7 @@ class CudaCode:
         self.launch("steps", count, inputs, summary, *arrays, rows, np.int64(0), np.int64(plan.last))
 
     def map(self, rows: RowFunction, columns: Any) -> Any:
-        """``rows`` of columns (inputs, count): results (width, count)."""
+        """The function ``rows`` of columns (inputs, count); returns results (width, count)."""
         cupy = library()
         results = cupy.empty((rows.width, columns.shape[1]))
         self.launch(rows.name, columns.shape[1], cupy.ascontiguousarray(columns), results)
@@ -97,9 +97,9 @@ def run(
     begun: Callable[[Members], RunStart],
     done: Callable[[int], None],
 ) -> Results:
-    """All members, as many at a time as fit the memory.
+    """Run all members, as many at a time as fit into memory.
 
-    If all fit at once, their records stay on the GPU until they are asked for.
+    If all fit at once, their records stay on the GPU until they are accessed.
     """
     cupy, sample = library(), _sampler(kernels, plan)
     key = (kernels.order, "cuda", sample is not None)
@@ -111,8 +111,8 @@ def run(
     chunk = int(SHARE * free / (8 * batch.numbers))
     if chunk < 1:
         raise MemoryError(
-            f"one system needs {8 * batch.numbers} bytes on the GPU, and {free} are free: keep fewer rows "
-            "(save=)"
+            f"one system needs {8 * batch.numbers} bytes on the GPU, but only {free} are free: keep fewer "
+            "rows (save= or t_eval=)"
         )
     parts, tables = [], []
     for first in range(0, len(members), chunk):
@@ -152,7 +152,7 @@ class _CudaBatch:
 
     @property
     def numbers(self) -> int:
-        """Doubles that a system needs at most at a time."""
+        """The most doubles that a system needs at a time."""
         start = None if self.kernels.start is None else self.kernels.start.rows
         sizes = [f.width + len(f.map.inputs) for f in (start, self.sample) if f is not None]
         first, sampled = (sizes[:1] if start is not None else [0]), sizes[1 if start is not None else 0 :]
@@ -161,7 +161,7 @@ class _CudaBatch:
         return sum(first) + 2 * len(self.code.inputs) + records + 2 * kept * sum(sampled)
 
     def chunk(self, members: Members) -> Results:
-        """Some members, from their start to their records."""
+        """Run some members, from their start to their records."""
         cupy, plan, step, count = self.cupy, self.plan, self.kernels.step, len(members)
         table, where, trusted = self._started(members)
         pick = lambda tree: [table[int(i)] for x in jax.tree.leaves(tree) for i in np.ravel(x)]
@@ -193,7 +193,7 @@ class _CudaBatch:
         return Results(DeviceRecords(rows), found._replace(status=status), t_alpha, good, scale)
 
     def _started(self, members: Members) -> tuple[Any, RunStart, Any]:
-        """The start of members as a table (numbers, B), where its parts are in it, and which are good."""
+        """The start of members as a table (numbers, B), the places of its parts, and which are good."""
         cupy, start, count = self.cupy, self.kernels.start, len(members)
         if start is None:
             begin = self.begun(members)

@@ -1,4 +1,4 @@
-"""Batches on the CPU: systems side by side in the lanes of vector registers, groups of them on all cores."""
+"""Batches on the CPU: several systems in the lanes of vector registers, and groups of them on all cores."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from genalpha.engine.start import RunStart
 from genalpha.mechanics import start_errors
 from genalpha.numerics import codes
 
-# Systems that are begun and run together at most, bytes that their slots may take, and rows that are
-# evaluated at a time: enough for all cores, little memory.
+# The most systems that run together, the most bytes of their slots, and the most rows that are evaluated at a
+# time. This is enough for all cores and takes little memory.
 CHUNK, MEMORY, ROWS = 4096, 2**27, 4096
 
 
@@ -42,9 +42,9 @@ def run(
     begun: Callable[[Members], RunStart],
     done: Callable[[int], None],
 ) -> Results:
-    """All members, a chunk at a time. ``begun`` starts them if their start has no scalar form.
+    """Run all members, one chunk at a time. ``begun`` starts them if their start has no scalar form.
 
-    ``done`` is told how many members are finished.
+    ``done`` is called with the number of members of each finished chunk.
     """
     code, setup = kernels.code(machine.lanes()), kernels.step.setup
     fitting = MEMORY // (8 * code.program.slots * code.lanes) * code.lanes
@@ -67,7 +67,7 @@ def _chunk(
     pool: ThreadPoolExecutor,
     table: np.ndarray,
 ) -> Results:
-    """Some members; the rows of the solution go to the table (B, K, width)."""
+    """Run some members. The rows of the solution go to the table (B, K, width)."""
     code, count = kernels.code(machine.lanes()), len(members)
     if kernels.start is None:
         start, trusted = begun(members), np.ones(count, dtype=bool)
@@ -96,9 +96,10 @@ def _chunk(
 
 
 def alike(kernels: Kernels, masses: Callable[[], Any]) -> Any:
-    """Members whose accelerations are found in the way of the first one.
+    """Which members get their accelerations in the same way as the first one.
 
-    If its mass matrix is singular, they follow from the constraints; others must not do so.
+    If its mass matrix is singular, accelerations follow from the constraints. The kernels are then only for
+    members with a singular mass matrix.
     """
     if not kernels.massless or kernels.step.setup.system.constant_mass:
         return True
@@ -106,7 +107,7 @@ def alike(kernels: Kernels, masses: Callable[[], Any]) -> Any:
 
 
 class _Groups:
-    """Members in groups of as many as there are lanes, each group with an array of slots of its own."""
+    """Members in groups of one per lane. Each group has its own array of slots."""
 
     def __init__(
         self,
@@ -136,7 +137,7 @@ class _Groups:
         return len(self.work)
 
     def _side_by_side(self, values: np.ndarray) -> np.ndarray:
-        """Values of members (B, ...) as (groups, numbers, lanes); the last member fills the last group."""
+        """Values of members (B, ...) as (groups, numbers, lanes), padded with the last member."""
         lanes = self.code.lanes
         flat = np.asarray(values, dtype=float).reshape(self.count, -1)
         missing = -self.count % lanes
@@ -144,7 +145,7 @@ class _Groups:
         return full.reshape(len(full) // lanes, lanes, flat.shape[1]).swapaxes(1, 2)
 
     def run(self, groups: range, table: np.ndarray) -> None:
-        """All steps of some groups; what is kept of them goes to the table (B, K, width)."""
+        """Take all steps of some groups. The records that are kept go to the table (B, K, width)."""
         step, lanes, steps = self.step, self.code.lanes, self.code.steps
         for group in groups:
             work, rows = self.work[group], np.full((self.plan.records, len(step.row), lanes), np.nan)

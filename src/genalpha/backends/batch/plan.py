@@ -1,4 +1,4 @@
-"""What a batch is to do and what became of it, whatever runs it."""
+"""The plan and the results of a batch, the same for all backends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Members:
 
 
 class Summary(NamedTuple):
-    """How members ended: status, steps taken, Newton's totals (B, 3), rejected steps, and the time (B,)."""
+    """How members ended: status, steps taken, Newton's totals (B, 3), rejected steps, and final time (B,)."""
 
     status: np.ndarray
     taken: np.ndarray
@@ -48,10 +48,10 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class GivenPlan:
-    """Members that take the same given steps, of which those in ``kept`` (K,) are kept; 0 is the start.
+    """Members that take the same given steps. ``kept`` (K,) are the numbers of the kept ones; 0 is the start.
 
-    With ``strict``, members whose initial values break the constraints are not run. With times ``t_eval`` the
-    motion there is wanted: kept are both ends of the steps in which they lie.
+    With ``strict``, members whose initial values break the constraints are not run. With ``t_eval``, the rows
+    are at these times, and both ends of the steps that contain them are kept.
     """
 
     steps: Given
@@ -75,7 +75,7 @@ class GivenPlan:
 
     @property
     def records(self) -> int:
-        """How many records a member has while it runs."""
+        """The number of records of a member during the run."""
         return len(self.kept)
 
     @property
@@ -85,7 +85,7 @@ class GivenPlan:
 
     @property
     def lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What the loop reads: starts and sizes of steps, and the row in which each is kept, or −1."""
+        """The inputs of the loop: starts and sizes of steps, and the row in which each is kept, or −1."""
         rows = np.full(len(self.steps.times), -1)
         rows[self.kept] = np.arange(len(self.kept))
         contiguous = map(np.ascontiguousarray, (self.steps.steps.t, self.steps.steps.h, rows[1:]))
@@ -93,7 +93,7 @@ class GivenPlan:
 
     @property
     def last(self) -> int:
-        """The number at which a loop over steps ends."""
+        """The number of steps in the loop."""
         return len(self.steps.steps.h)
 
     def drive(self, run: Callable[[int, int], None], alive: Callable[[], bool]) -> None:
@@ -102,11 +102,11 @@ class GivenPlan:
             run(first, min(first + BLOCK, self.last))
 
     def start(self, layout: Layout, row: Any) -> Any:
-        """The record of the start, from (..., width) numbers of its row."""
+        """The record of the start, from its row (..., width)."""
         return row
 
     def inputs(self, step: StepKernels) -> list[tuple[Any, Any]]:
-        """Slots that are the same for all members, and what belongs there."""
+        """Slots that are the same for all members, and their values."""
         return []
 
     def summary(self, step: StepKernels, at: Callable[[int], np.ndarray]) -> Summary:
@@ -131,10 +131,10 @@ class GivenPlan:
         return None
 
     def around(self, layout: Layout, table: Any, v0: Any, axis: int) -> tuple[StepEnd, StepEnd, Any]:
-        """Both ends of the steps in which the times lie, and the records of the later ones.
+        """Both ends of the steps that contain the times, and the records at the later ends.
 
-        ``table`` (..., width) has its records along ``axis``, ``v0`` (..., n) one: methods may start beside
-        the velocities that were given.
+        ``table`` (..., width) has its records along ``axis``. ``v0`` (..., n) are the given velocities; a
+        method may start from slightly different ones.
         """
         times = np.asarray(self.steps.times)
         shape, after = [1, 1], steps_of(times, self.times)
@@ -148,9 +148,9 @@ class GivenPlan:
 
 @dataclass(frozen=True)
 class ControlledPlan:
-    """Members under error control, each with steps of its own; kept are the end, or the times ``t_eval``.
+    """Members under error control, each with its own steps. The end or the times ``t_eval`` are kept.
 
-    It has the interface of :class:`GivenPlan`.
+    The interface is that of :class:`GivenPlan`.
     """
 
     steps: Controlled
@@ -180,13 +180,13 @@ class ControlledPlan:
 
     @property
     def lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What the loop reads: the times to be sampled."""
+        """The inputs of the loop: the times to be sampled."""
         listed = np.array([self.span[0]]) if self.t_eval is None else np.append(self.t_eval, np.inf)
         return listed, np.array([np.nan]), np.array([0])
 
     @property
     def last(self) -> int:
-        return 2**62  # members end by themselves
+        return 2**62  # the loop ends when no member is alive
 
     def drive(self, run: Callable[[int, int], None], alive: Callable[[], bool]) -> None:
         while alive():
@@ -206,7 +206,7 @@ class ControlledPlan:
         until = [(step.until, self.steps.most or MOST_STEPS), (step.room, _NEVER), (step.every, _NEVER)]
         if not isinstance(step, SampledKernels):
             return [*control, *until]
-        known = int(self.from_start)  # nothing has to be computed there
+        known = int(self.from_start)  # the start needs no sample
         return [*control, *until, (step.due, self.lists[0][known]), (step.sample, known)]
 
     def summary(self, step: StepKernels, at: Callable[[int], np.ndarray]) -> Summary:
@@ -258,9 +258,9 @@ class HostRecords:
 
 
 class Results(NamedTuple):
-    """What became of members, batch axis first.
+    """The results of members, batch axis first.
 
-    ``records`` hold the rows of the solution. ``scale`` is that of Newton's method. ``trusted`` is false for
+    ``records`` are the rows of the solution. ``scale`` is that of Newton's method. ``trusted`` is false for
     members that need other pivots.
     """
 

@@ -13,14 +13,14 @@ from genalpha.compiler.program import Loop, Program, cut
 from genalpha.compiler.rows import RowFunction
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-# Graphs and programs are made by one thread at a time; machine code runs in as many as there are.
+# Only one thread at a time makes graphs and programs. Machine code runs in any number of threads.
 MAKING = threading.RLock()
-# Operations in one compiled function at most.
+# The most operations in one compiled function.
 PIECE = 1500
 
 
 def aligned(count: int) -> np.ndarray:
-    """Zeros that start at a multiple of 64 bytes, as vector instructions want."""
+    """Zeros that start at a multiple of 64 bytes, as vector instructions require."""
     raw = np.zeros(count + 8)
     shift = (-raw.ctypes.data % 64) // 8
     return raw[shift : shift + count]
@@ -63,7 +63,7 @@ class RowCode:
         return self.rows.unpack(self.numbers(arguments))
 
     def numbers(self, arguments: Any) -> np.ndarray:
-        """The same as one row of numbers, of which the last is 1 if they are good."""
+        """The results as one row of numbers. The last number is 1 if they are good."""
         assert self.lanes == 1
         row, results, work = self.rows.row(arguments), np.empty(self.rows.width), aligned(self.program.slots)
         self._map(work.ctypes.data, row.ctypes.data, results.ctypes.data, 1)

@@ -1,4 +1,4 @@
-"""A step under error control as kernels: what differs from `step`."""
+"""The kernels of a step under error control, as far as they differ from `step`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from genalpha.numerics.data import Carry, Scale
 
 
 class ControlledWriter(Writer):
-    """Writes kernels that estimate the error of a step, and take it back where it is too large."""
+    """Writes kernels that estimate the error of a step, and reject the step if it is too large."""
 
     step: ControlledKernels
 
@@ -36,18 +36,18 @@ class ControlledWriter(Writer):
         self.retreat()
 
     def inputs(self, slots: Any, level: int) -> Any:
-        """Symbols for a tree of slots, that only the kernels of this order know."""
+        """Symbols for a tree of slots, valid only in the kernels for this order of pivots."""
         make = lambda s: Symbols(self.builder.inputs(np.asarray(s), level), "f")
         return jax.tree.map(make, slots)
 
     def at_hand(self) -> tuple[Any, ...]:
-        """Where the run is, its limits, and what it counts."""
+        """The pace and the counters of the run, and its limits."""
         step = self.step
         at = self.inputs((step.pace, step.taken, step.totals, step.kept), STEP)
         return at, self.inputs((step.limits, step.until, step.room, step.every), RUN)
 
     def close(self) -> None:
-        """After a step that converged: it becomes the state of the run, or leaves it as it was."""
+        """Write the kernel after a step that converged: it accepts or rejects the step."""
         step = self.step
         carry, before = step.finished[0], step.parts[0]
         by = Symbols(lu.solve(self.graph, self.factors, step.disturbance.ids), "f")
@@ -96,7 +96,7 @@ class ControlledWriter(Writer):
         self.store("finish", (*places, *estimate, *self.onward_places()), closed)
 
     def retreat(self) -> None:
-        """After a step without a solution."""
+        """Write the kernel after a step without a solution."""
         nan = jnp.array(jnp.nan)
 
         def retreat(numbers: newton.Numbers, course: Any) -> Any:
@@ -117,7 +117,7 @@ class ControlledWriter(Writer):
     def onward(
         self, numbers: newton.Numbers, course: Any, accepted: Any, after: controller.Pace, fired: Any
     ) -> Any:
-        """Counters, and whether the run goes on and the step is recorded, in the order of `onward_places`."""
+        """Counters, and whether the run continues and the step is recorded; ordered as `onward_places`."""
         (_, taken, totals, kept), (limits, until, room, every) = course
         counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
         taken = taken + jnp.where(accepted, 1.0, 0.0)
@@ -130,7 +130,7 @@ class ControlledWriter(Writer):
         return after, counts, totals + counts, taken, kept, place, flags, fired.astype(float)
 
     def store(self, name: str, places: Any, found: Any) -> None:
-        """A kernel that stores a tree of nodes in a tree of slots."""
+        """Write a kernel that stores a tree of nodes in a tree of slots."""
         pairs = zip(jax.tree.leaves(places), jax.tree.leaves(found), strict=True)
         self.builder.kernel(name, ITERATION, *((np.asarray(place), node) for place, node in pairs))
 
@@ -144,9 +144,10 @@ class ControlledWriter(Writer):
 
 @dataclass
 class ControlledKernels(StepKernels):
-    """The expressions of a step under error control, and where its data live.
+    """The expressions of a step under error control, and the slots of its data.
 
-    Rows have the end of the step, its size, the norm of its error and the errors of q and v at their end.
+    The last columns of a row are the end of the step, its size, the norm of its error, and the errors of q
+    and v.
     """
 
     writer = ControlledWriter
@@ -183,7 +184,7 @@ class ControlledKernels(StepKernels):
         slots[list(self.pace)] = start.pace
 
     def fill_first(self, slots: np.ndarray, t: float, first: Any) -> None:
-        """The pace has both."""
+        """Nothing to do: the pace contains both."""
 
     def control(self, slots: np.ndarray, control: Any) -> None:
         """Write tolerances and limits into the slots."""
@@ -197,12 +198,12 @@ class ControlledKernels(StepKernels):
         self.disturbance = self.inline(disturb, self.finished[0].a, *self.parts)
 
     def around(self, a1: Any, carry: Carry, step: Any, x: Any, scale: Scale, args: Any) -> Linearized:
-        """The step at its solution."""
+        """The step linearized at its solution."""
         return linearized(self.setup, scale, carry, step, x, a1, args)
 
 
 class SampledWriter(ControlledWriter):
-    """Writes kernels that keep, for each of some times, the step in which it lies and where that began."""
+    """Writes kernels that keep, for each of some times, both ends of the step that contains it."""
 
     step: SampledKernels
 
@@ -229,9 +230,9 @@ class SampledWriter(ControlledWriter):
 
 @dataclass
 class SampledKernels(ControlledKernels):
-    """A step under error control that has a list of times to keep.
+    """A step under error control, with a list of times to sample.
 
-    Rows have, in addition, t, q, v, λ and ψ at the beginning of the step.
+    A row contains, in addition, t, q, v, λ and ψ at the start of the step.
     """
 
     writer = SampledWriter

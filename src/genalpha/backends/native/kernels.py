@@ -1,4 +1,4 @@
-"""The kernels of a run as machine code on the CPU: what was traced for a setup, and how a run begins."""
+"""The kernels of a run as machine code on the CPU, made once for each setup, and the start of a run."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from genalpha.numerics.data import Scale
 
 
 class AtFirst(Unsupported):
-    """Why this run cannot be native, although others of its kind may be."""
+    """This run cannot be native at its first step, although other runs of the same setup may be."""
 
 
 class StartValues(NamedTuple):
-    """Where a run starts. ``first`` is the size of its first step, or the control that chooses it.
+    """The start of a run. ``first`` is the size of its first step, or the control that estimates it.
 
-    ``guess`` are multipliers to start from, ``mode`` says how q and v are to be taken (``initial``).
+    ``guess`` is a guess of the multipliers. ``mode`` is the argument ``initial`` of ``solve``.
     """
 
     t: float
@@ -54,11 +54,11 @@ class StartValues(NamedTuple):
 
 @dataclass
 class Kernels:
-    """What was traced for a setup, and the code compiled from it when it is first needed.
+    """The expressions traced for a setup, and the code compiled from them on first use.
 
-    ``start`` and ``derive`` are functions of rows: the start of a run, and what follows from the end of a
-    step. ``start`` is None if consistent values need an iteration. ``order`` is the order of pivots that runs
-    start with.
+    ``start`` and ``derive`` are functions of rows: the start of a run, and the quantities derived at the end
+    of a step. ``start`` is None if consistent values need an iteration. ``order`` is the order of pivots with
+    which runs start.
     """
 
     step: StepKernels
@@ -71,7 +71,7 @@ class Kernels:
 
     @functools.cached_property
     def columns(self) -> StartColumns:
-        """Where things are in the numbers that the compiled start returns."""
+        """The columns of the numbers that the compiled start returns."""
         assert self.start is not None
         assert self.start.rows is not None
         return StartColumns(self.step, self.start.rows)
@@ -92,10 +92,10 @@ class Kernels:
 
 
 class NativeRun:
-    """A run that has begun. ``doubles`` are its floating-point arguments.
+    """A run after its start. ``doubles`` are its floating-point arguments.
 
-    Its start is read from the numbers that the compiled start returned when it is asked for: most runs need
-    only some of them.
+    The start is unpacked from the numbers of the compiled start on first access, because most runs need only
+    some of them.
     """
 
     def __init__(self, kernels: Kernels, found: RunStart | np.ndarray, doubles: list[np.ndarray]) -> None:
@@ -142,7 +142,7 @@ class NativeRun:
 
 
 class StartColumns:
-    """Where things are in the numbers that the compiled start returns."""
+    """The columns of the numbers that the compiled start returns."""
 
     def __init__(self, step: StepKernels, rows: RowFunction) -> None:
         self.rows = rows
@@ -156,7 +156,7 @@ class StartColumns:
         self._rows, self._shape = np.ravel(at.begin.rows).astype(int), at.begin.rows.shape
 
     def fine(self, found: np.ndarray, mode: str) -> bool:
-        """Whether nothing is wrong with a start, as far as can be seen at once."""
+        """Whether a start passes all quick checks."""
         if found[self._status] != codes.SUCCESS or (mode == "check" and not found[self._consistent]):
             return False
         independent = start_errors.independent(found[self._rows].reshape(self._shape))
@@ -164,7 +164,7 @@ class StartColumns:
 
 
 def shapes(tree: Any) -> Any:
-    """What decides about a compiled function of arrays."""
+    """The structure and the shapes of a tree of arrays, which identify a compiled function."""
     return jax.tree.structure(tree), tuple(np.shape(x) for x in jax.tree.leaves(tree))
 
 
@@ -174,8 +174,8 @@ def kernels(
     """The kernels of a setup, made from these values if there are none yet.
 
     ``doubles`` and ``fixed`` are what `floating` finds in ``args``. With ``sampled``, steps under error
-    control keep what is needed at given times. Raises what is wrong with the values, and
-    :class:`Unsupported` if XLA must take over.
+    control keep both ends of the steps that contain given times. Raises the errors of a bad start, and
+    :class:`Unsupported` if only XLA can run the setup.
     """
     controlled = SampledKernels if sampled else ControlledKernels
     kind = controlled if getattr(at.first, "controlled", False) else StepKernels
@@ -183,7 +183,7 @@ def kernels(
     def make() -> Kernels | str:
         try:
             return _make(setup, kind, at, args)
-        except AtFirst:  # other values may do
+        except AtFirst:  # it may work from other values
             raise
         except Unsupported as reason:
             return str(reason)
@@ -200,7 +200,7 @@ def kernels(
 def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) -> Kernels:
     doubles, rebuild, _ = floating(args)
     start, found, good = None, None, np.array(False)
-    if setup.system.reaction is None:  # others need an iteration
+    if setup.system.reaction is None:  # a reaction of the user's own needs an iteration
         run = lambda t, q, v, h, x: start_run(setup, t, q, v, h, rebuild(x))
         start = Rowwise("start", run, at.columns(doubles), LIMIT)
         start = start if start.rows is not None else None

@@ -27,16 +27,16 @@ from genalpha.numerics import codes
 from genalpha.numerics.data import Carry
 from genalpha.numerics.newton import MAX_CONDITION
 
-# Orders of pivots that one run may try before it goes on with pivots chosen anew for every matrix.
+# The most orders of pivots that one run tries. Then XLA continues, which chooses pivots for every matrix.
 MOST_ORDERS = 8
 
 Rest = TypeVar("Rest", bound=xla.XlaGiven | xla_controlled.XlaControlled)
 
 
 class _Native(Generic[Rest]):
-    """A run by machine code. Where no order of pivots serves for long, XLA goes on; ``fallback`` says so.
+    """A run by machine code. If no order of pivots is good for long, XLA continues and ``fallback`` is set.
 
-    ``kind`` is what runs of this sort are called where their numbers are kept.
+    ``kind`` is the name of this kind of run in states.
     """
 
     kind: str
@@ -67,8 +67,8 @@ class _Native(Generic[Rest]):
         return self.machine.exact(exact_key(f"native{self.kind}", self.setup, self.args))
 
     def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
-        """Go on after ``done`` steps: exactly, where that is possible."""
-        if exact.key == exact_key(f"xla{self.kind}", self.setup, self.args):  # it had to
+        """Continue after ``done`` steps, to the last bit if possible."""
+        if exact.key == exact_key(f"xla{self.kind}", self.setup, self.args):  # XLA had taken over
             self._leave()
             assert self._rest is not None
             self._rest.restore(fields, exact, done)
@@ -76,9 +76,9 @@ class _Native(Generic[Rest]):
             self.machine.restore(f"native{self.kind}", self.setup, fields, exact, self.args)
 
     def _leave(self) -> None:
-        """Let XLA go on, which chooses pivots anew for every matrix."""
+        """Continue with XLA, which chooses pivots for every matrix."""
         taken = xla.rebuilt(self.setup, self.step.values.carry, self._fields())
-        self.fallback = f"no order of pivots served for long; XLA went on at t = {self._time:.9g}"
+        self.fallback = f"no order of pivots was good for long; XLA continued from t = {self._time:.9g}"
         self._rest = self._by_xla(*taken)
 
     @property
@@ -127,7 +127,7 @@ class NativeGiven(_Native[xla.XlaGiven]):
         super().restore(fields, exact, 0)
 
     def _some(self, out: np.ndarray, first: int, stop: int) -> None:
-        """Steps up to one that is marked, or that needs other pivots."""
+        """Take steps up to one that is marked for a projection, or that needs other pivots."""
         step, slots = self.step, self.machine.slots
         slots[step.flags["alive"]] = 1.0
         stop = min(next((i + 1 for i in self.marked if i >= self.done), stop), stop)
@@ -223,7 +223,7 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
         return self.machine.fields(self.pace)
 
     def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
-        """Go on with this control; steps are counted from zero unless ``done``."""
+        """Continue with this control. If ``done`` is 0, rejected steps and totals are counted from zero."""
         super().restore(fields, exact, done)
         if self._rest is not None:
             return
@@ -245,7 +245,7 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
         )
 
     def _pivot(self) -> None:
-        """Other pivots; where a matrix is singular, a smaller step; where nothing helps for long, XLA."""
+        """Choose other pivots. Take a smaller step if the matrix is singular, and XLA if no order is good."""
         status = self.machine.new_order()
         slots, step = self.machine.slots, self.step
         slots[step.status] = codes.SUCCESS
@@ -260,7 +260,7 @@ judge = jax.jit(judged)
 
 
 class _Machine:
-    """The code that a run uses, and the numbers that it works on."""
+    """The code of a run, and the numbers that it works on."""
 
     def __init__(self, kernels: Kernels) -> None:
         self.kernels, self.order, self.orders = kernels, kernels.order, 0
@@ -281,7 +281,7 @@ class _Machine:
         return ExactNumbers(key, self.slots.copy(), self.order, self.orders)
 
     def restore(self, kind: str, setup: Setup, fields: Fields, exact: ExactNumbers, args: Args) -> None:
-        """The numbers of a run that stopped, or what there is of them, with these arguments."""
+        """Restore the numbers of a stopped run: all if the code is the same, else those in ``fields``."""
         step = self.kernels.step
         if exact.key == exact_key(kind, setup, args):
             self.order, self.orders = exact.order, exact.orders
@@ -300,9 +300,9 @@ class _Machine:
         self.slots[step.memory] = 0.0, fields.noise
 
     def new_order(self) -> int:
-        """Other pivots for the matrices that the last ones do not suit, unless one is singular; the status.
+        """Choose other pivots, unless a matrix is singular. Returns a status.
 
-        It stays PIVOT where none help for long.
+        The status is PIVOT if no order is good, or if too many have been tried.
         """
         step, slots = self.kernels.step, self.slots
         self.orders += 1
@@ -332,7 +332,7 @@ class _Machine:
 
 
 def _project(setup: Setup, step: StepKernels, slots: np.ndarray, t: float, args: Args) -> int:
-    """The velocity moved onto the hidden constraints by (7) of ACB15."""
+    """Project the velocity onto the hidden constraints by ACB15 (7). Returns a status."""
     q, v = slots[step.carry.q], slots[step.carry.v]
     project = lambda setup, t, q, v, args: initial_values.project_velocity(
         setup.system, setup.dims, t, q, v, args

@@ -1,4 +1,4 @@
-"""One step of a method as kernels: prepare, renew, correct, judge, finish. `advance` in another form."""
+"""The kernels of one step: prepare, renew, correct, judge, finish. Together they compute `advance`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from genalpha.engine.step import extrapolated, moved_parabola, rounding_levels
 from genalpha.numerics import linear, newton
 from genalpha.numerics.data import Carry, Scale
 
-# Scalar operations of one step at most. Beyond, compile time grows faster than XLA's (docs/native.md).
+# The most scalar operations in one step. Above this, compile time grows faster than XLA's (docs/native.md).
 LIMIT = 40_000
-# Configurations that an order of pivots is tried on, beside the first.
+# The number of further configurations on which an order of pivots is tested.
 SAMPLES = 16
 
 # Orders of pivots: of the Newton matrix, and of each linear system that follows the iteration.
@@ -40,7 +40,7 @@ class Following(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What a run starts from: carry, scale and floating-point arguments, and the parabola of `advance`."""
+    """The starting values of a run: carry, scale, arguments, and the unknowns x of the first guess."""
 
     carry: Carry
     scale: Scale
@@ -49,12 +49,12 @@ class Values(NamedTuple):
 
 
 def floating(args: Any) -> tuple[list[np.ndarray], Callable[[list[Any]], Any], tuple[Any, ...]]:
-    """The leaves of ``args`` that hold doubles, how to put others in their place, and all other leaves."""
+    """The leaves of ``args`` that hold doubles, a function that replaces them, and all other leaves."""
     leaves, structure = jax.tree.flatten(args)
     try:
         leaves = [np.asarray(leaf) for leaf in leaves]
     except TypeError as error:
-        raise Unsupported(f"an argument that is no array of numbers ({error})") from error
+        raise Unsupported(f"an argument that is not an array of numbers ({error})") from error
     variable = [leaf.dtype.kind == "f" for leaf in leaves]
 
     def rebuild(doubles: list[Any]) -> Any:
@@ -69,14 +69,14 @@ def floating(args: Any) -> tuple[list[np.ndarray], Callable[[list[Any]], Any], t
 
 @dataclass
 class StepKernels:
-    """The expressions of a step for one setup, and where their inputs live."""
+    """The expressions of a step for one setup, and the slots of their inputs."""
 
     setup: Setup
     values: Values  # an example, for shapes
     graph: Graph = field(default_factory=lambda: Graph(LIMIT))
 
     writer: ClassVar[type[Writer]] = Writer
-    # Under error control: slots of its numbers, of counters that start at zero, and of how a run ended.
+    # Under error control: the slots of the pace, of counters that start at zero, and of the end of a run.
     places_of_pace: ClassVar[Any] = None
     counters: ClassVar[Any] = ()
     ends: ClassVar[Any] = ()
@@ -119,10 +119,10 @@ class StepKernels:
         self.events, self.fired = slot(len(setup.crossings)), slot(len(setup.crossings))
 
     def _extend_row(self) -> None:
-        """Places for what else belongs to a record."""
+        """Reserve slots for further columns of a record."""
 
     def _lay_out_times(self) -> None:
-        """Places for the start and the size of a step."""
+        """Reserve slots for the start and the size of a step."""
         self.t, self.h = self.builder.slot(1), self.builder.slot(1)
 
     def fill(self, slots: np.ndarray, start: RunStart, doubles: list[np.ndarray]) -> None:
@@ -142,17 +142,17 @@ class StepKernels:
         return jax.tree.map(lambda s: Symbols(self.builder.inputs(s, level), "f"), slots)
 
     def inline(self, function: Callable[..., Any], *arguments: Any, helpers: Helpers | None = None) -> Any:
-        """Like `inline`, with symbols out of symbols."""
+        """Like the function `inline`, but returns symbols."""
         outputs = inline(self.graph, function, *arguments, helpers=helpers)
         return jax.tree.map(self._symbols, outputs)
 
     def _later(self, graph: Graph, matrix: np.ndarray, rhs: np.ndarray) -> list[np.ndarray]:
-        """The solution of a linear system as inputs: a kernel of its own puts it there."""
+        """The solution of a linear system as inputs, which a separate kernel computes."""
         before = {
             i for system in self.systems for i in self.builder.inputs(system.places, ITERATION).tolist()
         }
         if not before.isdisjoint(graph.reachable([*matrix.reshape(-1).tolist(), *rhs.tolist()])):
-            raise Unsupported("a linear system that follows from another one")
+            raise Unsupported("a linear system that depends on the solution of another one")
         self.systems.append(Following(matrix, rhs, self.builder.slot(len(rhs))))
         return [self.builder.inputs(self.systems[-1].places, ITERATION)]
 
@@ -213,7 +213,7 @@ class StepKernels:
         return [self.matrix, *(system.matrix for system in self.systems)]
 
     def matrices_at(self, slots: np.ndarray, start: bool) -> list[np.ndarray]:
-        """Matrices (N, N) as numbers, at the guess of a step that starts, or at its last iterate."""
+        """Matrices (N, N) as numbers: at the first guess of a step if ``start``, else at its last iterate."""
         return self._numbers({i: float(slots[s]) for i, s in self.builder.slot_of.items()}, start)
 
     def _numbers(self, values: dict[int, float], start: bool) -> list[np.ndarray]:
@@ -229,7 +229,7 @@ class StepKernels:
         return [part.reshape(m.shape) for part, m in zip(parts, self.matrices, strict=True)]
 
     def choose(self, slots: np.ndarray, start: bool) -> Orders | None:
-        """Orders for the matrices at a step, that suit other configurations too."""
+        """Orders of pivots for the matrices of a step that are good for other configurations too."""
         values = {i: float(slots[s]) for i, s in self.builder.slot_of.items()}
         rng = np.random.default_rng(0)
         samples = [self._numbers(values, start)]
@@ -241,7 +241,7 @@ class StepKernels:
         return None if None in orders else orders  # type: ignore[return-value]
 
     def _elsewhere(self, values: dict[int, float], rng: np.random.Generator) -> dict[int, float]:
-        """Another configuration, with other velocities and what the method chooses for it."""
+        """Another configuration, with other velocities and the method's own choices for it."""
         q, v = self.symbols["q"].ids.tolist(), self.symbols["v"].ids.tolist()
         turns = dict(zip(self.turn.tolist(), 2 * rng.normal(size=len(self.turn)), strict=True))
         with np.errstate(all="ignore"):
@@ -257,7 +257,7 @@ class StepKernels:
     def program(self, orders: Orders) -> tuple[Program, Loop]:
         """The kernels, with matrices factorized in these orders.
 
-        They are made from nodes of their own: the next order starts from the equations again.
+        Their nodes are removed from the graph afterwards, so that the next order starts from the equations.
         """
         count = len(self.graph.nodes)
         try:

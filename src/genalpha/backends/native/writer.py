@@ -19,14 +19,14 @@ from genalpha.numerics import codes, newton
 if TYPE_CHECKING:
     from genalpha.backends.native.step import Orders, StepKernels
 
-# The status of a step whose matrix needs other pivots; it never leaves the backends.
+# The status of a step whose matrix needs other pivots. It is used only inside the backends.
 PIVOT = 8
-# How often kernels run: once in a run, in a step, in an iteration.
+# How often kernels run: once per run, per step, or per iteration.
 RUN, STEP, ITERATION = range(3)
 
 
 class Writer:
-    """Writes the kernels of a step in one order of pivots, with slots of its own for the factors."""
+    """Writes the kernels of a step for one order of pivots, with separate slots for the factors."""
 
     def __init__(self, step: StepKernels) -> None:
         self.step, self.graph, self.options = step, step.graph, step.setup.newton
@@ -49,19 +49,19 @@ class Writer:
         return self.builder.build({RUN: "once", STEP: "prepare"}), self.loop()
 
     def flagged(self, numbers: newton.Numbers) -> Any:
-        """The numbers of an iteration, and what they say about its course."""
+        """The numbers of an iteration, and flags derived from them."""
         running, unfinished = newton.running(self.options, numbers), newton.unfinished(self.options, numbers)
         slow = unfinished & (numbers.status == newton.SLOW_DOWN)
         return jnp.stack(numbers), jnp.stack([running, unfinished, slow]).astype(float)
 
     def prepare(self) -> None:
-        """Before a step: the guess, and an iteration that has not begun."""
+        """Write the kernel before a step: the first guess, and the initial numbers of the iteration."""
         step = self.step
         begun = ids(step.inline(lambda memory: self.flagged(newton.begun(*memory)), step.symbols["memory"]))
         self.builder.kernel("prepare", STEP, (step.x, step.guess.ids), *zip(self.course, begun, strict=True))
 
     def renew(self, factors: lu.Factors) -> lu.Factors:
-        """A new matrix; returns its factors as the other kernels find them."""
+        """Write the kernel for a new matrix. Returns its factors as inputs of the other kernels."""
         step, graph = self.step, self.graph
         stored = [i for i in factors.entries() if i not in graph.constants]
         places = self.builder.slot(len(stored))
@@ -82,7 +82,7 @@ class Writer:
         return factors.renamed(lambda i: kept.get(i, i))
 
     def correct(self, factors: lu.Factors) -> None:
-        """A correction, and the verdict on it."""
+        """Write the kernel that computes a correction and judges it."""
         step, x = self.step, self.step.symbols["x"].ids.tolist()
         correction = lu.solve(self.graph, factors, step.value.ids)
         moved = np.array([self.graph.sub(a, b) for a, b in zip(x, correction.tolist(), strict=True)])
@@ -95,7 +95,7 @@ class Writer:
         self.builder.kernel("correct", ITERATION, (step.x, moved), *zip(self.course, judged, strict=True))
 
     def judge(self) -> None:
-        """After corrections with one matrix."""
+        """Write the kernel after all corrections with one matrix."""
         step = self.step
 
         def reconsider(numbers: newton.Numbers, x: Any, guess: Any) -> Any:
@@ -111,11 +111,11 @@ class Writer:
         self.builder.kernel("judge", ITERATION, *zip(targets, after, strict=True))
 
     def ends(self, numbers: newton.Numbers, unfinished: Any, converged: Any) -> list[Any]:
-        """Whether an iteration converged, whether the run goes on, and whether to go back."""
+        """Whether an iteration converged, whether the run continues, and whether the step is lost."""
         return [converged, unfinished | converged, jnp.array(False)]
 
     def settle(self, orders: Orders) -> None:
-        """Linear systems at the end of a step that converged; where pivots do not suit, it has not ended."""
+        """Write the kernel for linear systems after a step that converged. With bad pivots the step fails."""
         step, graph = self.step, self.graph
         solutions, trusted = [], TRUE
         for system, order in zip(step.systems, orders, strict=True):
@@ -166,7 +166,7 @@ class Writer:
         builder.kernel("finish", ITERATION, *pairs, *zip(targets, closed, strict=True))
 
     def loop(self) -> Loop:
-        """`advance` and Newton's two loops, as a plan."""
+        """The loop that calls the kernels: `advance` with Newton's two loops."""
         step, flags = self.step, self.step.flags
         corrections = While(flags["running"], (Call("correct"),))
         attempt = (If(flags["slow"], (Call("renew"),)), corrections, Call("judge"))

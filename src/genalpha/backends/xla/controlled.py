@@ -27,7 +27,7 @@ Control = tuple[Tolerances, Limits]
 
 @storable
 class Point(NamedTuple):
-    """A run between two steps."""
+    """The data of a run between two steps."""
 
     carry: Carry
     memory: Memory
@@ -38,9 +38,9 @@ class Point(NamedTuple):
 def block(
     setup: Setup, point: Point, control: Control, scale: Scale, args: Args, most: Any, capacity: int
 ) -> tuple[Point, Array, Array, Array]:
-    """Steps until ``most`` of them are accepted, or until the end or a failure comes.
+    """Take steps until ``most`` of them are accepted, or up to the end, a failure or an event.
 
-    Returns the records (capacity, width), the number of those that were written, and Newton's totals (3,).
+    Returns the point after them, the records (capacity, width), their number, and Newton's totals (3,).
     """
     _, limits = control
 
@@ -55,7 +55,7 @@ def block(
         record = row.record(tried.carry, tried.output, counts)
         timing = jnp.stack([tried.pace.t, before.h, tried.size])
         record = jnp.concatenate([record, timing, tried.errors])
-        # A row that is not accepted is written over by the next one.
+        # The row of a rejected step is overwritten by the next one.
         rows = lax.dynamic_update_index_in_dim(rows, record, taken, 0)
         new = xla.crossed(setup, tried.pace.t, tried.carry, tried.output, args, known)
         known = jax.tree.map(lambda new, old: jnp.where(tried.accepted, new, old), new, known)
@@ -74,8 +74,10 @@ def unfinished(limits: Limits, at: Pace) -> Any:
 
 
 def renewed(limits: Limits, at: Pace, done: int) -> Pace:
-    """How a run goes on that is continued, maybe to another end; rejected steps are counted anew unless
-    ``done``."""
+    """The pace of a run that is continued, possibly to another end.
+
+    If ``done`` is 0, rejected steps are counted from zero.
+    """
     h = np.asarray(controller.fitted(limits, at.t, at.wish))
     rejected = at.rejected if done else np.zeros(())
     return at._replace(h=h, rejected=rejected, status=np.zeros(()))
@@ -124,7 +126,7 @@ class XlaControlled:
         )
 
     def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
-        """Go on from there: exactly, where that is possible. Steps are counted from zero unless ``done``."""
+        """Continue from a state, to the last bit if possible. If ``done`` is 0, counts start from zero."""
         if exact.key == exact_key("xla, controlled", self.setup, self.args):
             point, totals = exact.numbers
             self.point = Point(*jax.tree.map(jnp.asarray, point))
@@ -136,7 +138,7 @@ class XlaControlled:
         self.point = self.point._replace(pace=renewed(self.control[1], self.point.pace, done))
 
     def take(self, out: np.ndarray) -> int:
-        """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
+        """Fill ``out`` (K, width) with records of steps. Returns the number of filled rows."""
         done = 0
         with linear.single_threaded(self.point.memory.x.size):
             self.point = self.point._replace(known=xla.nothing_crossed(self.point.known.values))

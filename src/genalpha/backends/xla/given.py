@@ -23,7 +23,7 @@ from genalpha.mechanics.system import Args
 from genalpha.numerics import codes, linear, newton
 from genalpha.numerics.data import Carry, Scale, StepOutput, Times
 
-# Steps that one call of the compiled loop takes at most. One program then serves every number of steps.
+# The most steps in one call of the compiled loop. So one program is enough for any number of steps.
 BLOCK = 512
 
 
@@ -36,7 +36,7 @@ class Crossed(NamedTuple):
 
 
 def crossed(setup: Setup, t: Array, carry: Carry, output: StepOutput, args: Args, before: Crossed) -> Crossed:
-    """After a step that ended at t."""
+    """The values of events after a step that ended at t."""
     if not setup.crossings:
         return before
     found = events.values(setup.crossings, t, carry.q, carry.v, output.lam, output.psi, args)
@@ -60,9 +60,9 @@ def _block(
     scale: Scale,
     args: Args,
 ) -> tuple[Carry, Memory, Crossed, Array, Array, Array]:
-    """Up to ``count`` <= BLOCK steps; ends early where one fails or an event happens.
+    """Take up to ``count`` <= BLOCK steps. Ends early if one fails or an event happens.
 
-    Returns the number of good ones too.
+    Returns also the number of good steps.
     """
 
     def going(state: tuple[Any, ...]) -> Array:
@@ -120,7 +120,7 @@ class XlaGiven:
         )
 
     def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
-        """Go on after ``done`` steps: exactly, where that is possible."""
+        """Continue after ``done`` steps, to the last bit if possible."""
         self.done = done
         if exact.key == exact_key("xla", self.setup, self.args):
             self.carry, self.memory, self.known = jax.tree.map(jnp.asarray, exact.numbers)
@@ -128,7 +128,7 @@ class XlaGiven:
             self.carry, self.memory, self.known = rebuilt(self.setup, self.carry, fields)
 
     def take(self, out: np.ndarray) -> int:
-        """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
+        """Fill ``out`` (K, width) with records of steps. Returns the number of filled rows."""
         first = self.done
         with linear.single_threaded(self.memory.x.size):
             self.known = nothing_crossed(self.known.values)
@@ -144,7 +144,7 @@ class XlaGiven:
 
 
 def rebuilt(setup: Setup, like: Carry, fields: Fields) -> tuple[Carry, Memory, Crossed]:
-    """Carry, memory without a matrix, and events of a run that goes on elsewhere than it was stopped."""
+    """Carry, memory without a matrix, and events of a run that is continued on another backend."""
     carry = fitting(setup, like, fields.carry)
     kept = newton.no_memory(fields.parabola.shape[1])
     kept = kept._replace(fit_and_noise=jnp.array([0.0, fields.noise]))
@@ -154,8 +154,10 @@ def rebuilt(setup: Setup, like: Carry, fields: Fields) -> tuple[Carry, Memory, C
 
 
 def fitting(setup: Setup, like: Carry, carry: Carry) -> Carry:
-    """A carry with what those of this setup have; lags are those of many equal steps where they are
-    unknown."""
+    """A carry with the fields that carries of this setup have, those of ``like``.
+
+    If the lag is not known, it is that of many equal steps.
+    """
     known = carry._asdict()
     if known["lag"] is None:
         known["lag"] = np.asarray(setup.method.settled_lag(carry.h))
@@ -164,7 +166,7 @@ def fitting(setup: Setup, like: Carry, carry: Carry) -> Carry:
 
 
 def _pick(columns: Any, first: int) -> Any:
-    """A block of rows; the last row fills it up, which can always be evaluated."""
+    """A block of rows, padded with the last row, which can always be evaluated."""
     return jax.tree.map(
         lambda column: column[np.minimum(np.arange(first, first + BLOCK), len(column) - 1)], columns
     )

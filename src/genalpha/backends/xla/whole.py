@@ -42,7 +42,7 @@ class Whole(NamedTuple):
 
 
 def run(setup: Setup, begin: Beginning, steps: Steps, args: Args) -> Whole:
-    """All steps from consistent values; its status may say already that they are not to be trusted."""
+    """Take all steps from consistent values. If the status of ``begin`` is a failure, later rows are NaN."""
     if isinstance(steps, Controlled):
         return _controlled(setup, begin, steps, args)
     return _given(setup, begin, steps, args)
@@ -76,7 +76,7 @@ def _given(setup: Setup, begin: Beginning, steps: Given, args: Args) -> Whole:
 
 
 class _Taken(NamedTuple):
-    """What the loop under error control returns: records, the time of a_α at the start, and counts."""
+    """The results of the loop under error control: records, the time of a_α at the start, and counts."""
 
     table: Array
     t_alpha: Array
@@ -89,9 +89,9 @@ class _Taken(NamedTuple):
 def _controlled(setup: Setup, begin: Beginning, steps: Controlled, args: Args) -> Whole:
     """A run under error control.
 
-    Derivatives are those of the method with the steps that were taken. The rule for them takes the same
-    steps once more as a list, in blocks of which only the first state is kept until the derivatives of the
-    block are wanted. So reverse differentiation keeps about 2√N states, beside the rows.
+    Derivatives are those of the method with the accepted steps. The rule for them repeats these steps as a
+    list, in blocks. Only the first state of a block is kept until its derivatives are computed. So reverse
+    differentiation keeps about 2√N states in addition to the rows.
     """
     steps, most, layout = lax.stop_gradient(steps), steps.rows(MOST_TRACED), row.layout(setup)
 
@@ -122,7 +122,7 @@ def _controlled(setup: Setup, begin: Beginning, steps: Controlled, args: Args) -
 def _taken(
     first: Array, t_alpha: Array, point: Point, rows: Array, taken: Array, totals: Array, control: Control
 ) -> _Taken:
-    """Records (most + 1, width), of which those after the end repeat the last one."""
+    """The results, with records (most + 1, width). Records after the end repeat the last one."""
     most = len(rows)
     complete = point.pace.t >= control[1].end
     status = jnp.where(complete, codes.SUCCESS, codes.TOO_MANY)
@@ -140,7 +140,7 @@ def _no_tangent(x: Array) -> Any:
 
 
 def _once_more(setup: Setup, steps: Times, taken: Array, begin: Beginning, args: Args) -> tuple[Array, Array]:
-    """Records (most + 1, width) of steps of which only the first ``taken`` are real, and the time of a_α."""
+    """Repeat the first ``taken`` steps: records (most + 1, width), and the time of a_α at the start."""
     begun = from_consistent(setup, begin, steps.h[0], args)
     start, first, most = (begun.carry, no_memory(begun.x)), begun.row, len(steps.h)
     size = int(np.ceil(np.sqrt(most)))
@@ -150,7 +150,7 @@ def _once_more(setup: Setup, steps: Times, taken: Array, begin: Beginning, args:
         (last, record), (index, here) = state, at
         real = index < taken
         choose = lambda yes, no: jax.tree.map(lambda a, b: jnp.where(real, a, b), yes, no)
-        # If there is nothing left to do, the first step is done again: it is known to have a solution.
+        # After the last step, the first one is repeated, because it is known to have a solution.
         carry, memory = choose(last, start)
         here = choose(here, Times(steps.t[0], steps.h[0]))
         carry, memory, output, report = advance(setup, carry, memory, here, begin.scale, args)

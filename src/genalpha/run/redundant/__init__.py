@@ -1,6 +1,6 @@
-"""Constraints that follow from others: an independent choice of rows is integrated, the load shared by all.
+"""Redundant constraints: independent rows among them are integrated, and all share the reaction forces.
 
-The rows that are left out are monitored: a run never succeeds with one of them broken.
+The rows that are left out are monitored. A run does not succeed if one of them is violated.
 """
 
 from genalpha.run.redundant.front import run

@@ -1,4 +1,4 @@
-"""All constraints of a system along a motion: values, rates and gradients at many rows at once."""
+"""All constraints of a system along a motion: values, rates and gradients at many states at once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CORRECTIONS, _SMALL = 20, 1e-13
 
 
 class Seen(NamedTuple):
-    """Constraints at states, rows first: g, g_t + G v (N, m), k (N, p), and (G; K) (N, m + p, n).
+    """The constraints at N states: g and g_t + G v (N, m), k (N, p), and (G; K) (N, m + p, n).
 
-    ``unit`` (N, n) is 1/√mass, in which velocities are measured.
+    ``unit`` (N, n) is 1/√mass, the unit of velocities.
     """
 
     g: Any
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
     @property
     def scaled(self) -> np.ndarray:
-        """(G; K) (N, m + p, n) in the scale of the mass matrix."""
+        """(G; K) (N, m + p, n) scaled by the mass matrix."""
         return self.gradients * self.unit[:, None, :]
 
 
@@ -56,7 +56,7 @@ def _look(system: System, dims: Dims, t: Any, q: Any, v: Any, args: Args) -> See
 
 @dataclass(frozen=True)
 class Constraints:
-    """The constraints of a system with given ``args``, by machine code where ``compiled`` and possible."""
+    """The constraints of a system with given ``args``, by machine code if ``compiled`` and possible."""
 
     system: System
     dims: Dims
@@ -69,21 +69,21 @@ class Constraints:
         return start_errors.row_names(self.dims.m, self.dims.p)
 
     def look(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen:
-        """What is seen at times (N,), coordinates (N, size) and velocities (N, n)."""
+        """The constraints at times (N,), coordinates (N, size) and velocities (N, n)."""
         rowwise = self._rowwise()
         if rowwise is None:
             return self._by_xla(t, q, v)
         return rowwise((t, q, v, [x[None] for x in floating(self.args)[0]]))
 
     def look_once(self, t: float, q: Any, v: Any) -> Seen:
-        """What is seen at one state, as one row."""
+        """The constraints at one state, as arrays with N = 1."""
         rowwise, at = self._rowwise(), (np.array(t, dtype=float), np.asarray(q), np.asarray(v))
         if rowwise is None:
             return self.look(*(x[None] for x in at))
         return jax.tree.map(lambda x: x[None], rowwise.one((*at, floating(self.args)[0])))
 
     def _rowwise(self) -> Rowwise | None:
-        """The function of a row, read once; None if only XLA can run it."""
+        """The compiled function of one state, made once; None if only XLA can run it."""
         if not self.compiled:
             return None
         try:
@@ -109,7 +109,7 @@ class Constraints:
         return in_blocks(program(setup, "constraints", every), (t, q, v), self.args)
 
     def nearby(self, t: float, q: Any, v: Any, kept: Kept) -> tuple[np.ndarray, np.ndarray]:
-        """A point and a velocity near q and v on the constraints ``kept``, by Gauss and Newton's method."""
+        """A point and a velocity near q and v on the constraints ``kept``, by the Gauss-Newton method."""
         rows, M = [i for i in kept if i < self.dims.m], np.asarray(self.system.M(t, q, self.args))
         for _ in range(_CORRECTIONS):
             seen = self.look_once(t, q, v)
@@ -124,7 +124,7 @@ class Constraints:
         return np.asarray(self.system.space.retract(q, d))
 
     def settled(self, t: float, q: Any, v: Any, kept: Kept) -> np.ndarray:
-        """The velocity on the constraints ``kept`` that is nearest to v, ACB15 (7)."""
+        """The velocity nearest to v that satisfies the constraints ``kept``, ACB15 (7)."""
         rows, M = list(kept), np.asarray(self.system.M(t, q, self.args))
         for _ in range(_CORRECTIONS):
             seen = self.look_once(t, q, v)
@@ -135,13 +135,13 @@ class Constraints:
         return v
 
     def reduced(self, kept: Kept) -> System:
-        """The system with these rows of (G; K) alone, the same object every time: it compiles once."""
+        """The system with only these rows of (G; K). It is always the same object, so it compiles once."""
         key = ("rows", kept, self.dims)
         return self.system._programs.made(key, lambda: _with_rows(self.system, kept, self.dims.m))
 
 
 def _shift(M: np.ndarray, seen: Seen, rows: list[int], values: np.ndarray) -> np.ndarray:
-    """The smallest change (n,), in the norm of M, that takes ``values`` from these rows, to first order."""
+    """The smallest change (n,), in the norm of M, that reduces these rows by ``values``, to first order."""
     unit, B = seen.unit[0], seen.scaled[0, rows]
     matrix = np.block([[unit[:, None] * M * unit, B.T], [B, np.zeros((len(rows), len(rows)))]])
     wanted = np.concatenate([np.zeros(len(unit)), values])

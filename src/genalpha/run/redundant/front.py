@@ -1,4 +1,4 @@
-"""The argument ``redundant`` of ``solve``: what it refuses, and which constraints a run starts with."""
+"""``redundant="min_norm"`` of ``solve``: checks, and the choice of constraints at the start."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from genalpha.run.redundant.monitor import BROKEN, ConstraintMonitor
 from genalpha.run.redundant.rank import Kept
 from genalpha.run.request import Options
 
-# Rows that nearly depend on each other beside the constraints may do so exactly on them. Before q is moved
-# there, choices with these tolerances are tried one after the other.
+# Tolerances of the rank before a projection, tried one after the other. Rows that are nearly dependent off
+# the constraints may be exactly dependent on them.
 _LOOSE = (0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
-# Gradients at rounded initial values are off by up to this many times as much as the constraints are,
+# At rounded initial values the relative error of gradients is at most this multiple of that of constraints.
 _ROUNDING = 100.0
-# and by no more than this, both relative to their sizes.
+# It is never larger than this.
 _NOT_ROUNDING = 1e-6
 
 
 def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Solution:
-    """What ``solve`` does with redundant constraints."""
+    """``solve`` for redundant constraints."""
     _refuse(system, given)
     span, args = arguments.span(t_span), arguments.arguments(given.args)
     q, v = arguments.vector("q0", q0), arguments.vector("v0", v0)
     dims, closes_over_traced = arguments.trace(system, span[0], q, v, args, redundant=True)
     if closes_over_traced or under_transform(q, v, args, given.steps.h):
         raise TypeError(
-            "redundant='min_norm' chooses among constraints by their numbers, and under a JAX transform "
-            "there are none. State independent constraints"
+            "redundant='min_norm' is not possible under a JAX transform, because it chooses constraints by "
+            "their values, which are not known there: state independent constraints"
         )
     full = Constraints(system, dims, args, given.backend != "xla")
     start = _start(full, span[0], arguments.point(system.space, q), v, given.initial)
     if start is None:
         return dispatch.run(system, t_span, q0, v0, given)
-    if given.initial == "project":  # done
+    if given.initial == "project":  # already done
         given = given._replace(initial="check")
     h = given.steps.h
     grid = None if h is None else steps_of_size(*span, h)
@@ -58,24 +58,25 @@ def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Soluti
 def _refuse(system: System, given: Options) -> None:
     if system.reaction is not None:
         raise ValueError(
-            "redundant='min_norm' is for the reaction forces −Gᵀλ − Kᵀψ: which multipliers of a reaction of "
-            "your own exert the same force is not known. State independent constraints"
+            "redundant='min_norm' is not possible with a reaction of your own, only with −Gᵀλ − Kᵀψ: state "
+            "independent constraints"
         )
     if given.multipliers is not None:
-        raise ValueError("redundant='min_norm' takes no multipliers to start from: they follow from q and v")
+        raise ValueError(
+            "redundant='min_norm' takes no multipliers, they follow from q and v: leave them out"
+        )
     usual = {"events": None, "save": "all", "dense_output": False, "state": None, "checkpoint": None}
     for name, value in usual.items():
         asked = getattr(given, name)
         if asked is not value and not (isinstance(asked, str) and asked == value):
             raise ValueError(
-                "redundant='min_norm' looks at all constraints after the run, at every step of it. "
-                f"It cannot serve {name}, which needs them during the run. Leave out {name}, or state "
-                "independent constraints"
+                f"redundant='min_norm' is not possible with {name}, because the multipliers of all "
+                f"constraints are computed after the run: leave out {name}, or state independent constraints"
             )
 
 
 class _IndependentStart(NamedTuple):
-    """Where a run with redundant constraints starts, and the rows that it starts with."""
+    """The start of a run with redundant constraints, and the independent rows at the start."""
 
     q: np.ndarray
     v: np.ndarray
@@ -84,13 +85,15 @@ class _IndependentStart(NamedTuple):
 
 
 def _start(full: Constraints, t: float, q: Any, v: Any, initial: str) -> _IndependentStart | None:
-    """None where all constraints are independent."""
+    """The start; None if all constraints are independent."""
     seen = full.look_once(t, q, v)
     start_errors.finite(holonomic=seen.g[0], nonholonomic=seen.k[0])
     if not np.isfinite(seen.unit).all():
         start_errors.finite(mass=full.system.M(t, q, full.args))
     if not np.isfinite(seen.gradients).all():
-        raise ValueError("the derivative of a constraint is NaN or infinite at the start")
+        raise ValueError(
+            "the derivative of a constraint is NaN or infinite at the start: change q0 or the constraint"
+        )
     if initial == "project":
         moved = _projected(full, seen, t, q, v)
         if moved is None:
@@ -107,15 +110,17 @@ def _start(full: Constraints, t: float, q: Any, v: Any, initial: str) -> _Indepe
     if not mismatch.max() <= BROKEN:
         _on_all(full, t, q, v)
         name = full.names[rank.left_out(kept, len(full.names))[mismatch.argmax()]]
-        raise InconsistentInitialValues(f"{name} contradicts other constraints at the start")
+        raise InconsistentInitialValues(
+            f"{name} contradicts other constraints at the start: correct q0 and v0, or the constraints"
+        )
     return _IndependentStart(q, v, kept, watch)
 
 
 def _independent(full: Constraints, seen: Seen, q: np.ndarray, v: np.ndarray) -> Kept:
     """The rows to keep at one state on the constraints.
 
-    Where rounded values break the constraints a little, their gradients are rounded too, and may depend on
-    each other no better than that.
+    If rounding of q and v breaks the constraints a little, it changes the gradients too. Then they are
+    dependent only up to this rounding.
     """
     reach = np.abs(seen.gradients[0]).max(axis=1)
     values = np.concatenate([seen.g[0] / (1 + np.abs(q).max()), seen.k[0] / (1 + np.abs(v).max())])
@@ -127,7 +132,7 @@ def _independent(full: Constraints, seen: Seen, q: np.ndarray, v: np.ndarray) ->
 def _projected(
     full: Constraints, seen: Seen, t: float, q: np.ndarray, v: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, Seen] | None:
-    """q and v moved onto all constraints, where some of them are redundant; None where none is."""
+    """q and v projected onto all constraints if some are redundant; None if none is."""
     rows, tried = ConstraintMonitor(full, seen).rows(seen)[0], set()
     for tolerance in _LOOSE:
         kept = rank.choose(rows, full.dims.m, tolerance)
@@ -145,11 +150,14 @@ def _projected(
             p = np.asarray(projection.position(reduced, t, q, full.args))
             w = np.asarray(projection.velocity(reduced, t, p, v, full.args))
             return p, w, _on_all(full, t, p, w)
-    raise ValueError("initial='project' found no q and v on all constraints near q0 and v0")
+    raise ValueError(
+        "initial='project' found no q and v on all constraints near q0 and v0: correct q0 and v0, or look "
+        "for constraints that contradict each other"
+    )
 
 
 def _on_all(full: Constraints, t: float, q: np.ndarray, v: np.ndarray) -> Seen:
-    """What is seen where all constraints hold; raises where they do not."""
+    """The constraints at a state. Raises if they do not all hold."""
     seen = full.look_once(t, q, v)
     start_errors.consistency(q, seen.g[0], seen.g_dot[0], seen.k[0])
     return seen

@@ -1,4 +1,4 @@
-"""A run with redundant constraints, in as many legs as the choice of independent ones changes."""
+"""A run with redundant constraints. A new leg begins whenever the choice of independent rows changes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from genalpha.run.redundant.rank import Kept
 from genalpha.run.request import Options, named_method
 
 MOST_LEGS = 1000
-# A leg after the first runs this many times as long as the longest before it, and is run again up to the end
-# of the time span where its constraints serve that long.
+# A leg after the first runs this many times as long as the longest before it. If its constraints stay
+# independent for that time, it is run again up to the end of the time span.
 _FURTHER = 4.0
 _TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors")
 
 
 class _Leg(NamedTuple):
-    """Where a leg starts, with which constraints, how ``initial`` takes its start, and where it ends."""
+    """A leg: its start, its constraints, its argument ``initial``, and its end."""
 
     t: float
     q: np.ndarray
@@ -37,7 +37,7 @@ class _Leg(NamedTuple):
 
 
 class Legs:
-    """Legs from t0 to t1, with given options and the steps of ``grid`` if there is one."""
+    """Legs from t0 to t1, with the given options, and the steps of ``grid`` if there is one."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Legs:
             except ValueError as error:
                 if not parts:
                     raise
-                detail = f"No start with other constraints: {self._renamed(str(error), leg.kept)}"
+                detail = f"A new start with other constraints failed: {self._renamed(str(error), leg.kept)}"
                 verdict = LegVerdict(0, codes.SINGULAR, detail)
                 break
             parts.append(part)
@@ -73,7 +73,7 @@ class Legs:
         return self._finished(_joined(parts), verdict)
 
     def _integrated(self, leg: _Leg) -> tuple[Solution, LegVerdict]:
-        """A leg as far as its constraints serve, with the multipliers of all, and what to do then."""
+        """A leg up to the first bad row, with the multipliers of all constraints, and what to do next."""
         given = self.given._replace(initial=leg.initial, throw=False)
         if (leg.t, leg.end) != self.span:
             given = given._replace(steps=self._steps(leg))
@@ -102,7 +102,7 @@ class Legs:
         return int(np.abs(self.times - t).argmin())
 
     def _failed(self, sol: Solution, leg: _Leg) -> LegVerdict:
-        """What to do about a step that failed: other constraints may help."""
+        """What to do after a failed step: other constraints may help."""
         verdict = LegVerdict(len(sol.t), int(sol.status), self._renamed(sol.detail, leg.kept))
         h = self._step_after(sol.t)
         if sol.status not in (codes.NOT_CONVERGED, codes.SINGULAR, codes.NOT_FINITE) or h is None:
@@ -113,7 +113,7 @@ class Legs:
         return verdict if found is None else LegVerdict(len(sol.t), kept=found)
 
     def _renamed(self, text: str, kept: Kept) -> str:
-        """A text about the constraints ``kept``, which are counted from zero in it, with their own names."""
+        """A message about the constraints ``kept``, in which their numbers are replaced by the user's."""
         names, m = self.watch.full.names, self.watch.full.dims.m
         holonomic = sum(i < m for i in kept)
         counted = start_errors.row_names(holonomic, len(kept) - holonomic)
@@ -126,24 +126,24 @@ class Legs:
         return float(t[-1] - t[-2]) if len(t) > 1 else None
 
     def _bounded(self, verdict: LegVerdict, parts: list[Solution]) -> LegVerdict:
-        """A change of constraints, or why there can be none; nothing where the run is at its end."""
+        """The verdict, unless the run is at its end or another change of constraints is not possible."""
         if parts[-1].t[-1] >= self.span[1]:
             return LegVerdict(verdict.good)
         once = {"t_eval": self.given.t_eval, "first_step": self.given.steps.first_step}
         strange = [name for name, value in once.items() if value is not None]
         if strange:
-            reason = f"and a run with {', '.join(strange)} cannot be continued with others"
+            reason = f"and a run with {', '.join(strange)} cannot change them"
         elif len(parts) == MOST_LEGS:
             reason = f"too often: {MOST_LEGS} times"
         elif len(parts) > 1 and all(len(part.t) == 1 for part in parts[-2:]):
-            reason = "again and again"
+            reason = "twice without a step in between"
         else:
             return verdict
         detail = f"Near t = {parts[-1].t[-1]:.9g} the constraints that were kept become dependent, {reason}"
         return LegVerdict(verdict.good, codes.REDUNDANT, detail)
 
     def _next(self, parts: list[Solution], kept: Kept) -> _Leg:
-        """The leg after these, from consistent values even if their method lets velocities be off."""
+        """The next leg. Its velocities satisfy the constraints even if those of the method do not."""
         last, end = parts[-1], self.span[1]
         t, q = float(last.t[-1]), last.q[-1]
         if self.times is not None:
@@ -153,11 +153,11 @@ class Legs:
         return _Leg(t, q, self.watch.full.settled(t, q, last.v[-1], kept), kept, "assume", end)
 
     def _expanded(self, sol: Solution, share: Share, kept: Kept, good: int) -> Solution:
-        """The first rows of a leg, with multipliers and residuals of all constraints."""
+        """The first ``good`` rows of a leg, with multipliers and residuals of all constraints."""
         m, p = self.watch.full.dims.m, self.watch.full.dims.p
         parts = {name: getattr(sol, name) for name in _TIMED}
         parts |= {"lam": share.lam, "psi": share.psi, "residuals": share.residuals}
-        if m and p:  # a holonomic and a nonholonomic constraint may share a load
+        if m and p:  # a holonomic and a nonholonomic constraint may share a force
             holonomic: Any = share.holonomic_force
             total = sol.reactions.total[: len(holonomic)]
             parts["reactions"] = Reactions(holonomic, total - holonomic, total)
@@ -173,7 +173,7 @@ class Legs:
         return dataclasses.replace(sol, newton=history, stats=_counted(history, sol.stats))
 
     def _filled(self, name: str, value: np.ndarray, kept: Kept) -> np.ndarray:
-        """A method's own variable with zeros for the holonomic constraints that its steps left out."""
+        """A variable of the method, with zeros for the holonomic constraints that were left out."""
         method, dims = named_method(self.given), self.watch.full.dims
         width = method.extras(dims)[name]
         if value.shape[1] == width:
@@ -185,7 +185,7 @@ class Legs:
     def _finished(self, sol: Solution, verdict: LegVerdict) -> Solution:
         names, shared = self.watch.full.names, np.flatnonzero(self.shared)
         which = start_errors.some([names[i] for i in shared])
-        note = f"The multipliers of {which} are not unique: those of minimum norm are given"
+        note = f"The multipliers of {which} are not unique: these are the ones of minimum norm"
         status = verdict.status if verdict.status != codes.SUCCESS else sol.status
         return dataclasses.replace(
             sol, status=status, detail=verdict.detail or note, not_unique=tuple(shared.tolist())
@@ -193,7 +193,7 @@ class Legs:
 
 
 def _joined(parts: list[Solution]) -> Solution:
-    """Legs as one run; the first row of a leg is the last one of the leg before."""
+    """All legs as one run. The first row of a leg is the last one of the leg before."""
     if len(parts) == 1:
         return parts[0]
     rows = lambda first, *later: np.concatenate([first, *(x[1:] for x in later)])

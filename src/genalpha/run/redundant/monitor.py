@@ -1,4 +1,4 @@
-"""All constraints of a run that integrates some of them: what must be refused, and what the others bear."""
+"""Monitors all constraints of a run that integrates only some of them, and computes all multipliers."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from genalpha.run.redundant import rank
 from genalpha.run.redundant.constraints import Constraints, Seen
 from genalpha.run.redundant.rank import Kept, Relation
 
-# Constraints that were left out may be off by this much, as a distance relative to 1 + |q| or as a velocity
-# relative to 1 + |v|,
+# The largest violation of a constraint that was left out, as a distance relative to 1 + |q| or as a velocity
+# relative to 1 + |v|.
 BROKEN = 1e-6
-# and their gradients, relative to the largest so far, by this much from combinations of the others.
+# The largest part of its gradient that is not a combination of the others, relative to the largest so far.
 INDEPENDENT = 1e-5
 # Rows kept whose smallest singular value is below this are dependent.
 DEPENDENT = 1e-8
-# Gradients below this fraction of others are rounding,
+# Gradients below this fraction of the largest are rounding.
 _NOTHING = 1e-13
-# and so are factors between rows below this one.
+# Factors between rows below this are rounding.
 _NO_FACTOR = 1e-8
-_TOGETHER = 2**21  # numbers in gradients that are looked at together
+_TOGETHER = 2**21  # numbers in the gradients that are examined at a time
 
 
 class LegVerdict(NamedTuple):
-    """How far the rows of a run can be trusted, and what to do then.
+    """How many rows of a leg are good, and what to do next.
 
-    The first ``good`` rows can. ``status`` and ``detail`` say what is wrong with the next one; ``kept`` says
-    which constraints to go on with from the last good one instead.
+    The first ``good`` rows are good. ``status`` and ``detail`` describe the error in the next one. If
+    ``kept`` is given, the run continues from the last good row with these constraints instead.
     """
 
     good: int
@@ -42,7 +42,7 @@ class LegVerdict(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What all constraints say about N rows: multipliers (N, m), (N, p), residuals, −Gᵀλ (N, n).
+    """All constraints at N rows: multipliers (N, m) and (N, p), residuals, and −Gᵀλ (N, n).
 
     ``shared`` (1, m + p) says which multipliers are not unique.
     """
@@ -55,8 +55,11 @@ class Share(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """N rows seen with a choice of constraints: ``weak`` where these are nearly dependent, ``wrong`` where
-    another does not follow from them; ``factors`` (N, d, r), ``mismatch`` and ``rest`` (N, d) of the others.
+    """The judgement of N rows for a choice of r constraints, of which d are left out.
+
+    ``weak`` (N,) marks rows in which the chosen ones are nearly dependent. ``wrong`` (N,) marks rows in which
+    one left out does not follow from them. ``factors`` (N, d, r), ``mismatch`` and ``rest`` (N, d) belong to
+    those left out.
     """
 
     factors: np.ndarray
@@ -67,10 +70,10 @@ class _Judged(NamedTuple):
 
 
 class ConstraintMonitor:
-    """All constraints, and the largest gradients that were seen.
+    """All constraints, and the largest gradients so far.
 
-    ``lengths`` (m + p,) are those of the rows of (G; K) in the scale of the mass matrix; ``reach`` (m + p,)
-    are their largest entries, by which a constraint becomes a distance.
+    ``lengths`` (m + p,) are the lengths of the rows of (G; K), scaled by the mass matrix. ``reach`` (m + p,)
+    are the largest entries of the rows. A constraint divided by its reach is a distance.
     """
 
     def __init__(self, full: Constraints, start: Seen) -> None:
@@ -86,24 +89,24 @@ class ConstraintMonitor:
         )
 
     def rows(self, seen: Seen) -> np.ndarray:
-        """(G; K) (N, m + p, n) in the scale of the mass matrix over ``lengths``; zero where not finite."""
+        """(G; K) (N, m + p, n) scaled by the mass matrix, divided by ``lengths``; NaN becomes zero."""
         rows = seen.scaled / _or(self.lengths, np.inf)[:, None]
         return np.where(np.isfinite(rows), rows, 0.0)
 
     def factors(self, relation: Relation, kept: Kept) -> np.ndarray:
-        """What gradients of constraints that were left out are made of (N, d, r), in their own units."""
+        """The factors (N, d, r) by which gradients left out are combinations of those kept, unscaled."""
         others = rank.left_out(kept, len(self.lengths))
-        # A pair of rows that never had to do with each other is told from one that has by all N rows.
+        # Two constraints are related if their factor is not rounding in at least one of the N rows.
         related = np.abs(relation.factors).max(axis=0, initial=0.0) > _NO_FACTOR
         return relation.factors * related * self.lengths[others][:, None] / self.lengths[list(kept)]
 
     def mismatch(
         self, seen: Seen, q: np.ndarray, v: np.ndarray, kept: Kept, factors: np.ndarray
     ) -> np.ndarray:
-        """How far (N, d) constraints that were left out are from what those kept make of them.
+        """The deviations (N, d) of constraints left out from the combination of those kept.
 
-        Where those kept do not hold (velocities of "index3"), the others do not either: only what does not
-        follow counts, as a distance relative to 1 + |q| or a velocity relative to 1 + |v|.
+        If those kept do not hold exactly (velocities of "index3"), the others do not either, so only the
+        deviation counts. It is a distance relative to 1 + |q| or a velocity relative to 1 + |v|.
         """
         left, base = rank.left_out(kept, len(self.lengths)), list(kept)
         reach, dims = _or(self.reach, 1.0)[left], self.full.dims
@@ -115,7 +118,7 @@ class ConstraintMonitor:
     def examine(
         self, t: np.ndarray, q: np.ndarray, v: np.ndarray, multipliers: np.ndarray, kept: Kept
     ) -> tuple[Share, LegVerdict]:
-        """N rows of a run with the constraints ``kept`` and their multipliers (N, r), up to a bad one."""
+        """Examine N rows with the constraints ``kept`` and their multipliers (N, r), up to a bad row."""
         count, parts = max(1, _TOGETHER // (len(self.lengths) * v.shape[1])), []
         for first in range(0, len(t), count):
             here = slice(first, first + count)
@@ -124,7 +127,7 @@ class ConstraintMonitor:
             judged = self._judged(seen, q[here], v[here], kept)
             parts.append(self._share(seen, multipliers[here], kept, judged.factors))
             bad = judged.weak | judged.wrong
-            bad[0] &= first > 0  # where a run starts has been judged before
+            bad[0] &= first > 0  # the start has been judged before
             if bad.any():
                 i = int(bad.argmax())
                 verdict = self._verdict(i, t[here], q[here], v[here], seen, kept, judged)
@@ -161,7 +164,8 @@ class ConstraintMonitor:
     def _verdict(
         self, i: int, t: np.ndarray, q: np.ndarray, v: np.ndarray, seen: Seen, kept: Kept, judged: _Judged
     ) -> LegVerdict:
-        """What to do about the bad row i: other constraints from the row before, or from itself, or none."""
+        """What to do about the bad row i: continue with other constraints from the row before or from row i,
+        or fail."""
         if not judged.weak[i]:
             return LegVerdict(i, codes.REDUNDANT, self._told(t[i], judged.mismatch[i], judged.rest[i], kept))
         other = rank.choose(self.rows(seen)[i], self.full.dims.m, DEPENDENT, self._counts(kept))
@@ -177,21 +181,21 @@ class ConstraintMonitor:
         return holonomic, len(kept) - holonomic
 
     def _told(self, t: float, mismatch: np.ndarray, rest: np.ndarray, kept: Kept) -> str:
-        """Which constraint is to blame for a bad row."""
+        """A message that names the constraint which makes a row bad."""
         left = rank.left_out(kept, len(self.lengths))
         off = np.where(np.isfinite(mismatch), mismatch, np.inf)
         i = int(off.argmax() if off.max() > BROKEN else rest.argmax())
-        by = f"it is off by {off[i]:.1e}" if off[i] > BROKEN else "its gradient is no combination of theirs"
+        by = f"it is off by {off[i]:.1e}" if off[i] > BROKEN else "its gradient is no combination of others"
         by = by if np.isfinite(off[i]) else "it is NaN or infinite"
         return (
-            f"{self.full.names[left[i]]} followed from others at the start, and was left out; at t = {t:.9g} "
-            f"{by}. It is not redundant, or the start was a kinematic singularity"
+            f"{self.full.names[left[i]]} followed from others at the start and was left out, but at "
+            f"t = {t:.9g} {by}. It is not redundant, or the start was a kinematic singularity"
         )
 
     def ahead(self, t: float, q: np.ndarray, v: np.ndarray, h: float, kept: Kept) -> Kept | str | None:
-        """What to do about a step h from here that failed, from where it would have led.
+        """What to do after a failed step h from here, from the constraints at its end.
 
-        Other rows to keep, or that the constraints lose their rank there, or nothing.
+        Returns other rows to keep, a message that the constraints lose their rank there, or None.
         """
         here, t = self.full.look_once(t, q, v), t + h
         row = self.rows(self.full.look_once(t, self.full.moved(q, h * v), v))[0]
@@ -207,12 +211,12 @@ class ConstraintMonitor:
 
 
 def _or(sizes: np.ndarray, other: float) -> np.ndarray:
-    """Sizes of gradients, with another number where they are no more than rounding."""
+    """Sizes of gradients. Those that are only rounding are replaced by another number."""
     return np.where(sizes > _NOTHING * sizes.max(initial=0.0), sizes, other)
 
 
 def _fallen(t: float, before: int, now: int) -> str:
     return (
-        f"Near t = {t:.9g} the rank of all constraints falls from {before} to {now}: a kinematic "
-        "singularity, not a matter of redundant ones, since no other choice among them helps"
+        f"Near t = {t:.9g} the rank of all constraints falls from {before} to {now}: this is a kinematic "
+        "singularity, and no other choice of independent constraints helps"
     )

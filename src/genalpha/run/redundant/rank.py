@@ -1,6 +1,7 @@
-"""Rows of a matrix that depend on each other: which to keep, what the others are made of, and multipliers.
+"""Dependent rows of a matrix: which to keep, how the others depend on them, and multipliers.
 
-NumPy only; rows are those of the constraint matrix (G; K), holonomic ones first, divided by their lengths.
+It uses only NumPy. The rows are those of the constraint matrix (G; K), holonomic ones first, divided by their
+lengths.
 """
 
 from __future__ import annotations
@@ -9,23 +10,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Rows are chosen such that the others are combinations of them with factors up to WELL (unless a row of
-# the other kind would have to go), and chosen anew where a factor exceeds WORST.
+# Rows are chosen such that the others are combinations of them with factors up to WELL. (Only rows of the
+# same kind are exchanged.) They are chosen again when a factor exceeds WORST.
 WELL, WORST = 2.0, 5.0
-_TIE = 1e-6  # rows whose lengths differ by less are taken in their order
+_TIE = 1e-6  # if lengths differ by less, the first row is taken
 
 
 Kept = tuple[int, ...]
 
 
 def choose(rows: np.ndarray, m: int, tolerance: float, most: tuple[int, int] | None = None) -> Kept:
-    """Indices of independent rows among ``rows`` (R, n), as many as there are and well conditioned.
+    """Indices of independent rows among ``rows`` (R, n), as many as possible and well conditioned.
 
-    The first ``m`` are holonomic, and as many of them as are independent are kept whatever the others are: a
-    velocity constraint in the place of a position constraint would let positions drift. Of each kind the row
-    farthest from the span of those taken comes next, until none is farther than ``tolerance`` or there are as
-    many as ``most`` (holonomic, other); this is QR of the transpose with pivots, and rounding does not decide
-    between rows that are equal.
+    The first ``m`` rows are holonomic. As many of them as are independent are kept, because positions would
+    drift if a velocity constraint replaced a position constraint. Then the others follow. Within each kind
+    the next row is the one farthest from the span of those taken. This ends when none is farther than
+    ``tolerance``, or when there are ``most`` (holonomic, other) rows. It is a QR factorization of the
+    transpose with pivoting; between equal rows the choice does not depend on rounding.
 
     >>> choose(np.array([[1.0, 0.0], [1.0, 0.0], [0.6, 0.8]]), 3, 1e-11)
     (0, 2)
@@ -47,7 +48,7 @@ def choose(rows: np.ndarray, m: int, tolerance: float, most: tuple[int, int] | N
 
 
 def _exchanged(rows: np.ndarray, m: int, kept: list[int]) -> list[int]:
-    """Rows left out in the place of rows kept, as long as that makes the volume of those kept much larger."""
+    """Exchange rows kept for rows left out, as long as the volume of those kept grows by a factor > WELL."""
     for _ in range(10 * len(rows)):
         factors = _within_kinds(relation(rows, kept).factors, kept, m)
         if not factors.max(initial=0.0) > WELL:
@@ -62,22 +63,23 @@ def left_out(kept: list[int] | Kept, count: int) -> list[int]:
 
 
 def _within_kinds(factors: np.ndarray, kept: list[int] | Kept, m: int) -> np.ndarray:
-    """|factors| (..., d, r) of rows by which a row left out can be replaced: those of its own kind."""
+    """|factors| (..., d, r), with zeros for pairs of different kinds, which must not be exchanged."""
     count = sum(factors.shape[-2:])
     kind = np.array(left_out(kept, count), dtype=int)[:, None] < m
     return np.abs(factors) * (kind == (np.array(kept, dtype=int) < m))
 
 
 def worst(factors: np.ndarray, kept: Kept, m: int) -> np.ndarray:
-    """The largest factor (...) that another choice of rows would make smaller."""
+    """The largest factor (...) that another choice of rows could reduce."""
     return _within_kinds(factors, kept, m).max(axis=(-2, -1), initial=0.0)
 
 
 class Relation(NamedTuple):
-    """What d rows left out are made of: ``factors`` (..., d, r) of the r rows kept, and what remains.
+    """How d rows left out depend on r rows kept: ``factors`` (..., d, r), and a remainder.
 
-    ``rest`` (..., d) is the length of what is no combination of rows kept. ``smallest`` (...) is about the
-    smallest singular value of the rows kept, at most √r below it; 0 where they are dependent.
+    ``rest`` (..., d) is the length of the part that is no combination of the rows kept. ``smallest`` (...)
+    estimates the smallest singular value of the rows kept: it is too small by a factor of at most √r, and 0
+    if they are dependent.
     """
 
     factors: np.ndarray
@@ -86,7 +88,7 @@ class Relation(NamedTuple):
 
 
 def relation(rows: np.ndarray, kept: list[int] | Kept) -> Relation:
-    """How the other rows of ``rows`` (..., R, n) follow from those kept, by QR of the latter.
+    """How the other rows of ``rows`` (..., R, n) depend on those kept, by QR of the latter.
 
     >>> relation(np.array([[1.0, 0.0], [3.0, 0.0]]), [0]).factors.round(12).tolist()
     [[3.0]]
@@ -103,15 +105,15 @@ def relation(rows: np.ndarray, kept: list[int] | Kept) -> Relation:
     return Relation(factors, np.linalg.norm(others - factors @ base, axis=-1), smallest)
 
 
-_TINY = 1e-30  # a pivot in the place of none: rows kept are dependent
+_TINY = 1e-30  # replaces a zero pivot, which means that the rows kept are dependent
 
 
 def minimum_norm(factors: np.ndarray, of_kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Multipliers x (N, r) of rows kept and y (N, d) of others, of minimum norm, with a given force.
+    """Multipliers x (N, r) of rows kept and y (N, d) of the others, of minimum norm for a given force.
 
-    Those of the rows kept alone would be ``of_kept`` (N, r). With rows (A; F A), all (x, y) with
+    ``of_kept`` (N, r) are the multipliers if only the rows kept act. With rows (A; F A), all (x, y) with
     x + Fᵀy = of_kept exert the same force. For (I; F) = Q R, R upper triangular, the one of minimum norm is
-    Q R⁻ᵀ of_kept. Rows that no other row is made of keep what they have.
+    Q R⁻ᵀ of_kept. If no row left out depends on a row kept, its multiplier does not change.
 
     >>> both = minimum_norm(np.array([[[1.0]]]), np.array([[3.0]]))  # a row given twice
     >>> [x.round(12).tolist() for x in both]
