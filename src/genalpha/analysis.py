@@ -1,8 +1,8 @@
 """Linear analysis: error recursion of the index-3 method, amplification, period error, numerical damping.
 
-``amplification`` is a closed form for one oscillator, ``constrained_amplification`` the derivative of a
-method's own step on an oscillator with a constraint. Both give matrices, from which ``spectral_radius``,
-``period_error`` and ``numerical_damping`` are read off; ``plot`` draws all three over hω.
+``amplification`` is a closed form for one oscillator. ``constrained_amplification`` is the derivative of one
+step of a method, for an oscillator with a constraint. Both return matrices. ``spectral_radius``,
+``period_error`` and ``numerical_damping`` are computed from such a matrix; ``plot`` draws all three over hω.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from genalpha.numerics.data import Carry, Times
 def error_recursion(coefficients: Coefficients) -> np.ndarray:
     """The matrix T₊⁻¹T₀ (3, 3) of ACB15 (8).
 
-    It takes the errors of (B v/h, λ, B a) of the index-3 method from one step to the next.
+    For the index-3 method, it maps the errors of (B v/h, λ, B a) at one step to those at the next.
 
     >>> import genalpha as ga
     >>> T = error_recursion(ga.chung_hulbert(0.5))
@@ -47,9 +47,9 @@ def error_recursion(coefficients: Coefficients) -> np.ndarray:
 def error_recursion_radius(coefficients: Coefficients) -> float:
     """The spectral radius of T₊⁻¹T₀: ρ∞ for Chung & Hulbert's family (ACB15 below (8)).
 
-    For that family all three eigenvalues are −ρ∞ in one Jordan block, which a perturbation of the matrix
-    moves by its cube root: rounding may cost ten digits. So it is computed from the factors of the
-    characteristic polynomial, of degree one and two (``Coefficients.r_index3``), to 1e-7 and better.
+    For that family all three eigenvalues are −ρ∞, in one Jordan block. A perturbation of the matrix moves
+    them by its cube root, so rounding may cost ten digits. The radius is therefore computed from the factors
+    of the characteristic polynomial, of degree one and two (``Coefficients.r_index3``), to 1e-7 or better.
 
     >>> import genalpha as ga
     >>> round(error_recursion_radius(ga.chung_hulbert(0.9)), 6)
@@ -59,9 +59,10 @@ def error_recursion_radius(coefficients: Coefficients) -> float:
 
 
 def amplification(coefficients: Coefficients, h_omega: ArrayLike, damping: float = 0.0) -> np.ndarray:
-    """The matrix (..., 3, 3) that takes (q, h v, h² a) over a step of q'' + 2ζω q' + ω² q = 0.
+    """The matrix (..., 3, 3) that maps (q, h v, h² a) over one step of q'' + 2ζω q' + ω² q = 0.
 
-    ``h_omega`` (...) is hω, ``damping`` is ζ, and a the method's own a_{n+α}: JN08 (2) with f put in.
+    ``h_omega`` (...) is hω, ``damping`` is ζ, and a is the method's own a_{n+α}. This is JN08 (2) with the
+    force of the oscillator.
 
     >>> import genalpha as ga
     >>> A = amplification(ga.trapezoidal(), 2.0)
@@ -94,12 +95,12 @@ def amplification(coefficients: Coefficients, h_omega: ArrayLike, damping: float
 def constrained_amplification(
     method: str | methods.Method, h_omega: ArrayLike, *, rho_inf: float = 0.8, angle: float = np.pi / 4
 ) -> np.ndarray:
-    """The matrix (..., N, N) of a step of the constrained test equation: all that a method carries.
+    """The matrix (..., N, N) that maps all variables of a method over one step of the constrained oscillator.
 
-    That equation is a unit mass in the plane, held by a spring of stiffness ω² along (cos φ, sin φ) with
-    φ = ``angle`` and by the constraint y = 0: along x it oscillates with the frequency ω cos φ, and the
-    multiplier carries the rest. The matrix is the derivative of the step itself, as it is run, with the
-    carried variables scaled to (q, h v, h² a, ...). ``method`` is a name, with ``rho_inf``, or an object.
+    The oscillator is a unit mass in the plane with the constraint y = 0. A spring of stiffness ω² acts along
+    (cos φ, sin φ) with φ = ``angle``. Along x the mass oscillates with the frequency ω cos φ; the multiplier
+    balances the rest of the spring force. The matrix is the derivative of the actual step, with the variables
+    scaled to (q, h v, h² a, ...). ``method`` is a name, used with ``rho_inf``, or an object.
 
     >>> A = constrained_amplification("index3", 0.1, rho_inf=0.5)
     >>> round(float(spectral_radius(A)), 3)
@@ -126,7 +127,8 @@ def constrained_amplification(
         memory = no_memory(method.first_guess(dims, start.scale, carry, start.state))
         chosen = method.own_at(system, t, zero, start.scale, (omega,))
 
-        # What is the same in every step is left out: its size, what its changes need, and what is chosen.
+        # What is the same in every step is left out: its size, what changes of it need, and the parts of
+        # ``own`` that are chosen for a configuration.
         def bare(carry: Carry) -> Carry:
             kept = {name: part for name, part in carry.own.items() if name not in chosen}
             return carry._replace(h=None, a_old=None, lag=None, own=kept)  # type: ignore[arg-type]
@@ -153,7 +155,7 @@ def spectral_radius(A: np.ndarray) -> np.ndarray:
 
 
 def _principal(A: np.ndarray) -> np.ndarray:
-    """The eigenvalue (...) that follows the oscillation: in the upper half plane, furthest to the right."""
+    """The eigenvalue (...) of the oscillation: in the upper half plane, with the largest real part."""
     values = np.linalg.eigvals(A).astype(complex)
     candidates = np.where(values.imag > 1e-9, values.real, -np.inf)
     at = candidates.argmax(axis=-1)[..., None]
@@ -162,7 +164,7 @@ def _principal(A: np.ndarray) -> np.ndarray:
 
 
 def period_error(A: np.ndarray, h_omega: ArrayLike) -> np.ndarray:
-    """Relative error (...) of the period of an oscillation with that hω; NaN where nothing oscillates.
+    """Relative error (...) of the period of an oscillation with ``h_omega``; NaN if nothing oscillates.
 
     >>> import genalpha as ga
     >>> A = amplification(ga.trapezoidal(), 0.1)
@@ -187,7 +189,7 @@ def plot(families: Sequence[Coefficients | methods.Method | str], h_omega: Array
     """Spectral radius, period error and numerical damping over hω; returns the figure.
 
     ``families`` are coefficients, for the free oscillator, or methods (objects, or names with ρ∞ = 0.8), for
-    the constrained one (with φ = 0, so that hω is the frequency of the motion that the constraint leaves).
+    the constrained oscillator. The latter has φ = 0, so that ω is the frequency of the free motion along x.
     Needs matplotlib.
     """
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Exceptions that say what is wrong, where, and what to do."""
+"""Exceptions: what is wrong, in which part of the input, and what to do about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """The refusal of a name that does not exist: the known ones, and the nearest.
+    """The error for an unknown name. It lists the known names and suggests the nearest one.
 
     >>> unknown("method", "soi3", ["soi2", "hht-soi2"])
     ValueError("unknown method 'soi3'. Known: soi2, hht-soi2. Did you mean 'soi2'?")
@@ -23,21 +23,21 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
 
 
 class InconsistentInitialValues(ValueError):
-    """q0 or v0 break the constraints; the message lists the rows and by how much, ``broken`` only them."""
+    """q0 or v0 break the constraints. The message lists the broken rows; ``broken`` is this list alone."""
 
     broken = ""
 
 
 class RedundantConstraints(ValueError):
-    """Some constraint rows are combinations of others at the start, so multipliers are not unique."""
+    """Some constraint rows are combinations of others at the start, so the multipliers are not unique."""
 
 
 class SingularSystem(ValueError):
-    """The matrix (12) of JN08 is singular at the start: accelerations are not determined."""
+    """The matrix (12) of JN08 is singular at the start: the accelerations are not determined."""
 
 
 class IntegrationError(RuntimeError):
-    """A run stopped half-way. ``solution`` holds everything up to the last good row."""
+    """A run stopped before its end. ``solution`` holds everything up to the last good row."""
 
     def __init__(self, message: str, solution: Solution) -> None:
         super().__init__(message)

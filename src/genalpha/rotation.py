@@ -1,7 +1,7 @@
-"""Rotations as unit quaternions (w, x, y, z), and the forms other people keep them in.
+"""Rotations as unit quaternions (w, x, y, z), and conversions to and from other forms.
 
-All functions take one rotation; ``jax.vmap`` takes many. They are differentiable and work under ``jit``,
-except those that hand over to SciPy. A quaternion p turns body-fixed into inertial vectors: ``rotate(p, x)``.
+Each function takes one rotation; use ``jax.vmap`` for many. All are differentiable and work under ``jit``,
+except those that call SciPy. ``rotate(p, x)`` turns a body-fixed vector x into an inertial vector.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from jax.typing import ArrayLike
 
 from genalpha.numerics.stumpff import stumpff
 
-_SERIES = 10  # terms of the arc tangent's series, which serves |tan|² < 1/50
+_SERIES = 10  # terms of the arc tangent's series, which is used for |tan|² < 1/50
 
 
 def identity() -> Array:
-    """The quaternion (4,) that turns nothing."""
+    """The quaternion (4,) of no rotation."""
     return jnp.array([1.0, 0.0, 0.0, 0.0])
 
 
@@ -64,7 +64,7 @@ def rotate(p: ArrayLike, x: ArrayLike) -> Array:
 
 
 def cross(a: ArrayLike, b: ArrayLike) -> Array:
-    """The vector product (3,); fewer operations than ``jnp.cross``."""
+    """The vector product a × b (3,), with fewer operations than ``jnp.cross``."""
     (a1, a2, a3), (b1, b2, b3) = jnp.asarray(a, float), jnp.asarray(b, float)
     return jnp.stack([a2 * b3 - a3 * b2, a3 * b1 - a1 * b3, a1 * b2 - a2 * b1])
 
@@ -97,7 +97,7 @@ def from_rotation_vector(w: ArrayLike) -> Array:
 def rotation_vector(p: ArrayLike) -> Array:
     """The rotation vector (3,), of length at most π, of a unit quaternion: the logarithm.
 
-    Differentiable at the identity and up to the angle π, where the vector changes its sign.
+    Differentiable for all angles from zero to below π. At π the vector changes its sign.
 
     >>> np.asarray(rotation_vector(from_rotation_vector([0.3, -0.2, 0.1]))).round(12).tolist()
     [0.3, -0.2, 0.1]
@@ -107,7 +107,7 @@ def rotation_vector(p: ArrayLike) -> Array:
     w, u = p[0], p[1:]
     square = u @ u
     near = 50 * square < w**2
-    # atan2(|u|, w)/|u|, with arguments that are harmless in the branch that is not taken
+    # atan2(|u|, w)/|u|. In the branch that is not taken, the arguments are replaced by harmless ones.
     z = jnp.where(near, square, 0.0) / jnp.where(near, w**2, 1.0)
     series = jnp.full_like(z, 1.0 / (2 * _SERIES + 1))
     for i in reversed(range(_SERIES)):
@@ -138,7 +138,7 @@ def matrix(p: ArrayLike) -> Array:
 def from_matrix(R: ArrayLike) -> Array:
     """The quaternion (4,) with w ≥ 0 of a rotation matrix (3, 3).
 
-    Each of |w|, |x|, |y|, |z| can be found from the trace or the diagonal; the largest of them is divided by.
+    |w|, |x|, |y| and |z| follow from the diagonal of R. The formula divides by the largest of them.
 
     >>> from_matrix(jnp.diag(jnp.array([-1.0, -1.0, 1.0]))).tolist()
     [0.0, 0.0, 0.0, 1.0]
@@ -166,15 +166,17 @@ def _axes(seq: str) -> tuple[list[int], bool]:
     axes = ["xyz".find(letter) for letter in seq.lower()]
     if len(axes) != 3 or -1 in axes or not (intrinsic or seq.islower()):
         raise ValueError(
-            f"seq = {seq!r} must be three of xyz (about fixed axes) or of XYZ (about turned axes)"
+            f"seq = {seq!r} must be three letters of xyz (fixed axes) or of XYZ (body-fixed axes)"
         )
     if axes[0] == axes[1] or axes[1] == axes[2]:
-        raise ValueError(f"seq = {seq!r} turns about the same axis twice in a row")
+        raise ValueError(f"seq = {seq!r} turns about one axis twice in a row: neighbours must differ")
     return axes, intrinsic
 
 
 def from_euler(seq: str, angles: ArrayLike) -> Array:
-    """The quaternion (4,) of three turns, named as in SciPy: "ZYX" about turned, "zyx" about fixed axes.
+    """The quaternion (4,) of three turns about the axes ``seq``, by ``angles`` (3,).
+
+    Axes are named as in SciPy: "ZYX" turn with the body, "zyx" are fixed.
 
     >>> matrix(from_euler("ZYX", [0.3, 0.0, 0.0]))[0, 0].round(6) == jnp.cos(0.3).round(6)
     Array(True, dtype=bool)
@@ -190,14 +192,14 @@ def from_euler(seq: str, angles: ArrayLike) -> Array:
 def euler(seq: str, p: ArrayLike) -> Array:
     """The three angles (3,) with ``from_euler(seq, angles)`` = ±p, in SciPy's ranges.
 
-    Where the first and third axes coincide, only the sum or difference of their angles is determined, and the
-    third angle (for turned axes the first is kept) is set to zero.
+    If the first and third axes coincide, only the sum or difference of their angles is determined. Then the
+    third angle is set to zero.
 
     >>> np.asarray(euler("ZYX", from_euler("ZYX", [0.3, -0.4, 0.5]))).round(12).tolist()
     [0.3, -0.4, 0.5]
     """
     axes, intrinsic = _axes(seq)
-    i, j, k = axes if not intrinsic else axes[::-1]  # turns about fixed axes, in the order they are made
+    i, j, k = axes if not intrinsic else axes[::-1]  # turns about fixed axes, in their order
     p = jnp.asarray(p, float)
     proper = i == k
     if proper:
@@ -211,7 +213,7 @@ def euler(seq: str, p: ArrayLike) -> Array:
     first, third = plus - minus, plus + minus
     tiny = 1e-7
     at_zero, at_pi = jnp.abs(middle) < tiny, jnp.abs(middle - jnp.pi) < tiny
-    # The angle that is set to zero is the third one as the caller counts.
+    # The third angle, in the caller's order, is set to zero.
     kept_first = jnp.where(at_zero, 2 * plus, -2 * minus)
     kept_third = jnp.where(at_zero, 2 * plus, 2 * minus)
     degenerate = at_zero | at_pi
@@ -230,7 +232,7 @@ def euler(seq: str, p: ArrayLike) -> Array:
 
 
 def to_xyzw(p: ArrayLike) -> Array:
-    """The same quaternion with its scalar last, (x, y, z, w).
+    """The same quaternion with its scalar part last, (x, y, z, w).
 
     >>> to_xyzw([1.0, 2.0, 3.0, 4.0]).tolist()
     [2.0, 3.0, 4.0, 1.0]
@@ -239,12 +241,14 @@ def to_xyzw(p: ArrayLike) -> Array:
 
 
 def from_xyzw(p: ArrayLike) -> Array:
-    """The same quaternion with its scalar first, from (x, y, z, w)."""
+    """The quaternion with its scalar part first, from (x, y, z, w)."""
     return jnp.roll(jnp.asarray(p, float), 1)
 
 
 def to_scipy(p: ArrayLike) -> Any:
-    """The ``scipy.spatial.transform.Rotation`` of quaternions of shape (4,) or (N, 4), not traced.
+    """The ``scipy.spatial.transform.Rotation`` of quaternions of shape (4,) or (N, 4).
+
+    They must be numbers: this function does not work under JAX transforms.
 
     >>> to_scipy(identity()).as_rotvec().tolist()
     [0.0, 0.0, 0.0]
@@ -260,5 +264,8 @@ def from_scipy(rotation: Any) -> Array:
 
 
 def settle(p: Array) -> Array:
-    """A quaternion that rounding has moved off length one, put back; derivatives pass through unchanged."""
+    """A quaternion with its length, which rounding has changed, set back to one.
+
+    Derivatives ignore this correction.
+    """
     return p * lax.stop_gradient(1.5 - 0.5 * (p @ p))

@@ -185,7 +185,7 @@ def test_a_pendulum_at_a_wall_has_second_order_and_no_transient(method):
 def test_what_was_computed_before_a_bad_reset_is_kept(velocity, told, options):
     bad = ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: jnp.array(velocity))
     with pytest.raises(
-        ga.IntegrationError, match=f"cannot go on after an event. The velocities that the {told}"
+        ga.IntegrationError, match=f"cannot continue after an event. The velocities that the {told}"
     ):
         swing(events=bad, **options)
     sol = swing(events=bad, throw=False, **options)

@@ -192,8 +192,8 @@ def test_unknowns_that_do_not_fit_are_refused():
         with pytest.raises(ValueError, match=match):
             ga.solve(POINT, (0.0, END), *START[POINT], h=H, method=method, args=(GRAVITY,))
 
-    refused("'lam' of baumgarte has size 2, but like='lam' is for size 1", ga.Unknown("lam", 2, like="lam"))
-    refused("'x' of baumgarte has size 1, but start='a' is for size 2", ga.Unknown("x", 1, start="a"))
+    refused("'lam' of baumgarte has size 2, but like='lam' needs size 1", ga.Unknown("lam", 2, like="lam"))
+    refused("'x' of baumgarte has size 1, but start='a' needs size 2", ga.Unknown("x", 1, start="a"))
     refused("2 unknowns called 'a'", ga.Unknown("a", 2), ga.Unknown("a", 1))
     with pytest.raises(
         ValueError, match="like of the unknown 'a' must be None or one of a, lam, psi, got 'q'"

@@ -1,1 +1,1 @@
-"""How functions become machine code: jaxpr, scalar program, LLVM or CUDA."""
+"""From JAX functions to machine code: jaxpr, scalar program, LLVM or CUDA."""

@@ -25,7 +25,7 @@ def _ufunc(function: Callable[..., float]) -> Callable[..., float]:
 
 
 def _power(a: float, b: float) -> float:
-    # NumPy takes a square root if b is 1/2, which differs from the C library at −∞ and −0.
+    # NumPy computes a square root if b is 1/2. At −∞ and −0 this differs from the C library.
     return math.inf if b == 0.5 and a == -math.inf else np.power(a + 0.0 if b == 0.5 else a, b)
 
 
@@ -38,7 +38,7 @@ def _scipy(name: str) -> Callable[..., float]:
     return evaluate
 
 
-# What each operation on doubles computes. Folding uses these, and so do the tests.
+# What each operation on doubles computes, for constant folding and for tests.
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,

@@ -1,7 +1,7 @@
-"""Choices as branches: what only one side of a choice needs is computed only where that side is taken.
+"""Choices as branches: what only one side of a choice needs is computed only if that side is taken.
 
-Everything in a scalar program is computed, whatever is chosen in the end. That is right for cheap operations,
-and for sines and square roots of which a branch would have needed none it is not.
+A scalar program computes both sides of every choice. This is good for cheap operations. For expensive ones,
+such as sines and square roots, a branch is faster.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _COSTS = {"div": 8, "sqrt": 8, "fmod": 15, "cbrt": 20, "pow": 40}
 _COSTS |= dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "atan2"), 25)
 _COSTS |= dict.fromkeys(("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 25)
 _COSTS |= dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "erf", "erfc"), 20)
-# A side that costs less is computed always: a branch that is guessed wrongly costs as much.
+# A side that costs less is always computed: a wrong branch prediction costs as much.
 WORTHWHILE = 30
 
 
-_ALWAYS = -1  # a user of what is needed whatever is chosen
+_ALWAYS = -1  # stands for a user that needs a node whatever is chosen
 
 
 class Branch(NamedTuple):
-    """Run one of two bodies; ``results`` are the choices (nodes "select") that it decides."""
+    """Run one of two bodies. ``results`` are the choices (nodes "select") with this condition."""
 
     condition: int
     yes: Body
@@ -40,7 +40,7 @@ Body = tuple["int | Branch", ...]
 def structured(nodes: Sequence[Node], body: Iterable[int], outputs: Iterable[int]) -> Body:
     """The nodes of ``body`` in an order in which they can be computed, some of them inside branches.
 
-    ``outputs`` are needed in the end, whatever is chosen.
+    ``outputs`` are always needed, whatever is chosen.
     """
     inside = sorted(body)
     if not any(_COSTS.get(nodes[i].op, 0) >= 8 for i in inside):
@@ -54,7 +54,7 @@ def structured(nodes: Sequence[Node], body: Iterable[int], outputs: Iterable[int
             users.setdefault(j, []).append(i)
         if op == "select" and kind == "f":
             choices.setdefault(inputs[0], []).append(i)
-    # What others computed is at hand; it belongs to no side.
+    # Nodes that are computed elsewhere belong to no side.
     users = {i: found for i, found in users.items() if i in known}
     users |= {i: [*users.get(i, []), _ALWAYS] for i in outputs}
     groups: list[Branch] = []
@@ -73,7 +73,7 @@ def structured(nodes: Sequence[Node], body: Iterable[int], outputs: Iterable[int
 
 
 def _independent(nodes: Sequence[Node], inside: list[int], made: list[int], taken: set[int]) -> list[int]:
-    """Choices on one condition of which none needs another."""
+    """Choices on one condition that do not depend on each other."""
     made = [i for i in made if i not in taken]
     if len(made) < 2:
         return made
@@ -95,7 +95,7 @@ def _group(
     choices: list[int],
     taken: set[int],
 ) -> Branch | None:
-    """The branch on one condition, if it is worth while."""
+    """The branch on one condition; None if it does not pay."""
     sides: list[Body] = []
     for side in (1, 2):
         cone = _cone(nodes, users, choices, side) - taken
@@ -110,7 +110,7 @@ def _group(
 
 
 def _cone(nodes: Sequence[Node], users: dict[int, list[int]], choices: list[int], side: int) -> set[int]:
-    """The nodes that nothing needs but one side of the choices."""
+    """The nodes that only one side of the choices needs."""
     chosen, cone = set(choices), set()
 
     def only_here(i: int, user: int) -> bool:
@@ -148,7 +148,7 @@ def _members(branch: Branch) -> Iterable[int]:
 
 
 def _ordered(nodes: Sequence[Node], inside: list[int], groups: list[Branch]) -> Body | None:
-    """Nodes and branches, each after all that it needs; None where that is impossible."""
+    """Nodes and branches, each after everything that it needs; None if this is impossible."""
     part_of = {i: g for g in groups for i in _members(g)}
     known = set(inside)
     result: list[int | Branch] = []

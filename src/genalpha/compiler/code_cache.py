@@ -1,12 +1,12 @@
-"""Machine code that is kept on disk, in a folder that nobody but the user can write to.
+"""A cache of machine code on disk, in a folder that only the user can write to.
 
-What is loaded from here is executed. Ownership and permissions protect it: the folder and each of its files
-must belong to the user, and nobody else may write to them. The checksum in a file is for damage only, since
-whoever can write a file can write a checksum too. On Windows, which keeps permissions in another way, the
-folder among the user's own data is trusted as it is.
+Code that is loaded from here is executed. Ownership and permissions protect it: the folder and each of its
+files must belong to the user, and nobody else may write to them. The checksum in a file detects damage only:
+whoever can write a file can write a checksum too. Windows has other permissions; there the folder among the
+user's own data is trusted as it is.
 
-The cache saves time and never ends a run: what cannot be read is compiled, what cannot be written is not
-kept.
+The cache saves time and never stops a run. Code that cannot be read is compiled; code that cannot be written
+is not kept.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ import time
 import warnings
 from pathlib import Path
 
-# Kernels that the cache holds at most; the least recently used ones go first.
+# Largest number of kernels in the cache. The least recently used are deleted first.
 MOST_KEPT = 500
-# Folders that are not used, and why not.
+# Folders that are not used, and the reasons.
 refused: dict[str, str] = {}
 _MAGIC = b"genalpha kernel 2\n"
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_ASKED = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # as far as this system has them
+_ASKED = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # those that this operating system has
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in _ASKED)
 
 
 def _chosen() -> str | None:
-    """The folder that the user names, if any."""
+    """The folder in GENALPHA_CACHE, if it is set."""
     return os.environ.get("GENALPHA_CACHE")
 
 
 def folder() -> Path | None:
-    """Where kernels are kept: GENALPHA_CACHE, or a folder among the user's caches; None if it is "off"."""
+    """The folder of the cache: GENALPHA_CACHE, or a folder among the user's caches; None if it is "off"."""
     chosen = _chosen()
     if chosen is not None:
         return None if chosen.lower() in ("", "0", "off", "no") else Path(os.path.expanduser(chosen))
@@ -55,7 +55,7 @@ def folder() -> Path | None:
 
 
 def load(key: bytes) -> bytes | None:
-    """The code that is kept under this key, if there is any, undamaged, and from the user alone."""
+    """The code that is stored under this key; None if there is none, or if it is damaged or not trusted."""
     place = folder()
     if place is None:
         return None
@@ -67,22 +67,22 @@ def load(key: bytes) -> bytes | None:
         return None
     start = len(_MAGIC) + len(key) + 32
     code = data[start:]
-    # The key is part of the file: one that was renamed is not taken for another.
+    # The file contains its key, so that a renamed file is not used under a wrong key.
     return code if data[:start] == _MAGIC + key + hashlib.sha256(code).digest() else None
 
 
 def store(key: bytes, code: bytes) -> None:
-    """Keep the code: written beside and renamed, so that other processes see all of it or nothing."""
+    """Store the code. A new file is written, then renamed, so that other processes never see half of it."""
     place = folder()
     if place is None:
         return
-    with contextlib.suppress(OSError):  # a full or read-only disk: go on without
+    with contextlib.suppress(OSError):  # a full or read-only disk: nothing is stored
         if not place.is_dir():
             place.parent.mkdir(parents=True, exist_ok=True)
             place.mkdir(mode=0o700, exist_ok=True)
         if not _trusted(place):
             return
-        handle, name = tempfile.mkstemp(dir=place, suffix=".part")  # for the user alone
+        handle, name = tempfile.mkstemp(dir=place, suffix=".part")  # readable by the user only
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_MAGIC + key + hashlib.sha256(code).digest() + code)
@@ -98,7 +98,7 @@ def _file(place: Path, key: bytes) -> Path:
 
 
 def _read(path: Path) -> bytes:
-    """The content of a plain file of the user's own that nobody else can write to; empty if it is another."""
+    """The content of a regular file; empty if it is not the user's own, or if others can write to it."""
     handle = os.open(path, _FLAGS)
     try:
         about = os.fstat(handle)
@@ -106,14 +106,14 @@ def _read(path: Path) -> bytes:
             return b""
         with open(handle, "rb", closefd=False) as file:
             data = file.read()
-        with contextlib.suppress(OSError):  # on a read-only disk it is not marked as used
+        with contextlib.suppress(OSError):  # on a read-only disk the time of use is not updated
             os.utime(handle if os.utime in os.supports_fd else path)
     finally:
         os.close(handle)
     return data
 
 
-# --- whom to trust --------------------------------------------------------------------------------------
+# --- permissions ---------------------------------------------------------------------------------------
 
 
 def _has_owners() -> bool:
@@ -125,10 +125,10 @@ def _own(about: os.stat_result) -> bool:
 
 
 def _trusted(place: Path) -> bool:
-    """Whether code may be loaded from this folder, and kept there. The default folder is closed to others."""
+    """Whether code may be loaded from this folder and stored there. The default folder is made private."""
     if not _has_owners():
         return True
-    about = os.stat(place)  # of the folder itself, if this is a link to one
+    about = os.stat(place)  # follows a link to the folder
     if not stat.S_ISDIR(about.st_mode):
         return False
     if about.st_uid == os.getuid() and _chosen() is None and about.st_mode & 0o077:
@@ -142,7 +142,7 @@ def _trusted(place: Path) -> bool:
 
 
 def _refuse(place: Path, about: os.stat_result) -> None:
-    """Note why a folder is not used. The user who named it is told once."""
+    """Note why a folder is not used. If it is from GENALPHA_CACHE, warn once."""
     if str(place) in refused:
         return
     if about.st_uid != os.getuid():
@@ -152,8 +152,8 @@ def _refuse(place: Path, about: os.stat_result) -> None:
     refused[str(place)] = reason
     if _chosen() is not None:
         warnings.warn(
-            f"GENALPHA_CACHE names {place}, which {reason}. Machine code is not loaded from there, and every "
-            f"process compiles its own: {way}, or set GENALPHA_CACHE=off",
+            f"GENALPHA_CACHE names {place}, which {reason}. So no machine code is loaded from there, and "
+            f"every process compiles its own. To change this, {way}, or set GENALPHA_CACHE=off",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -163,7 +163,7 @@ def _refuse(place: Path, about: os.stat_result) -> None:
 
 
 def _tidy(place: Path) -> None:
-    """Remove what is too many, and what processes left behind that ended while they wrote."""
+    """Delete the oldest kernels if there are too many, and unfinished files of processes that ended."""
     kept, left = list(place.glob("*.kernel")), list(place.glob("*.part"))
     if len(kept) <= MOST_KEPT and not left:
         return
@@ -174,9 +174,9 @@ def _tidy(place: Path) -> None:
 
 
 def _ages(paths: list[Path]) -> list[tuple[float, Path]]:
-    """When files were last used, the oldest first."""
+    """Files with the times of their last use, the oldest first."""
     ages = []
     for path in paths:
-        with contextlib.suppress(OSError):  # another process was faster
+        with contextlib.suppress(OSError):  # another process has deleted it
             ages.append((path.stat().st_mtime, path))
     return sorted(ages)

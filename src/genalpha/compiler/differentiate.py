@@ -1,4 +1,4 @@
-"""Derivatives of scalar expressions: forward, and only where they are not zero."""
+"""Derivatives of scalar expressions. Derivatives that are zero are not stored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pulled_back(graph: Graph, outputs: np.ndarray, variables: np.ndarray, weight
     for i in _below(graph, outputs.tolist(), moving):
         if any(j in moving for j in _depends(graph, i)):
             moving.add(i)
-    if any(i in graph.rules for i in moving):  # what they state may be made of new nodes
+    if any(i in graph.rules for i in moving):  # stated derivatives may contain new nodes
         matrix = jacobian(graph, outputs, variables)
         return np.array(
             [_sum(graph, zip(column, weights.tolist(), strict=True)) for column in matrix.T.tolist()]
@@ -72,7 +72,7 @@ def _sum(graph: Graph, products: Iterable[tuple[int, int]]) -> int:
 
 
 def _below(graph: Graph, outputs: Iterable[int], halt: Container[int]) -> list[int]:
-    """What the derivatives of ``outputs`` are made of, in order, down to the nodes in ``halt``."""
+    """The nodes that the derivatives of ``outputs`` depend on, in order, down to the nodes in ``halt``."""
     seen: set[int] = set()
     stack = list(outputs)
     while stack:
@@ -84,7 +84,7 @@ def _below(graph: Graph, outputs: Iterable[int], halt: Container[int]) -> list[i
 
 
 def _spread(graph: Graph, outputs: Iterable[int], slopes: dict[int, Slopes], stop: Iterable[int]) -> None:
-    """Add the derivatives of all that ``outputs`` are made of; those in ``stop`` are known already."""
+    """Add the derivatives of all nodes that ``outputs`` depend on. Those of ``stop`` are known already."""
     for i in _below(graph, outputs, {*slopes, *stop}):
         if any(j in slopes for j in _depends(graph, i)):
             found = _slopes(graph, i, slopes)
@@ -93,7 +93,7 @@ def _spread(graph: Graph, outputs: Iterable[int], slopes: dict[int, Slopes], sto
 
 
 def _depends(graph: Graph, i: int) -> tuple[int, ...]:
-    """What the derivatives of a node are made of."""
+    """The nodes that the derivatives of a node depend on."""
     if i in graph.rules:
         return graph.rules[i].inputs
     op, inputs, kind = graph.nodes[i]
@@ -103,10 +103,10 @@ def _depends(graph: Graph, i: int) -> tuple[int, ...]:
 
 
 def _partials(graph: Graph, i: int, moving: Container[int]) -> list[tuple[int, int]]:
-    """The derivatives of an operation with respect to those of its inputs that move."""
+    """The derivatives of an operation with respect to those of its inputs that are in ``moving``."""
     op, inputs, _ = graph.nodes[i]
     if op not in RULES:
-        raise Unsupported(f"the operation {op!r} has no derivative here")
+        raise Unsupported(f"the derivative of the operation {op!r} has no scalar form")
     rules = zip(inputs, RULES[op], strict=True)
     return [(j, rule(graph, i, *inputs)) for j, rule in rules if j in moving]
 
@@ -118,7 +118,7 @@ def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
         given, partials = set(graph.rules[i].inputs), graph.rules[i].partials()
         _spread(graph, [j for j, _ in partials if j not in given], slopes, given)
     elif op == "select":
-        # A choice between derivatives, not a sum: the one that is not taken may be NaN.
+        # A choice between derivatives, not a sum: the derivative that is not taken may be NaN.
         yes, no = slopes.get(inputs[1], {}), slopes.get(inputs[2], {})
         columns = dict.fromkeys((*yes, *no))
         return {c: graph.select(inputs[0], yes.get(c, ZERO), no.get(c, ZERO)) for c in columns}
@@ -137,7 +137,7 @@ def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
 
 
 def _released(graph: Graph, held: Sequence[int], slopes: Slopes) -> Slopes:
-    """Derivatives in which ``held`` are no longer stopped."""
+    """The derivatives, in which the nodes ``held`` are no longer stopped."""
     put = graph.substitution({graph.stopped(i): i for i in held if i not in graph.constants})
     moved = put(np.array(list(slopes.values()), dtype=np.int64)).tolist()
     return dict(zip(slopes, moved, strict=True))
@@ -171,7 +171,7 @@ def _bell(factor: float) -> tuple[Rule]:
 
 
 def _taken(better: str) -> tuple[Rule, Rule]:
-    """The larger (smaller) one passes its derivative on; equal ones half of it each, as in JAX."""
+    """The derivative is that of the larger (smaller) input; half of each if they are equal, as in JAX."""
 
     def rule(g: Graph, mine: int, other: int) -> int:
         ahead = g.compare("lt", *((other, mine) if better == "max" else (mine, other)))
@@ -201,7 +201,7 @@ def _pow_exponent(g: Graph, i: int, a: int, b: int) -> int:
     return g.mul(g.apply("log", positive), i)
 
 
-# Operations whose derivatives are zero, or that are there to make them zero.
+# Operations whose derivatives are zero, or are meant to be zero.
 FLAT = {"stop", "floor", "ceil", "trunc", "rint"}
 
 RULES: dict[str, tuple[Rule, ...]] = {

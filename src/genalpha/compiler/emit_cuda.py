@@ -1,7 +1,7 @@
-"""The same kernels and loops as CUDA C, one thread a system; with a few macros also plain C, for tests.
+"""Kernels and loops as CUDA C, with one thread per system. A few macros make it plain C, for tests.
 
-Numbers of all systems lie side by side (slot by slot, system by system), so that neighbouring threads read
-neighbouring addresses. Each thread works on a copy of its own, most of which ends up in registers.
+In memory, the values of one slot for all systems are adjacent, so that neighbouring threads read neighbouring
+addresses. Each thread works on its own copy, most of which the compiler keeps in registers.
 """
 
 from __future__ import annotations
@@ -161,12 +161,12 @@ class CudaEmitter:
             self.say("}")
 
     def keep(self, place: str, row: range) -> None:
-        """Copy a record to its place."""
+        """Copy a record to row ``place`` of the records."""
         self.say(f"for (int k = 0; k < {len(row)}; ++k)")
         self.say(f"  rows[({place} * {len(row)} + k) * count + b] = w[{row.start} + k];")
 
     def loop(self, name: str, loop: Loop, inputs: Iterable[int], outputs: Iterable[int]) -> None:
-        """Steps first to last - 1 of ``count`` systems; slots ``inputs`` come in, ``outputs`` go back."""
+        """Steps first to last - 1 of ``count`` systems, from slots ``inputs`` to slots ``outputs``."""
         self.lines.append(
             f"ENTRY {name}(double *in, double *out, const double *times, const double *steps, "
             "const long long *row_of, double *rows, long long first, long long last, long long count) {"
@@ -198,7 +198,7 @@ class CudaEmitter:
         self.lines.append("}")
 
     def map(self, name: str, map_: Map) -> None:
-        """Columns of ``count`` systems to columns of results."""
+        """A function from columns of inputs of ``count`` systems to columns of results."""
         self.lines.append(f"ENTRY {name}(const double *in, double *out, long long count) {{")
         self.say("FOR_EACH_SYSTEM(b, count) {")
         self.depth += 1
@@ -217,7 +217,7 @@ def emit(
     parts: Sequence[tuple[Program, dict[str, tuple[Loop, Sequence[int], Sequence[int]] | Map]]],
     block: int | None = 128,
 ) -> str:
-    """The source of all kernels and entries; plain C where ``block`` (threads in a block) is None."""
+    """The source of all kernels and entries. ``block`` is the number of threads in a block; None: plain C."""
     lines = [_PLAIN_C if block is None else f"#define BLOCK {block}\n{_CUDA}", _COMMON]
     for program, entries in parts:
         emitter = CudaEmitter(program)

@@ -1,4 +1,4 @@
-"""LLVM's language for loops over kernels, on one system or on several in the lanes of a vector."""
+"""Loops over kernels in LLVM's language, for one system, or for several in the lanes of a vector."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LoopEmitter(KernelEmitter):
             self.mark(after)
 
     def keep(self, keep: StoreRow, mask: str) -> None:
-        """Copy a record, in lanes one lane after the other: each has a place of its own."""
+        """Copy a record. With several lanes, one lane after the other, since each has its own place."""
         width, start, number = len(keep.row), keep.row.start, self.number
         k = self.label()
         self.say(f"%p{k} = getelementptr {number}, ptr %w, i64 {keep.place}")
@@ -84,7 +84,7 @@ class LoopEmitter(KernelEmitter):
             self.mark(after)
 
     def next(self, next_: NextTime, mask: str) -> None:
-        """The next entry of a list, in lanes one lane after the other."""
+        """The next entry of the list of times. With several lanes, one lane after the other."""
         for lane in range(self.lanes):
             n, here, after = self.label(), self.label(), self.label()
             if self.lanes > 1:
@@ -105,7 +105,7 @@ class LoopEmitter(KernelEmitter):
                 self.mark(after)
 
     def loop(self, name: str, loop: Loop) -> None:
-        """i64 name(w, times, steps, row_of, rows, first, last): steps first to last; where it stopped."""
+        """i64 name(w, times, steps, row_of, rows, first, last): steps, and the number of the next."""
         self.lines.append(
             f"define i64 @{name}(ptr noalias %w, ptr %times, ptr %steps, ptr %row_of, ptr noalias %rows, "
             "i64 %first, i64 %last) nounwind {"
@@ -135,7 +135,7 @@ class LoopEmitter(KernelEmitter):
         self.lines.append("}")
 
     def look_up(self, slots: tuple[int, int]) -> None:
-        """The start and the size of step i from their lists, for all lanes."""
+        """Load the start and the size of step i from their lists, for all lanes."""
         number = self.number
         for array, slot in zip(("times", "steps"), slots, strict=True):
             self.say(f"%{array}.p = getelementptr double, ptr %{array}, i64 %i")
@@ -150,7 +150,7 @@ class LoopEmitter(KernelEmitter):
             self.say(f"store {number} {value}, ptr %{array}.s")
 
     def keep_listed(self, row: range) -> None:
-        """A record of step i for all lanes, where the list of rows has one for it."""
+        """Copy a record of step i for all lanes, if the list of rows has a row for it."""
         self.say("%row.p = getelementptr i64, ptr %row_of, i64 %i")
         self.say("%row = load i64, ptr %row.p")
         self.say("%kept = icmp sge i64 %row, 0")
@@ -163,7 +163,7 @@ class LoopEmitter(KernelEmitter):
         self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 {8 * width}, i1 false)")
 
     def map(self, name: str, map_: Map) -> None:
-        """void name(w, in, out, count): rows of numbers to rows of numbers."""
+        """void name(w, in, out, count): applies a kernel to rows of numbers."""
         wide = 8 * self.lanes
         inputs, outputs = len(map_.inputs), len(map_.outputs)
         self.lines.append(

@@ -1,4 +1,4 @@
-"""LLVM's language for kernels, on one system or on several in the lanes of a vector."""
+"""Kernels in LLVM's language, for one system, or for several in the lanes of a vector."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class KernelEmitter:
     # --- kernels --------------------------------------------------------------------------------
 
     def kernel(self, kernel: Kernel) -> None:
-        """A function of the array of slots, and of the lanes that may be changed."""
+        """A function of the array of slots, and of a mask: the lanes that it may change."""
         mask = "" if self.lanes == 1 else f", {self.boolean} %mask"
         self.lines.append(f"define internal void @{kernel.name}(ptr noalias %w{mask}) nounwind {{")
         for i, slot in kernel.loads:
@@ -107,7 +107,7 @@ class KernelEmitter:
                 self.node(part)
 
     def branch(self, branch: Branch) -> None:
-        """Both sides only where some lane takes them; then the choices."""
+        """Each side runs only if some lane takes it. The choices follow."""
         condition = self.name(branch.condition)
         sides = []
         for side, body in ((1, branch.yes), (2, branch.no)):
@@ -153,7 +153,7 @@ class KernelEmitter:
             self.used.add(op)
             values = ", ".join(f"{number} {x}" for x in at)
             self.say(f"%n{i} = call {number} @llvm.{_INTRINSICS[op]}.{self.suffix}({values})")
-        elif op in ("max", "min"):  # NaN wins, as in NumPy
+        elif op in ("max", "min"):  # NaN if one is NaN, as in NumPy
             self.say(f"%c{i} = fcmp {'ogt' if op == 'max' else 'olt'} {number} {at[0]}, {at[1]}")
             self.say(f"%e{i} = select {boolean} %c{i}, {number} {at[0]}, {number} {at[1]}")
             self.say(f"%u{i} = fcmp uno {number} {at[0]}, {at[0]}")

@@ -1,8 +1,8 @@
 """Scalar expressions, each stored once: constants folded, zeros dropped, common subexpressions shared.
 
-Values are those of IEEE arithmetic, with three liberties that XLA takes too: a product with the constant zero
-(and zero divided by something) is zero whatever the other factor; division by a constant is multiplication by
-its inverse; and the sign of a zero is not kept. Integers are doubles, exact up to 2⁵³.
+Values are those of IEEE arithmetic with three exceptions, as in XLA. A product with the constant zero, and
+zero divided by something, is always zero. Division by a constant is multiplication by its inverse. The sign
+of a zero is not kept. Integers are doubles, exact up to 2⁵³.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from genalpha.compiler.arithmetic import COMPARISONS, FUNCTIONS, LOGIC, operate
 ZERO, ONE, FALSE, TRUE = 0, 1, 2, 3
 
 
-class Unsupported(Exception):  # not an error: another backend takes over
+class Unsupported(Exception):  # not an error: another backend is used then
     """Why a function cannot become a scalar program."""
 
 
 class Rule(NamedTuple):
     """A derivative that is stated instead of derived.
 
-    ``inputs`` are the nodes it is with respect to; ``partials`` gives pairs of a node and the derivative with
-    respect to it, when first asked for. The node may be a new one, made of ``inputs``. The nodes that
-    ``held`` gives are stopped in it, for the sake of this derivative alone: further ones do not stop there.
+    The derivative is with respect to the nodes ``inputs``. ``partials`` returns pairs of a node and the
+    derivative with respect to it; it is called when the derivative is needed. The node may be a new
+    expression of ``inputs``. The nodes that ``held`` returns are stopped in this derivative only, not in
+    higher derivatives.
     """
 
     inputs: tuple[int, ...]
@@ -44,7 +45,7 @@ class Node(NamedTuple):
 
 
 class Graph:
-    """A growing collection of nodes. Numbers of nodes stand for scalars everywhere else."""
+    """A growing collection of nodes. Elsewhere, a scalar is the number of its node."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.nodes: list[Node] = []
@@ -71,7 +72,7 @@ class Graph:
         if found is None:
             found = len(self.nodes)
             if self.limit is not None and found > self.limit:
-                raise Unsupported(f"more than {self.limit} scalar operations")
+                raise Unsupported(f"the function needs more than {self.limit} scalar operations")
             self.nodes.append(Node(op, inputs, kind))
             self._known[key] = found
         return found
@@ -96,11 +97,11 @@ class Graph:
         return np.arange(first, first + count).reshape(shape)
 
     def stopped(self, a: int) -> int:
-        """A copy of ``a`` that derivatives stop at."""
+        """A copy of ``a`` whose derivatives are zero."""
         return a if a in self.constants else self._new(("stop", a), "stop", (a,), self.nodes[a].kind)
 
     def stated(self, a: int, rule: Rule) -> int:
-        """A copy of ``a`` with this derivative; other expressions that equal ``a`` keep theirs."""
+        """A copy of ``a`` with this derivative. Other expressions that equal ``a`` keep their own."""
         copy = self._new(("copy", a, len(self.nodes)), "copy", (a,), self.nodes[a].kind)
         self.rules[copy] = rule
         return copy
@@ -108,7 +109,7 @@ class Graph:
     # --- arithmetic -----------------------------------------------------------------------------
 
     def apply(self, op: str, *inputs: int) -> int:
-        """The function ``op`` of doubles without special rules."""
+        """The function ``op`` of doubles, without simplification."""
         constants = self.constants
         if all(i in constants for i in inputs):
             return self.constant(FUNCTIONS[op](*(constants[i] for i in inputs)))
@@ -177,7 +178,7 @@ class Graph:
             op, inner, _ = self.nodes[b]
             if op == "mul" and inner[0] in constants:
                 both = factor * constants[inner[0]]
-                if 1e-100 < abs(both) < 1e100:  # far from what might have over- or underflowed
+                if 1e-100 < abs(both) < 1e100:  # far from overflow and underflow
                     return self.mul(self.constant(both), inner[1])
         if a not in constants and self.nodes[a].op == "neg":
             return self.neg(self.mul(self.nodes[a].inputs[0], b))
@@ -205,7 +206,7 @@ class Graph:
         return self._new(("div", a, b), "div", (a, b), "f")
 
     def power(self, a: int, exponent: int) -> int:
-        """A whole power by repeated squaring."""
+        """An integer power by repeated squaring."""
         if exponent < 0:
             return self.div(ONE, self.power(a, -exponent))
         result, square = ONE, a
@@ -218,7 +219,7 @@ class Graph:
         return result
 
     def largest(self, values: Iterable[int], op: str = "max") -> int:
-        """The largest of some scalars (at least one), NaN if one is, by a balanced tree."""
+        """The largest of one or more scalars by a balanced tree; NaN if one of them is."""
         values = list(dict.fromkeys(values))
         while len(values) > 1:
             pairs = zip(values[::2], values[1::2], strict=False)
@@ -226,7 +227,7 @@ class Graph:
         return values[0]
 
     def extreme(self, op: str, a: int, b: int) -> int:
-        """The larger ("max") or smaller ("min") of two, NaN if one is."""
+        """The larger ("max") or smaller ("min") of two scalars; NaN if one of them is."""
         if a == b:
             return a
         if self.nodes[a].kind == "b":
@@ -236,7 +237,7 @@ class Graph:
     # --- booleans -------------------------------------------------------------------------------
 
     def compare(self, op: str, a: int, b: int) -> int:
-        """lt, le, eq or ne; false with NaN, except ne."""
+        """lt, le, eq or ne. With NaN all are false except ne."""
         constants = self.constants
         if self.nodes[a].kind == "b":
             if op in ("lt", "le"):  # false comes before true
@@ -297,7 +298,7 @@ class Graph:
         return self.apply(op, *inputs)
 
     def substitution(self, others: dict[int, int]) -> Callable[[np.ndarray], np.ndarray]:
-        """A function that puts other nodes in the place of some; what is made of them is made again."""
+        """A function that replaces nodes by ``others``, and rebuilds the expressions that contain them."""
         known = dict(others)
 
         def again(i: int) -> int:
@@ -333,7 +334,7 @@ class Graph:
     # --- questions ------------------------------------------------------------------------------
 
     def reachable(self, outputs: Iterable[int], stop: Iterable[int] = ()) -> list[int]:
-        """The nodes that ``outputs`` are made of, in order; those in ``stop`` are not looked into."""
+        """The nodes that ``outputs`` depend on, in order, down to those in ``stop``."""
         halt, seen, stack = set(stop), set(), list(outputs)
         while stack:
             i = stack.pop()
@@ -344,8 +345,8 @@ class Graph:
         return sorted(seen)
 
     def evaluate(self, outputs: Sequence[int], values: dict[int, float]) -> list[float | bool]:
-        """Numbers for ``outputs``, given numbers for inputs: the meaning of a program, slowly."""
-        # Python's own floats overflow in silence; NumPy's warn.
+        """Numbers for ``outputs``, given numbers for inputs: slow, but it defines what a program computes."""
+        # Python's floats overflow without a warning, NumPy's with one.
         known: dict[int, float | bool] = {**self.constants, **{i: float(x) for i, x in values.items()}}
         for i in self.reachable(outputs, values):
             if i not in known:

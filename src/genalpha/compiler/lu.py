@@ -1,4 +1,4 @@
-"""LU of a matrix of expressions, unrolled, in an order of pivots that is chosen beforehand on numbers."""
+"""LU of a matrix of expressions, unrolled. The order of pivots is chosen beforehand, from numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from genalpha.compiler.graph import ONE, TRUE, ZERO, Graph
 
-# Factors are trusted while multiples of rows are below the one, the ratio of pivots below the other.
+# Factors are trusted while multiples of rows are at most GROWTH, and the ratio of pivots at most CONDITION.
 GROWTH, CONDITION = 1e6, 1e12
-# Matrices in which a pivot has less than this share of its column do not count any more.
+# A sample matrix is dropped if a pivot is smaller than this fraction of the largest entry in its column.
 _USELESS = 1e-6
 # A pivot is at least this fraction of the largest entry in its column.
 THRESHOLD = 0.1
@@ -22,9 +22,9 @@ Order = tuple[tuple[int, int], ...]
 class Factors(NamedTuple):
     """Triangular factors as nodes: P A Q = L U, without the entries that are always zero.
 
-    ``order`` holds row and column of each pivot, ``pivots`` and ``inverse`` it and one over it; ``lower[k]``
-    pairs of a row and its multiple of the k-th pivot's row, ``upper[k]`` pairs of a column and the entry of
-    the k-th pivot's row.
+    ``order`` holds row and column of each pivot, ``pivots`` the pivots, ``inverse`` one over each.
+    ``lower[k]`` holds pairs of a row and the multiple of the k-th pivot's row that is subtracted from it.
+    ``upper[k]`` holds pairs of a column and the entry of the k-th pivot's row in it.
     """
 
     order: Order
@@ -45,12 +45,13 @@ class Factors(NamedTuple):
 
 
 def choose(pattern: np.ndarray, values: np.ndarray) -> Order | None:
-    """An order of pivots (row, column) for matrices with this pattern, and numbers like these.
+    """An order of pivots (row, column) for matrices with this pattern of nonzeros, and similar numbers.
 
-    ``values`` (S, N, N) holds the matrix that is meant, and then others that may come after it. Markowitz:
-    the entry that causes least fill, among those not much smaller than others in their column. Those that
-    stay so in the other matrices, with one sign, go before those that do not: a pivot that passes through
-    zero makes the order useless there. None where the first matrix is singular.
+    ``values`` (S, N, N) holds the matrix in question first, and then others that may follow during a run. As
+    in Markowitz's rule, the pivot is the entry with the least fill-in, among those that are not much smaller
+    than others in their column. Entries that are large in the other matrices too, with the same sign, are
+    preferred: if a pivot passes through zero, the order is useless there. None if the first matrix is
+    singular.
     """
     values = np.where(pattern, values, 0.0)
     values = values[np.isfinite(values).all(axis=(1, 2)) | (np.arange(len(values)) == 0)]
@@ -70,7 +71,7 @@ def choose(pattern: np.ndarray, values: np.ndarray) -> Order | None:
             return None
         steady = (share.min(axis=0) >= THRESHOLD**2) & (np.abs(np.sign(values).sum(axis=0)) == len(values))
         fill = np.outer(active.sum(axis=1) - 1, active.sum(axis=0) - 1).astype(float)
-        fill -= 0.5 * share[0] * (sizes[0] / sizes[0].max())  # between equals, the larger one
+        fill -= 0.5 * share[0] * (sizes[0] / sizes[0].max())  # of equals, the larger entry
         fill += np.where(steady, 0.0, size**2)
         row, column = divmod(int(np.argmin(np.where(good, fill, np.inf))), size)
         order.append((row, column))
@@ -120,20 +121,20 @@ def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
         list(zip(factors.order, factors.inverse, factors.upper, strict=True))
     ):
         total = left[row]
-        for j, x in sorted(right, key=lambda term: -position[term[0]]):  # what was found last comes last
+        for j, x in sorted(right, key=lambda term: -position[term[0]]):  # the result found last is used last
             total = graph.sub(total, graph.mul(x, int(result[j])))
         result[column] = graph.mul(total, over)
     return result
 
 
 def examine(graph: Graph, matrix: np.ndarray, factors: Factors) -> tuple[int, int]:
-    """Whether a matrix seems to be finite, and whether its factors can be trusted: the monitor.
+    """Two nodes: whether a matrix seems to be finite, and whether its factors can be trusted.
 
-    Where a pivot has become small, multiples of its row are large and the factors grow; where pivots are of
-    very different size, the matrix may be singular.
+    If a pivot has become small, multiples of its row are large and the factors grow. If the sizes of pivots
+    are very different, the matrix may be singular.
     """
     total = ZERO
-    for x in matrix.max(axis=1, initial=ZERO).tolist():  # the latest expression of each row says enough
+    for x in matrix.max(axis=1, initial=ZERO).tolist():  # the latest expression of each row is enough
         total = graph.add(total, x)
     finite = graph.compare("lt", graph.apply("abs", total), graph.constant(np.inf))
     largest = lambda entries: graph.largest([graph.apply("abs", x) for x in entries])

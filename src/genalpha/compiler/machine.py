@@ -1,4 +1,4 @@
-"""Machine code from LLVM's language, by `llvmlite`; what was compiled once is kept on disk."""
+"""Machine code from LLVM's language, by `llvmlite`. Compiled code is kept on disk."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _target(level: int = 2) -> tuple[Any, str]:
     triple = llvm.get_process_triple()
     target = llvm.Target.from_triple(triple)
     if triple.startswith("x86_64"):
-        # All instructions of this CPU, without its model for scheduling: some of these models ask for another
-        # pass after register allocation, which takes a third of the compile time and changes nothing here.
+        # All instructions of this CPU, but not its scheduling model: some models require another pass after
+        # register allocation. It takes a third of the compile time and changes nothing here.
         cpu = "x86-64"
     options = {"opt": level, "reloc": "pic", "codemodel": "small"}
     machine = target.create_target_machine(cpu=cpu, features=features, **options)
@@ -41,13 +41,13 @@ def _linker() -> Any:
     import llvmlite.binding as llvm
 
     _target()
-    # The other linker asks for memory section by section. In a crowded address space these end up more than
-    # 2 GiB apart, which a small code model cannot bridge, and the process aborts.
+    # The other linker allocates memory section by section. In a full address space the sections may be more
+    # than 2 GiB apart. The small code model does not allow this, and the process aborts.
     return llvm.create_lljit_compiler(use_jit_link=sys.platform != "win32", suppress_errors=False)
 
 
 def lanes() -> int:
-    """Doubles in the widest vector register of this CPU."""
+    """Number of doubles in the widest vector register of this CPU."""
     features = _target()[1]
     if "+avx512f" in features:
         return 8
@@ -57,8 +57,8 @@ def lanes() -> int:
 class Library:
     """Functions of one module, callable from Python without holding the interpreter's lock.
 
-    What runs once or twice is better not optimized: that takes most of the time of compilation. Contraction
-    would then depend on the number of lanes, and goes too.
+    Code that runs only once or twice is better not optimized, since optimization takes most of the compile
+    time. Without it, contraction would depend on the number of lanes, so it is switched off too.
     """
 
     def __init__(self, text: str, functions: Sequence[str], optimized: bool = True) -> None:
@@ -81,12 +81,12 @@ class Library:
 
     def function(self, name: str, *kinds: Any, result: Any = None) -> Callable[..., Any]:
         found = ctypes.CFUNCTYPE(result, *kinds)(self._tracker[name])
-        found.library = self  # type: ignore[attr-defined] # code lives as long as this does
+        found.library = self  # type: ignore[attr-defined] # keeps the code alive
         return found
 
 
 def _key(text: str) -> bytes:
-    """Under which the code for this text is kept: it depends on the text and on the machine."""
+    """The cache key of the code for this text. It depends on the text and on the machine."""
     return hashlib.sha256(_target()[1].encode() + b"\n" + text.encode()).digest()
 
 

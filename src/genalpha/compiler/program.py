@@ -1,4 +1,4 @@
-"""Straight-line kernels on one array of doubles, cut out of a graph: what the emitters write down."""
+"""Straight-line kernels on one array of doubles, made from a graph. The emitters write them as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Call(NamedTuple):
 
 
 class If(NamedTuple):
-    """Where the number in slot ``flag`` is not zero, run ``body``."""
+    """If the number in slot ``flag`` is not zero, run ``body``."""
 
     flag: int
     body: Instructions
@@ -35,9 +35,10 @@ Instructions = Sequence["Call | If | While | StoreRow | NextTime"]
 
 
 class Kernel(NamedTuple):
-    """Load slots, compute, store slots: in this order, so a slot may be read and written.
+    """Load slots, compute, store slots. In this order, the same slot may be read and written.
 
-    ``loads`` are pairs of a node and its slot, ``body`` lists nodes in order, ``stores`` pairs of slot, node.
+    ``loads`` are pairs of a node and its slot, ``body`` lists nodes in order, ``stores`` are pairs of a slot
+    and its node.
     """
 
     name: str
@@ -52,9 +53,10 @@ class Kernel(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Kernels and the nodes they speak of; immutable.
+    """Kernels and the nodes they compute. It is immutable.
 
-    ``slots`` is the size of the array they work on; ``pieces`` names the kernels that one was cut into.
+    ``slots`` is the size of the array that the kernels work on. If a kernel was cut, ``pieces`` lists the
+    names of its parts.
     """
 
     nodes: tuple[Node, ...]
@@ -65,15 +67,15 @@ class Program:
 
 
 class StoreRow(NamedTuple):
-    """Copy the slots ``row`` to the row of the records whose number is in slot ``place``."""
+    """Copy the slots ``row`` to the records, to the row whose number is in slot ``place``."""
 
     row: range
     place: int
 
 
 class NextTime(NamedTuple):
-    """Count up the number in slot ``place``, and fill ``slot`` with the entry of that number in the list of
-    times."""
+    """Add one to the number in slot ``place``, and copy the entry with that number in the list of times to
+    ``slot``."""
 
     slot: int
     place: int
@@ -82,9 +84,9 @@ class NextTime(NamedTuple):
 class Loop(NamedTuple):
     """The steps of a run: what is done in each, and where its data are.
 
-    The run goes on while slot ``alive`` is not zero; ``row`` is the range of slots that a record consists
-    of. Before a step, the slots ``listed`` are filled with t_n and h, and after it a record is written
-    where a list says so. Without, times and records are left to the body.
+    The run continues while slot ``alive`` is not zero. ``row`` is the range of slots that make a record. The
+    slots ``listed`` are set to t_n and h before each step, and after it a record is written if a list has a
+    row for it. If ``listed`` is None, the body handles times and records.
     """
 
     once: str
@@ -95,7 +97,7 @@ class Loop(NamedTuple):
 
 
 class Map(NamedTuple):
-    """A kernel applied to rows of an array: the slots its columns go to, and those the results come from."""
+    """A kernel applied to rows of an array: the slots of its inputs, and those of its results."""
 
     kernel: str
     inputs: range
@@ -104,11 +106,11 @@ class Map(NamedTuple):
 
 @dataclass
 class Builder:
-    """Assigns slots and cuts kernels. Every input has a level: how often it changes.
+    """Assigns slots and makes kernels. Every input has a level: how often it changes.
 
-    A kernel of one level takes what depends on lower levels alone from slots, and the kernel of that lower
-    level fills them. So what is the same for all iterations of a step is computed once a step, and what is
-    the same for all steps once a run.
+    Values that depend on lower levels only are computed by the kernel of the lower level, and stored in slots
+    for the others. So what is the same for all iterations of a step is computed once per step, and what is
+    the same for all steps is computed once per run.
     """
 
     graph: Graph
@@ -124,14 +126,14 @@ class Builder:
         return np.arange(self.slots - count, self.slots)
 
     def inputs(self, slots: np.ndarray, level: int) -> np.ndarray:
-        """Inputs that live in these slots."""
+        """New input nodes, whose values are in these slots."""
         ids = self.graph.inputs(slots.shape)
         self.slot_of.update(zip(ids.reshape(-1).tolist(), slots.reshape(-1).tolist(), strict=True))
         self.level_of.update(dict.fromkeys(ids.reshape(-1).tolist(), level))
         return ids
 
     def kernel(self, name: str, level: int, *outputs: tuple[np.ndarray, np.ndarray]) -> None:
-        """Ask for a kernel that stores nodes in slots."""
+        """Request a kernel that stores nodes in slots."""
         stores: dict[int, int] = {}
         for slots, ids in outputs:
             stores.update(zip(np.ravel(slots).tolist(), np.ravel(ids).tolist(), strict=True))
@@ -142,13 +144,13 @@ class Builder:
         levels, nodes = self._levels, self.graph.nodes
         for k in range(len(levels), len(nodes)):
             if nodes[k].op == "input":
-                levels.append(self.level_of.get(k, -1))  # an input of others is no concern of ours
+                levels.append(self.level_of.get(k, -1))  # an input without a level counts as constant
             else:
                 levels.append(max((levels[j] for j in nodes[k].inputs), default=-1))
         return levels[i]
 
     def build(self, hoisting: dict[int, str]) -> Program:
-        """All kernels; ``hoisting`` names the kernel that computes for each lower level."""
+        """The program with all kernels; ``hoisting`` names the kernel of each lower level."""
         hoisted: dict[int, int] = {}
         kernels = {}
         for name, level, stores in sorted(self.wanted, key=lambda k: -k[1]):
@@ -186,8 +188,8 @@ class Builder:
 def cut(program: Program, most: int) -> Program:
     """The program with kernels of at most ``most`` operations.
 
-    Compilers take more than twice the time for twice the code in one function. What a later piece needs of an
-    earlier one goes through new slots.
+    Compilers need more than twice the time for twice the code in one function. Values that a later piece
+    needs from an earlier one are stored in new slots.
     """
     kernels: dict[str, Kernel] = {}
     names: dict[str, list[str]] = {}
@@ -196,7 +198,7 @@ def cut(program: Program, most: int) -> Program:
         count = -(-len(kernel.body) // most) or 1
         size = max(1, -(-len(kernel.body) // count))
         parts = [kernel.body[k : k + size] for k in range(0, len(kernel.body), size)] or [()]
-        # What no part reads can be stored where it is computed; the rest when all is read.
+        # Slots that no part reads can be stored at once, all others only after every part has read them.
         read = {slot for _, slot in kernel.loads}
         early = {i: slot for slot, i in kernel.stores if slot not in read}
         late = [(slot, i) for slot, i in kernel.stores if early.get(i) != slot]

@@ -1,8 +1,8 @@
-"""From a JAX function to scalar expressions: a jaxpr is read once, and every array becomes its entries.
+"""From a JAX function to scalar expressions: a jaxpr is read once, and every array is split into its entries.
 
-Arrays that are known are NumPy's and folded with NumPy. Arrays that are not hold numbers of nodes
-(:class:`Symbols`), so that whatever only moves entries about costs nothing. The table of primitives is in
-`primitives`, that of calls, branches and loops in `calls`.
+Arrays with known values are NumPy arrays, and NumPy computes with them. Arrays with unknown values hold the
+numbers of nodes (:class:`Symbols`), so that moving entries costs nothing. `primitives.table` has the table of
+primitives, `primitives.calls` that of calls, branches and loops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from genalpha.numerics.derivatives import left_to_reader
 
 
 class Symbols(NamedTuple):
-    """An array of scalars: numbers of nodes, and the kind of what they stand for.
+    """An array of scalars whose values are not known: the numbers of their nodes, and their kind.
 
     ``kind`` is "f" for doubles, "i" for integers (kept in doubles) and "b" for booleans.
     """
@@ -33,17 +33,17 @@ Value = np.ndarray | Symbols
 Params = dict[str, Any]
 Handler = Callable[[Graph, list[Value], Params], Any]
 
-# Functions known by their names, which something else than their jaxpr is put in the place of.
+# Functions that replace calls of these names, instead of reading their jaxprs.
 Helpers = dict[str, Callable[..., Sequence[np.ndarray]]]
 
 
 def inline(
     graph: Graph, function: Callable[..., Any], *arguments: Any, helpers: Helpers | None = None
 ) -> Any:
-    """``function`` of pytrees of arrays, of which some are :class:`Symbols`, as expressions in ``graph``.
+    """``function(*arguments)`` as expressions in ``graph``. Some arguments contain :class:`Symbols`.
 
     Returns its output with every array as node numbers (``np.ndarray`` of integers, constants included).
-    The function is traced once, with the shapes of its arguments; nothing is executed by JAX.
+    The function is traced once, with the shapes of its arguments; JAX executes nothing.
     """
     leaves, structure = jax.tree.flatten(arguments, is_leaf=_is_symbols)
     leaves = [leaf if _is_symbols(leaf) else _array(leaf) for leaf in leaves]
@@ -53,13 +53,13 @@ def inline(
         with left_to_reader(True):
             traced, out_shape = trace(*shapes)
     except NotImplementedError as error:
-        raise Unsupported(f"a derivative that JAX cannot take ({error})") from error
+        raise Unsupported(f"JAX cannot compute a derivative ({error})") from error
     outputs = Reader(graph, helpers).closed(traced, leaves)
     return jax.tree.unflatten(jax.tree.structure(out_shape), [nodes(graph, output) for output in outputs])
 
 
 def nodes(graph: Graph, value: Value) -> np.ndarray:
-    """The node numbers of an array's entries, known or not."""
+    """The node numbers of the entries of an array, known or not."""
     if isinstance(value, Symbols):
         return value.ids
     value = np.asarray(value)
@@ -120,19 +120,17 @@ class Reader:
         return [look(v) for v in jaxpr.outvars]
 
     def equation(self, equation: Any, inputs: list[Value]) -> Sequence[Value]:
-        """The outputs of one equation; whatever goes wrong, :class:`Unsupported` says so."""
+        """The outputs of one equation. Every error becomes :class:`Unsupported`."""
         name = equation.primitive.name
         try:
             return self._equation(equation, inputs)
         except Unsupported:
             raise
         except RecursionError as error:
-            raise Unsupported("functions nested too deeply") from error
+            raise Unsupported("functions are nested too deeply") from error
         except Exception as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise Unsupported(
-                f"the operation {name!r} is used in a form without a scalar one ({what})"
-            ) from error
+            raise Unsupported(f"this use of the operation {name!r} has no scalar form ({what})") from error
 
     def _equation(self, equation: Any, inputs: list[Value]) -> Sequence[Value]:
         from genalpha.compiler.primitives import calls, table
@@ -161,10 +159,10 @@ class Reader:
         ]
 
     def _helps(self, equation: Any) -> bool:
-        """Whether something else is put in the place of a call.
+        """Whether a helper replaces a call.
 
-        It must be one of the package's own functions, on a matrix (N, N) and perhaps a vector (N,), not what
-        vmap or jvp made of it, which has its name too.
+        The call must be one of the package's own functions, with a matrix (N, N) and perhaps a vector (N,).
+        Under vmap or jvp it has the same name but other shapes, and is not replaced.
         """
         params = equation.params
         if equation.primitive.name not in ("jit", "pjit") or params["name"] not in self.helpers:
@@ -175,7 +173,7 @@ class Reader:
 
 
 def _wrapped(graph: Graph, value: Value, dtype: Any) -> Value:
-    """A difference of unsigned integers is not negative. Other overflows of integers are not looked at."""
+    """A difference of unsigned integers, wrapped around if negative. Other overflows are not handled."""
     if not isinstance(value, Symbols) or dtype.kind != "u":
         return value
     if dtype.itemsize > 4:
@@ -188,7 +186,7 @@ def _wrapped(graph: Graph, value: Value, dtype: Any) -> Value:
 
 
 def _typed(graph: Graph, value: Value, aval: Any) -> Value:
-    """What a handler returned, as what the equation says it is; a NumPy array where all entries are known."""
+    """The output of a handler with the type of the equation; a NumPy array if all entries are known."""
     if isinstance(value, Symbols):
         flat = value.ids.reshape(-1).tolist()
         if all(i in graph.constants for i in flat):
@@ -198,11 +196,11 @@ def _typed(graph: Graph, value: Value, aval: Any) -> Value:
             return np.asarray(value, dtype=aval.dtype).reshape(aval.shape)
     if aval.dtype not in _DTYPES:
         raise Unsupported(
-            f"numbers of type {aval.dtype} that depend on values: only doubles and wider integers may"
+            f"numbers of type {aval.dtype} that depend on values have no scalar form: use float64 or int64"
         )
     assert value.ids.shape == aval.shape
     return Symbols(value.ids, kind_of(aval.dtype))
 
 
-# Of arrays that are not known. Narrower ones round or wrap around, which doubles do not.
+# Types of unknown arrays. Narrower types round or wrap around, which doubles do not.
 _DTYPES = [np.dtype(kind) for kind in ("float64", "int64", "int32", "uint64", "uint32", "bool")]

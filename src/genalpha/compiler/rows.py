@@ -1,4 +1,4 @@
-"""A JAX function applied to rows of numbers: its beginnings and its ends need no loop of their own."""
+"""A JAX function that machine code applies to every row of an array."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from genalpha.numerics import linear
 class RowFunction:
     """``function(*arguments)`` of pytrees of doubles, as a kernel on rows: a row holds one set of arguments.
 
-    Small linear systems are solved with pivots chosen on an example; the last column of the result is 1 where
-    that went well. ``often`` says whether it is worth the time to optimize its machine code.
+    Small linear systems are solved with pivots that are chosen for an example. The last column of the result
+    is 1 if the pivots were good for that row. ``often`` says whether optimizing its machine code is worth the
+    time.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class RowFunction:
                 values = graph.evaluate(matrix.reshape(-1).tolist(), self._numbers)
             order = lu.choose(matrix != ZERO, np.array(values, dtype=float).reshape((1, *matrix.shape)))
             if order is None:
-                raise Unsupported("a linear system that is singular at the start")
+                raise Unsupported("a linear system is singular at the start")
             factors = self._factors[key] = lu.factor(graph, matrix, order)
             for good in lu.examine(graph, matrix, factors):
                 self._trusted = graph.logic("and", self._trusted, good)
@@ -82,7 +83,7 @@ class RowFunction:
         return [lu.solve(graph, self._factor(graph, matrix), rhs)]
 
     def _condition(self, graph: Graph, matrix: np.ndarray) -> list[np.ndarray]:
-        """One: where it is not known to be small, the last column says so."""
+        """Always one. If the condition may be bad, the last column of the result is 0."""
         self._factor(graph, matrix)
         return [nodes(graph, np.array(1.0))]
 
@@ -92,7 +93,7 @@ class RowFunction:
         return dict(zip(self._columns.tolist(), row.tolist(), strict=True))
 
     def interpret(self, row: np.ndarray) -> tuple[Any, np.ndarray]:
-        """The results for one row of inputs without machine code, and whether they are good."""
+        """The results for one row of inputs, without machine code, and whether they are good."""
         with np.errstate(all="ignore"):
             return self.unpack(np.array(self._graph.evaluate(self._flat, self._named(row)), dtype=float))
 
@@ -101,7 +102,7 @@ class RowFunction:
         return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(arguments)], dtype=float)
 
     def pack(self, arguments: Any) -> np.ndarray:
-        """Columns (count, inputs) from arrays with rows first."""
+        """An array (count, inputs) from arrays whose first axis counts the rows."""
         leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(arguments)]
         count = max(map(len, leaves)) if all(map(len, leaves)) else 0
         flat = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in leaves]
@@ -109,7 +110,7 @@ class RowFunction:
         return np.concatenate(wide, axis=1)
 
     def unpack(self, table: np.ndarray) -> tuple[Any, np.ndarray]:
-        """The results (count, width), as the pytree that the function returns, and where they are good."""
+        """The results (count, width) as the pytree that the function returns, and which rows are good."""
         lead = table.shape[:-1]
         leaves = [table[..., at].reshape((*lead, *shape)) for at, shape in self._parts]
         return jax.tree.unflatten(self._structure, leaves), table[..., -1] != 0

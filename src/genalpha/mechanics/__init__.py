@@ -1,1 +1,1 @@
-"""Mechanical systems, the spaces they live in, and values at the start of a run."""
+"""Mechanical systems, their configuration spaces, and values at the start of a run."""

@@ -19,10 +19,10 @@ _NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
 
 
 class Beginning(NamedTuple):
-    """Consistent values at t_0 and what is needed to judge them.
+    """Consistent values at t_0, and what is needed to check them.
 
-    ``rows`` (m + p, n) is the scaled constraint matrix, ``g``, ``g_dot``, ``k`` are the constraints, ``M``
-    and ``applied`` the mass matrix and the applied forces, all at (t_0, q_0, v_0).
+    ``rows`` (m + p, n) is the scaled constraint matrix. ``g``, ``g_dot`` and ``k`` are the constraints. ``M``
+    and ``applied`` are the mass matrix and the applied forces. All are at (t_0, q_0, v_0).
     """
 
     state: State
@@ -39,7 +39,7 @@ class Beginning(NamedTuple):
     def shift(self, r: Array) -> Array:
         """The smallest change d (n,) of the velocities, in the norm of M, with G d = G r and K d = 0.
 
-        M d + Bᵀμ = 0 with B = (G; K): the projection of ACB15 (7) with another right side.
+        M d + Bᵀμ = 0 with B = (G; K): the projection of ACB15 (7) with another right-hand side.
         """
         scale, m = self.scale.a, self.g.size
         wanted = jnp.concatenate([jnp.zeros(scale.size), self.rows[:m] @ (r / scale), jnp.zeros(self.k.size)])
@@ -61,14 +61,14 @@ def matrices(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Arg
 
 
 def _inverse(sizes: Array) -> Array:
-    """1/sizes, with the largest of them in the place of zeros."""
+    """1/sizes. Zeros are replaced by the largest size."""
     largest = jnp.max(sizes, initial=0.0)
     fallback = jnp.where(largest > 0, largest, 1.0)
     return 1 / jnp.where(sizes > 0, sizes, fallback)
 
 
 def size_of_mass(M: Array) -> Array:
-    """1/√(max_j |M_ij|) (n,): accelerations are measured in it."""
+    """1/√(max_j |M_ij|) (n,), the scale of accelerations."""
     return jnp.sqrt(_inverse(jnp.max(jnp.abs(M), axis=1)))
 
 
@@ -88,7 +88,8 @@ def _saddle(M: Array, rows: Array, scale: Array) -> Array:
 class _Hidden(NamedTuple):
     """The equations of motion and the hidden acceleration constraints (JN08 below (12)), scaled.
 
-    They are equations for x = (a, λ, ψ) at one state, linear in a and, for the default reaction, in λ and ψ.
+    They are equations for x = (a, λ, ψ) at one state. They are linear in a and, for the default reaction,
+    in λ and ψ.
     """
 
     system: System
@@ -117,10 +118,11 @@ class _Hidden(NamedTuple):
     def solve(
         self, of: Matrices, t: Array, q: Array, v: Array, multipliers: Multipliers | None
     ) -> tuple[Array, NewtonReport]:
-        """x at a state, by one linear solve for the default reaction.
+        """x at a state, and a report.
 
-        Otherwise by Newton's method from ``multipliers`` (λ, ψ), ones by default, because forces such as λ²
-        have no derivative at zero.
+        For the default reaction this is one linear solve. Otherwise Newton's method starts from
+        ``multipliers`` (λ, ψ). The default is ones, because the derivative of forces such as λ² is zero at
+        zero.
         """
         dims, scale = self.dims, self.scale
         if self.system.reaction is None:
@@ -134,7 +136,7 @@ class _Hidden(NamedTuple):
         return _root(lambda x: self.residual(x, t, q, v), guess, size)
 
     def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
-        """x' along the motion: differentiate the equations, solve for x'."""
+        """x' along the motion, from the differentiated equations."""
         direction = (jnp.ones_like(t), self.system.space.rate(q, v), self.unpack(x)[0])
         _, along = value_and_rate(lambda *at: self.residual(x, *at), (t, q, v), direction)
         if self.system.reaction is None:
@@ -157,7 +159,7 @@ def underlying(
 ) -> tuple[Array, Array, Array]:
     """(φ, λ, ψ) of the underlying ODE v' = φ(t, q, v), YPR98 (2.2), for the default reaction.
 
-    One linear solve, for use in every step; :func:`accelerations` refines and judges its result.
+    This is one linear solve, for use in every step. :func:`accelerations` also refines its result.
     """
     hidden, of = _Hidden(system, dims, scale, args), matrices(system, dims, t, q, v, args)
     value = hidden.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v)
@@ -174,7 +176,7 @@ def begin(
     multipliers: Multipliers | None = None,
     want_rate: bool = True,
 ) -> Beginning:
-    """Everything about the start in one traced function."""
+    """All values at the start, in one function that can be traced."""
     t = jnp.asarray(t, float)
     of = matrices(system, dims, t, q, v, args)
     hidden = _Hidden(system, dims, scales(of), args)
@@ -196,10 +198,10 @@ def begin(
 
 
 def settled(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> tuple[State, Array]:
-    """A state near (q, v) on the constraints, as :func:`project` finds it, and the largest residual left.
+    """A state near (q, v) on the constraints, as from :func:`project`, and the largest remaining residual.
 
-    A few corrections without a test of convergence, for q and v that are nearly on the constraints, and for
-    the default reaction.
+    It makes a few corrections without a test of convergence. It is for q and v that nearly satisfy the
+    constraints, and for the default reaction.
     """
     t = jnp.asarray(t, float)
     of = matrices(system, dims, t, q, v, args)
@@ -230,7 +232,7 @@ def _velocity_rows(system: System, dims: Dims, t: Array, q: Array, v: Array, arg
 
 
 def is_finite(start: Beginning) -> Array:
-    """Whether all that was evaluated at the start is finite."""
+    """Whether all values at the start are finite."""
     values = (start.M, start.applied, start.rows, start.g, start.g_dot, start.k)
     return jnp.isfinite(sum(jnp.sum(x) for x in values))
 
@@ -250,7 +252,7 @@ def project(
 def project_position(system: System, dims: Dims, t: Array, q: Array, args: Args) -> tuple[Array, Array]:
     """q ∘ exp(d) on the constraints with the smallest d, in the norm of M(t, q), and Newton's status.
 
-    ACB15 (6), where the left side of (6a) must read q_{n+1}.
+    ACB15 (6). In the paper, the left side of (6a) must read q_{n+1}.
     """
     of = matrices(system, dims._replace(p=0), t, q, jnp.zeros(dims.n), args)
     scale, M = scales(of), of.M
@@ -293,7 +295,7 @@ def project_velocity(
 
 
 def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
-    """A root by full Newton; ``size`` is that of the terms which cancel in the residual."""
+    """A root by Newton's method; ``size`` is the size of the terms that cancel in the residual."""
     levels = newton.Levels(10 * jnp.finfo(float).eps * size[None], 1e-9 * size[None])
     memory = newton.no_memory(guess.size)
     x, _, report = newton.solve(_NEWTON, residual, guess, memory, levels, (guess.size,))
@@ -301,7 +303,7 @@ def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tupl
 
 
 def _linear_root(matrix: Array, value: Array) -> tuple[Array, NewtonReport]:
-    """The root of matrix @ x + value: one correction from zero, and a second against rounding."""
+    """The root of matrix @ x + value: one correction from zero, and a second one against rounding errors."""
     x = -linear.solve_once(matrix, value)
     x = x - linear.solve_once(matrix, matrix @ x + value)
     condition = linear.condition_number(lax.stop_gradient(matrix))

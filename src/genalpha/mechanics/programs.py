@@ -7,13 +7,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-# Programs that a system keeps at most. A run needs about ten, and another ten where its events are new
+# Largest number of programs that a system keeps. A run needs about ten, and ten more if its events are new
 # functions.
 MOST = 256
 
 
 class Programs(OrderedDict[tuple[Any, ...], Any]):
-    """What was made for a system, by what it was made from; what was not used for longest goes first.
+    """Compiled programs of a system, by the key they were made from. The least recently used goes first.
 
     >>> programs = Programs()
     >>> [programs.made(("square",), lambda: made) for made in ("compiled", "compiled again")]
@@ -25,7 +25,7 @@ class Programs(OrderedDict[tuple[Any, ...], Any]):
         self._lock = threading.RLock()
 
     def made(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What is kept under a key, made now if nothing is."""
+        """The program of a key. If there is none, ``make`` makes it."""
         with self._lock:
             if key in self:
                 self.move_to_end(key)

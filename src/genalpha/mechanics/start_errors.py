@@ -1,4 +1,4 @@
-"""What may be wrong with the start of a run: values that are not finite, broken or dependent constraints."""
+"""Errors at the start of a run: values that are not finite, broken constraints, dependent constraints."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from genalpha.numerics import codes
 from genalpha.numerics.newton import MAX_CONDITION
 from genalpha.numerics.tracing import is_traced
 
-TOLERANCE = 1e-8  # of initial values on the constraints, relative to 1 + |q|
-RANK_TOLERANCE = 1e-11  # of scaled constraint rows
-NEARLY = 1e-3  # dependent rows are worth a word after a failure
-_DOMINANT = 1e-3  # by which the diagonal of a mass matrix outweighs the rest
-_CLEARLY = 1e-6  # independent rows
+TOLERANCE = 1e-8  # for constraint residuals at the start, relative to 1 + |q|
+RANK_TOLERANCE = 1e-11  # below this relative distance a scaled constraint row depends on the others
+NEARLY = 1e-3  # below this singular value rows are nearly dependent, and a message names them
+_DOMINANT = 1e-3  # margin by which the diagonal of a mass matrix must outweigh the rest
+_CLEARLY = 1e-6  # above this relative distance rows are clearly independent
 
 
 def is_singular(matrix: Any) -> bool:
-    """Whether a mass matrix is known to be singular, whatever its units; a traced one is not."""
+    """Whether a mass matrix is known to be singular, whatever its units. It is not for a traced one."""
     if is_traced(matrix):
         return False
     matrix = np.asarray(matrix)
@@ -39,18 +39,18 @@ def is_singular(matrix: Any) -> bool:
 
 
 def consistent(begin: Beginning) -> Any:
-    """Whether q0, v0 fulfil the constraints at the start, traced or not."""
+    """Whether q0 and v0 satisfy the constraints at the start. Works under JAX transforms too."""
     residuals = jnp.concatenate([begin.g, begin.g_dot, begin.k])
     return jnp.all(jnp.abs(residuals) <= TOLERANCE * (1 + jnp.max(jnp.abs(begin.state.q))))
 
 
 def examine(begin: Beginning, initial: str, space: Space) -> None:
-    """Raise where the start is not finite, not consistent, redundant or singular."""
+    """Raise an error if the start is not finite, not consistent, redundant or singular."""
     if not isinstance(begin.M, np.ndarray):
         begin = jax.tree.map(np.asarray, begin)
     finite(mass=begin.M, force=begin.applied, holonomic=begin.g, nonholonomic=begin.k)
     if not np.isfinite(begin.rows).all():
-        raise ValueError("the derivative of a constraint is NaN or infinite at the start")
+        raise ValueError("the derivative of a constraint is NaN or infinite at the start: check it at q0")
     if initial == "check":
         consistency(begin.state.q, begin.g, begin.g_dot, begin.k)
     _rank(begin, space)
@@ -59,7 +59,7 @@ def examine(begin: Beginning, initial: str, space: Space) -> None:
 
 
 def finite(**values: Any) -> None:
-    """Raise where a function of the system, by its name, is not finite at the start."""
+    """Raise an error if a value at the start, given by the name of its function, is not finite."""
     for name, value in values.items():
         if not np.isfinite(value).all():
             entries = np.argwhere(~np.isfinite(value)).tolist()
@@ -72,7 +72,7 @@ def row_names(m: int, p: int) -> list[str]:
 
 
 def consistency(q: Any, g: Any, g_dot: Any, k: Any) -> None:
-    """Raise where q (size,), g, g_dot (m,) and k (p,) show that constraints are broken at the start."""
+    """Raise an error if constraints are broken at the start, from q (size,), g and g_dot (m,), k (p,)."""
     m, p = g.size, k.size
     residuals = np.concatenate([g, g_dot, k])
     tolerance = TOLERANCE * (1 + np.abs(q).max())
@@ -95,7 +95,7 @@ def consistency(q: Any, g: Any, g_dot: Any, k: Any) -> None:
 
 
 def _rank(begin: Beginning, space: Space) -> None:
-    """Name the rows of (G; K) that depend on rows before them."""
+    """Raise an error if rows of (G; K) depend on rows before them. The message names them."""
     rows = begin.rows
     if independent(rows):
         return
@@ -120,8 +120,8 @@ def _rank(begin: Beginning, space: Space) -> None:
         raise RedundantConstraints(
             f"{len(dependent)} of {len(rows)} constraints are redundant at the start, so their multipliers "
             f"are not unique: {some(dependent)}. Remove the redundant ones, or pass redundant='min_norm' to "
-            "ga.solve; if they are dependent only at this configuration, it is a kinematic singularity: "
-            "start from another one." + _ignored(space)
+            "ga.solve. If they are dependent only at this configuration, it is a kinematic singularity: "
+            "start elsewhere." + _ignored(space)
         )
 
 
@@ -140,12 +140,12 @@ def independent(rows: Any) -> bool:
 
 
 def _ignored(space: Space) -> str:
-    """A hint for constraints that were written for another space."""
+    """A hint for constraints that seem to be written for another space."""
     if not space.rotations:
         return ""
     return (
-        f" Mind that q lies in {space}: its quaternions (w, x, y, z) are no angles, they need no constraint "
-        "to keep their length, and gradients are taken with respect to the velocities of the space."
+        f" Note that q lies in {space}. Its quaternions (w, x, y, z) are no angles, and need no constraint "
+        "to keep their length. Gradients are taken with respect to the velocities of the space."
     )
 
 
@@ -156,24 +156,24 @@ def _unsolvable(begin: Beginning) -> None:
         condition = float(begin.report.condition)
         number = f" (condition number {condition:.1e})" if np.isfinite(condition) else ""
         raise SingularSystem(
-            f"the matrix (12) of JN08, of mass matrix and constraints, is singular at the start{number}: "
-            "the mass matrix is singular on motions that the constraints allow (check for massless "
-            "coordinates), or a reaction of your own does not act against a constraint, or not at the "
-            "multipliers from which Newton starts (see the argument multipliers)."
+            f"the matrix (12) of JN08, of mass matrix and constraints, is singular at the start{number}. "
+            "Either the mass matrix is singular for motions that the constraints allow (check for massless "
+            "coordinates), or a reaction of your own does not act against a constraint, at least not at the "
+            "multipliers from which Newton's iteration starts (see the argument multipliers)."
             + (f" {nearly}." if nearly else "")
         )
     raise ValueError(
-        "no consistent accelerations and multipliers at the start: "
+        "found no consistent accelerations and multipliers at the start: "
         + codes.reason(int(begin.report.status))
         + f" ({int(begin.report.iterations)} iterations on the equations of motion and hidden constraints)"
     )
 
 
 def dependence(rows: np.ndarray, before: np.ndarray, m: int, t: float) -> str:
-    """Which rows (m + p, n) of the scaled constraint matrix depend on each other, or nearly so, at t.
+    """A message that names the scaled constraint rows (m + p, n) that are nearly dependent at t.
 
-    The smallest singular value of the rows measures it, in units of their lengths ``before``; its vector
-    names them.
+    The measure is the smallest singular value of the rows, divided by the lengths of the rows ``before``.
+    The rows with large entries in its singular vector are named. Empty if no rows are nearly dependent.
     """
     lengths = np.linalg.norm(before, axis=1, keepdims=True)
     if not (np.isfinite(rows).all() and np.isfinite(lengths).all()):

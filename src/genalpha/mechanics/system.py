@@ -1,4 +1,4 @@
-"""What the user states about a mechanical system, and what follows from it by differentiation."""
+"""Mechanical systems: the functions that the user gives, and what follows from them by differentiation."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class System:
         G = ∂g/∂q and K = ∂k/∂v. It may be nonlinear in λ and ψ. f = force + reaction.
     space : configuration space of q, default ``Euclidean(n)``.
 
-    Everything else is derived: ``G``, ``K``, the hidden velocity constraint ``g_dot`` and the hidden
-    acceleration constraints ``g_ddot`` and ``k_dot``.
+    Everything else follows by differentiation: ``G``, ``K``, the hidden velocity constraint ``g_dot`` and
+    the hidden acceleration constraints ``g_ddot`` and ``k_dot``.
 
     Example
     -------
@@ -76,7 +76,7 @@ class System:
     nonholonomic: Callable[..., ArrayLike] | None = None
     reaction: Callable[..., ArrayLike] | None = None
     space: Space = field(default_factory=Euclidean)
-    # Compiled programs live and die with the system they belong to.
+    # Compiled programs belong to the system, and are freed with it.
     _programs: Programs = field(default_factory=Programs, init=False, repr=False)
     _traced: dict[str, Callable[..., Array]] = field(default_factory=dict, init=False, repr=False)
 
@@ -88,7 +88,7 @@ class System:
             if isinstance(self.space, type) and issubclass(self.space, Space):
                 hint = f"; write {self.space.__name__}()"
             elif isinstance(self.space, tuple | list):
-                hint = "; several spaces are a ga.Product(...)"
+                hint = "; for several spaces write ga.Product(...)"
             raise TypeError(f"space must be a space such as ga.R3xSO3(), got {self.space!r}{hint}")
         if not callable(self.mass):
             object.__setattr__(self, "mass", _constant_mass(self.mass))
@@ -105,7 +105,7 @@ class System:
             self._traced[name] = _as_array_function(name, function)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What the user stated; programs are made again where a copy is used."""
+        """Copies hold what the user gave. They compile their own programs."""
         parts = (self.mass, self.force, self.holonomic, self.nonholonomic, self.reaction, self.space)
         return System, parts
 
@@ -113,7 +113,7 @@ class System:
     def constant_mass(self) -> bool:
         return not callable(self.mass)
 
-    # --- what the user stated -------------------------------------------------------------------
+    # --- what the user gave ---------------------------------------------------------------------
 
     def M(self, t: ArrayLike, q: Array, args: Args = ()) -> Array:
         """Mass matrix (n, n)."""
@@ -152,8 +152,8 @@ class System:
     def reactions_and_change(
         self, t: ArrayLike, q: Array, v: Array, lam: Array, psi: Array, mu: Array, nu: Array, args: Args = ()
     ) -> tuple[Array, Array]:
-        """Reactions at (λ, ψ), and those at (λ + μ, ψ + ν) less them, (n,) each."""
-        if self.reaction is None:  # linear: that of (μ, ν), evaluated together
+        """Reactions at (λ, ψ), and their change from (λ, ψ) to (λ + μ, ψ + ν), (n,) each."""
+        if self.reaction is None:  # linear: the change is the reaction at (μ, ν)
             forces = lambda lam, psi: self.reactions(t, q, v, lam, psi, args)
             both = for_each(forces, jnp.stack([lam, mu]), jnp.stack([psi, nu]))
             return both[0], both[1]
@@ -221,7 +221,7 @@ def _constant_mass(mass: ArrayLike) -> ArrayLike:
     if isinstance(mass, jax.core.Tracer):
         return mass
     try:
-        matrix = np.array(mass, dtype=float)  # a copy: what was traced must not change
+        matrix = np.array(mass, dtype=float)  # a copy: traced programs contain these numbers
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"mass must be an (n, n) array or a function {SIGNATURES['mass']}: {error}"
@@ -229,16 +229,16 @@ def _constant_mass(mass: ArrayLike) -> ArrayLike:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"mass must be a square matrix (n, n), got shape {matrix.shape}")
     if not np.isfinite(matrix).all():
-        raise ValueError("mass holds NaN or infinite entries")
+        raise ValueError("mass holds NaN or infinite entries: all must be finite")
     return matrix
 
 
 def _as_array_function(name: str, function: Callable[..., Any]) -> Callable[..., Array]:
-    """The user's function as double-precision JAX code: its Python runs once for each set of shapes."""
+    """The user's function in double precision. Its Python code runs once for each set of shapes."""
 
     def evaluate(*inputs: Any) -> Array:
         try:
-            with left_to_reader(False):  # JAX keeps what it traces here, for other purposes too
+            with left_to_reader(False):  # JAX reuses this trace for other purposes
                 return jnp.asarray(function(*inputs), dtype=float)
         except jax.errors.TracerArrayConversionError as error:
             raise TypeError(

@@ -1,7 +1,7 @@
-"""The methods, one file each, and the table of their names.
+"""The integration methods, one file each, and the table of their names.
 
-A method of your own derives from :class:`Method`; the types in the signatures of its parts are here too. To
-give it a name, add a line to the table below; an object of it works without.
+A method of your own derives from :class:`Method`. The types in the signatures of its functions are here too.
+Pass an object of it as ``method=``. To use it by name, add a line to the table below.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 def _hht(rho_inf: float) -> Coefficients:
     if rho_inf < 0.5:
         raise ValueError(
-            f"rho_inf = {rho_inf:g}: the HHT family reaches rho_inf in [1/2, 1], alpha = -(1-rho)/(1+rho)"
+            f"rho_inf = {rho_inf:g} must lie in [1/2, 1] for the HHT family: alpha = -(1-rho)/(1+rho) >= -1/3"
         )
     return hht(-(1 - rho_inf) / (1 + rho_inf))
 
@@ -70,12 +70,12 @@ _TABLE: dict[str, Callable[[float], Method]] = {
 
 
 def names() -> list[str]:
-    """The methods known by name."""
+    """The names of all methods."""
     return list(_TABLE)
 
 
 def by_name(name: str, rho_inf: float) -> Method:
-    """The method of that name with the damping rho_inf in [0, 1].
+    """The method ``name`` with the damping ``rho_inf`` in [0, 1].
 
     >>> by_name("soi2", 0.8).coefficients.name
     'Chung-Hulbert(ρ∞=0.8)'

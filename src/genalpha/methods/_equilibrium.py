@@ -1,4 +1,4 @@
-"""What the methods of Arnold, Cardona & Brüls share: equilibrium at t_{n+1}, accelerations mixed by (3d)."""
+"""The base of the methods of Arnold, Cardona & Brüls: equilibrium at t_{n+1}, accelerations from (3d)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 class EquilibriumAlpha(Method):
     """Generalized-α on a Lie group with the equations of motion at t_{n+1}, ACB15 (3a) to (3e).
 
-    The unknown is a_{n+1}; v̇_{n+1} follows from (3d). M is taken at q_{n+1}, so it is implicit. Its own is
-    ``v_dot``, v̇_n, if α_f ≠ 0.
+    The unknown is a_{n+1}; v̇_{n+1} follows from (3d). M is taken at q_{n+1}, so it is implicit. If α_f ≠ 0,
+    ``own`` holds ``v_dot``, which is v̇_n.
     """
 
     def row_blocks(self, dims: Dims) -> dict[str, int]:
@@ -30,10 +30,10 @@ class EquilibriumAlpha(Method):
     ) -> tuple[Carry, Array]:
         """The carry before the first step, and the time of its a_0 (see :class:`Method`).
 
-        ``start="perturbed"`` adds to v_0 the smallest change with B v_0 = h² B r(t_0), where
-        12 r = 2(1 − 6β − 3Δ) v̈ + [v, v̇] with Δ = α_m − α_f: then E_0 of ACB15 (8) is O(h²) (with the first
-        component −B v_n/h + h B r; the paper prints the other sign, with which the transient doubles). Where
-        v̈ is not finite, it starts from the values as they are.
+        ``start="perturbed"`` changes v_0 as little as possible such that B v_0 = h² B r(t_0), with
+        12 r = 2(1 − 6β − 3Δ) v̈ + [v, v̇] and Δ = α_m − α_f. Then E_0 of ACB15 (8) is O(h²). Its first
+        component is −B v_n/h + h B r; the paper prints the other sign, which would double the transient. If
+        v̈ is not finite, v_0 is not changed.
         """
         c, state = self.coefficients, start.state
         carry, t_alpha = super().begin(system, dims, start, h, args)
@@ -46,13 +46,13 @@ class EquilibriumAlpha(Method):
         return carry._replace(own=self.past(state.a)), t_alpha
 
     def past(self, v_dot: Array) -> dict[str, Array]:
-        """What the next step needs of v̇."""
+        """The part of ``own`` for the next step: v̇, if it is needed."""
         return {"v_dot": v_dot} if self.coefficients.alpha_f != 0 else {}
 
     def prepare(
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
     ) -> StepConstants:
-        """The constants of a step from t with size h: adjusted a_n, and what (3d) takes from the past."""
+        """The constants of a step from t with size h: a_n, adjusted, and the terms of (3d) from the past."""
         c, step = self.coefficients, super().prepare(system, carry, t, h, dims, scale, args)
         known = c.alpha_m * step.a
         if "v_dot" in carry.own:
@@ -76,7 +76,7 @@ class EquilibriumAlpha(Method):
         return jnp.zeros(0)
 
     def holonomic_rows(self, system: System, t1: Array, q1: Array, v1: Array, args: Args) -> Sequence[Array]:
-        """The holonomic constraints that hold at t_{n+1}."""
+        """The holonomic constraints that the method enforces at t_{n+1}."""
         raise NotImplementedError
 
     def residual(

@@ -1,4 +1,4 @@
-"""What the methods of Jay & Negrut share: forces of two times mixed, mass matrices at t_{n+1+α}."""
+"""The base of the methods of Jay & Negrut: forces at t_n and t_{n+1} mixed, mass matrices at t_{n+1+α}."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class MixedForces(Method):
 
     M_{1+α} = M(t_{1+α}, q_0 + h(1+α) v_0) is explicit, M_α is the M_{1+α} of the step before.
 
-    Its own are ``f``, which is f(t_n, ...), if α_f ≠ 0; ``Ma`` and ``Ma_old``, which are M_{n+α} a_{n+α} and
-    its value one step before, if M is not constant and α_m ≠ 0; and, during a step, ``M1``.
+    ``own`` holds ``f``, which is f(t_n, ...), if α_f ≠ 0. If M is not constant and α_m ≠ 0, it holds ``Ma``,
+    which is M_{n+α} a_{n+α}, and ``Ma_old``, its value one step before. During a step it also holds ``M1``,
+    which is M_{1+α}.
     """
 
     def begin(
@@ -28,8 +29,7 @@ class MixedForces(Method):
     ) -> tuple[Carry, Array]:
         """The carry before the first step (see :class:`Method`), with M_α a_α.
 
-        If a_0' or M(t_α, ...) is not finite (a mass matrix that does not exist before t_0), it starts from
-        a_0.
+        If a_0' or M(t_α, ...) is not finite (a mass matrix that is not defined before t_0), the start is a_0.
         """
         c, state, shift = self.coefficients, start.state, jnp.zeros_like(h)
         a, own = state.a, dict[str, Array]()
@@ -48,7 +48,7 @@ class MixedForces(Method):
             a, shift = jnp.where(usable, a_ahead, a), jnp.where(usable, ahead, 0.0)
         a_old, lag = self.before_start(start, h, shift, a)
         if moved:
-            # On the line of a_α, one step before.
+            # One step before, on the same line as a_α.
             Ma_old = jnp.where(shift != 0, Ma - (Ma - Ma0) / self.alpha, Ma) if self.alpha != 0 else Ma
             own |= {"Ma": Ma, "Ma_old": Ma_old}
         if c.alpha_f != 0:
@@ -58,7 +58,7 @@ class MixedForces(Method):
     def prepare(
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
     ) -> StepConstants:
-        """The constants of a step from t with size h: adjusted a_α, M_{1+α}, and forces of the past."""
+        """The constants of a step from t with size h: a_α, adjusted, M_{1+α}, and past forces."""
         c, step = self.coefficients, super().prepare(system, carry, t, h, dims, scale, args)
         ahead = (1 + self.alpha) * h
         M1 = system.M(t + ahead, system.space.retract(carry.q, ahead * carry.v), args)
@@ -72,12 +72,12 @@ class MixedForces(Method):
         return step._replace(known=known, own=own)
 
     def _adjusted_force(self, carry: Carry, h: Array) -> Array:
-        """M_α a_α for a step of size h, by (14b) if it differs from the last one."""
+        """M_α a_α for a step of size h, by (14b) if the step size changes."""
         Ma = carry.own["Ma"]
         return Ma + self.ahead(carry, h) * (Ma - carry.own["Ma_old"]) if self.adjusts else Ma
 
     def mixed(self, s: StepConstants, a1: Array, f1: Array) -> Array:
-        """(2c), with the forces f_1 at the end of the step."""
+        """The residual of (2c), with the forces f_1 at the end of the step."""
         c = self.coefficients
         return (1 - c.alpha_m) * (s.own["M1"] @ a1) + s.known - (1 - c.alpha_f) * f1
 

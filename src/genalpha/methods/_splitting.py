@@ -1,4 +1,4 @@
-"""Which coordinates depend on the others: YPR98 definition 3.1, from LU or QR of Gᵀ."""
+"""The split into dependent and independent coordinates: YPR98 definition 3.1, from LU or QR of Gᵀ."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from genalpha.numerics import linear
 
 Factorization = Literal["lu", "qr"]
 
-# A split is kept while the dependent coordinates move at most this many times faster than others.
+# A split is kept while dependent coordinates move at most this many times as fast as the others.
 WORST = 5.0
 
 
 def choose(G: Array, by: Factorization) -> Array:
     """Y (n, m) of a new split for G (m, n).
 
-    "lu": Gaussian elimination with row pivoting of Gᵀ, (3.8); the columns of Y are those of the identity that
-    belong to the pivots, in their order, so that GY needs no pivots any more. "qr": an orthonormal basis of
-    the range of Gᵀ, remark 3.2; there GY is lower triangular.
+    "lu": Gaussian elimination of Gᵀ with row pivoting, (3.8). The columns of Y are the columns of the
+    identity that belong to the pivots, in their order, so that GY needs no further pivoting. "qr": an
+    orthonormal basis of the range of Gᵀ, remark 3.2; then GY is lower triangular.
     """
     return (_lu if by == "lu" else _qr)(G)
 
@@ -52,10 +52,10 @@ def _qr(G: Array) -> Array:
 
 
 def ratio(G: Array, Y: Array) -> Array:
-    """The largest entry of (GY)⁻¹G: how fast dependent coordinates move, seen from the others."""
+    """The largest entry of (GY)⁻¹G: how much faster than the others dependent coordinates move."""
     return jnp.max(jnp.abs(linear.solve_in_order(G @ Y, G)))
 
 
 def multipliers(G: Array, Y: Array, r: Array) -> Array:
-    """s = −(GY)⁻ᵀYᵀr (m,) below (3.7), with the transposes that it lacks: P r = Xᵀ(r + Gᵀs)."""
+    """s = −(GY)⁻ᵀYᵀr (m,) below (3.7), with P r = Xᵀ(r + Gᵀs). The paper lacks the transposes."""
     return -linear.solve_in_order(Y.T @ G.T, Y.T @ r)

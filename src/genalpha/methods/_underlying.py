@@ -1,4 +1,4 @@
-"""What the methods of Yen, Petzold & Raha share: the α-method on the underlying ODE v' = φ(t, q, v)."""
+"""The base of the methods of Yen, Petzold & Raha: the α-method on the underlying ODE v' = φ(t, q, v)."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 @dataclass(frozen=True)
 class UnderlyingAlpha(EquilibriumAlpha):
-    """Methods that carry φ_n = M⁻¹(f − Gᵀλ)_n of YPR98 (2.2) and a_n, which (4.1) mixes from it::
+    """Methods with the variables φ_n = M⁻¹(f − Gᵀλ)_n of YPR98 (2.2) and a_n, which follows from (4.1)::
 
         (1 − α_m) a_{n+1} + α_m a_n = (1 − α_f) φ_{n+1} + α_f φ_n.
 
-    With coefficients of the HHT family this is (2.5a). q_{n+1} and v_{n+1} come from (1.3b) and (1.3c), each
-    with an acceleration of its own, a_q and a_v, in which a projection is contained. Written so, q̂_n and v̂_n
-    of (3.4) and (4.2) need not be formed: (1.3b) with a_{n+1} of (4.1) put in is
-    q_{n+1} = q̂_n + β̂h²φ_{n+1}. The φ_n terms of (4.2) have the wrong sign in the paper.
+    With coefficients of the HHT family this is (2.5a). q_{n+1} and v_{n+1} come from (1.3b) and (1.3c), with
+    different accelerations a_q and a_v, which include a projection. In this form q̂_n and v̂_n of (3.4) and
+    (4.2) are not needed: (1.3b) with a_{n+1} from (4.1) is q_{n+1} = q̂_n + β̂h²φ_{n+1}. The φ_n terms of
+    (4.2) have the wrong sign in the paper.
     """
 
     def check(self, system: System, dims: Dims) -> None:
         if dims.m and self.coefficients.beta == 0:
             raise ValueError(
-                f"{self.coefficients.name} has beta = 0: positions would be explicit, and could not be "
-                "moved onto the constraints. Choose coefficients with beta > 0"
+                f"{self.coefficients.name} has beta = 0, so positions would be explicit and could not "
+                "satisfy the constraints. Choose coefficients with beta > 0"
             )
 
     def refuse_reaction(self, system: System) -> None:
         if system.reaction is not None:
             raise ValueError(
-                f'the method "{self.name}" is for the reaction forces −Gᵀλ − Kᵀψ: its multipliers contain '
-                "the projection too. For other reactions use method='soi2' or 'projected'"
+                f'the system has a reaction of its own, but "{self.name}" is for the reaction forces '
+                "−Gᵀλ − Kᵀψ: its multipliers contain the projection too. Use method='soi2' or 'projected'"
             )
 
     @property
@@ -80,7 +80,7 @@ class UnderlyingAlpha(EquilibriumAlpha):
         phi, lam, psi = initial_values.underlying(system, dims, scale, s.t0 + s.h, q1, v1, args)
         nu, mu = beta * s.h**2 * multipliers[0], gamma * s.h * multipliers[1]
         extra = jnp.concatenate([phi, nu, mu])
-        # Nothing else looks at the matrix of (2.2), which is singular where G loses its rank.
+        # The matrix of (2.2) is singular if G loses rank. This is the only check of it.
         regular = jnp.all(jnp.isfinite(phi)) & jnp.all(jnp.isfinite(lam))
         fault = jnp.where(regular, codes.SUCCESS, codes.SINGULAR)
         carry, output = self.hand_on(system, s, (d, v1), phi, (lam, psi), extra)
@@ -95,6 +95,6 @@ class UnderlyingAlpha(EquilibriumAlpha):
         multipliers: tuple[Array, Array],
         extra: Array,
     ) -> tuple[Carry, StepOutput]:
-        """As :meth:`hand_over`, with φ_{n+1} in the place of a_{n+1}."""
+        """As :meth:`hand_over`, with φ_{n+1} instead of a_{n+1}."""
         a1, own = self.mixed(s, phi), self.past(phi)
         return self.hand_over(system, s, reached, a1, multipliers, own, extra)

@@ -1,4 +1,4 @@
-"""What a method must offer, and what the α-methods on (t, q, v, a_α) share."""
+"""The base class of methods, with the formulas that all α-methods on (t, q, v, a_α) share."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Unknown:
 
     Parameters
     ----------
-    name : under which :meth:`Method.split` gives it.
+    name : its name in the result of :meth:`Method.split`.
     size : how many numbers it has. It may be zero.
-    like : what it is measured like: accelerations (``"a"``), λ (``"lam"``), ψ (``"psi"``). None: its unit is
-        one, or the method's own.
-    start : what Newton's first guess before the first step is: the method's own acceleration (``"a"``), v'
-        (``"v_dot"``), λ or ψ at the start. None: zero.
-    rounding : for an unknown that rows g/(βh²) determine, how many ε|q|/h² Newton may leave in it. None:
-        no rounding of positions is in it.
+    like : it is scaled like accelerations (``"a"``), λ (``"lam"``) or ψ (``"psi"``). None: it is not scaled,
+        or the method does it.
+    start : the first guess of Newton's iteration in the first step: the method's own acceleration (``"a"``),
+        v' (``"v_dot"``), λ (``"lam"``) or ψ (``"psi"``) at the start. None: zero.
+    rounding : for an unknown that is determined by rows g/(βh²): the error that Newton's iteration may leave
+        in it, in units of ε|q|/h². None: rounding errors of positions do not affect it.
     """
 
     name: str
@@ -57,47 +57,48 @@ class Unknown:
 class Method(ABC):
     """Base of the generalized-α methods, and of a method of your own (docs/own_method.md).
 
-    A method is a frozen dataclass with fields that can be hashed. It never loops and never branches on
-    values: all its parts are pure functions of arrays. An object of it is all that ``method=`` needs.
+    A method is a frozen dataclass with fields that can be hashed. It contains no loops and no branches on
+    values: all its functions are pure functions of arrays. Pass an object of it as ``method=``.
 
-    It must offer
+    It must define
 
-    - ``name`` : what ``sol.method`` says;
+    - ``name`` : the name in ``sol.method``;
     - ``unknowns(dims)`` : the :class:`Unknown` blocks of a step, in order;
     - ``weights(dims, scale, h)`` : the factors that scale the rows of the residual;
-    - ``residual(system, s, dims, scale, x, args)`` : the equations of a step, as many as unknowns;
-    - ``finish(system, s, dims, scale, x, args)`` : what the next step starts from, and the output. The
-      helper ``hand_over`` puts both together.
+    - ``residual(system, s, dims, scale, x, args)`` : the equations of a step, one for each unknown;
+    - ``finish(system, s, dims, scale, x, args)`` : the carry for the next step, and the output. The helper
+      ``hand_over`` makes both.
 
     These have defaults:
 
-    - ``check(system, dims)`` : raises if a system is none for this method. Every system is accepted;
-    - ``begin(system, dims, start, h, args)`` : the carry before the first step, with a_α = a_0 + αh a_0';
-    - ``prepare(system, carry, t, h, dims, scale, args)`` : the constants of a step. ``known`` is zero, and
-      ``own`` what the last step carried;
-    - ``own_at(system, t, q, scale, args)`` : the parts of ``own`` that are chosen anew for a configuration.
-      There are none;
-    - ``reached(s, u)`` : where a step leads, from its unknowns. That of an unknown called "a". Error control
-      needs it;
-    - ``extras(dims)``, ``first_extra(dims, start, h)`` : variables for ``sol.extra``. There are none;
-    - ``row_blocks(dims)`` : names of the rows of the residual, for messages. Rows are numbered;
-    - ``exact_matrix``, ``linearized(...)`` : if Newton's matrix is not that of the residual;
-    - ``watches_velocity`` : whether error control looks at velocities. It does;
-    - ``defect(...)`` : by how much the motion misses (13a) and (13c) of JN08, for error control. It holds for
-      every method whose positions and velocities come from ``increment`` and ``v1``.
+    - ``check(system, dims)`` : raises an error if the method cannot integrate a system. Default: it accepts
+      every system;
+    - ``begin(system, dims, start, h, args)`` : the carry before the first step. Default: with
+      a_α = a_0 + αh a_0';
+    - ``prepare(system, carry, t, h, dims, scale, args)`` : the constants of a step. Default: ``known`` is
+      zero, ``own`` is that of the carry;
+    - ``own_at(system, t, q, scale, args)`` : the parts of ``own`` that are chosen for a configuration.
+      Default: none;
+    - ``reached(s, u)`` : the increment of q and the velocity at the end of a step, from its unknowns. Error
+      control needs it. Default: from the unknown called "a";
+    - ``extras(dims)``, ``first_extra(dims, start, h)`` : variables for ``sol.extra``. Default: none;
+    - ``row_blocks(dims)`` : names of the rows of the residual, for messages. Default: numbers;
+    - ``exact_matrix``, ``linearized(...)`` : another Newton matrix than the derivative of the residual;
+    - ``watches_velocity`` : whether error control checks velocities. Default: it does;
+    - ``defect(...)`` : by how much the exact motion violates (13a) and (13c) of JN08, for error control. The
+      default is right for every method whose positions and velocities come from ``increment`` and ``v1``.
 
-    What a method carries beyond q, v and a is in ``own``, a dictionary of arrays under names of its choice,
-    in the carry and in the constants of a step. The names are the same in every step, and whether ``adjust``
-    is set or not.
+    Further variables of a method, beyond q, v and a, are in ``own``: a dictionary of arrays in the carry, and
+    another in the constants of a step. Its names must be the same in every step, with and without ``adjust``.
 
     Parameters
     ----------
     coefficients : (α_m, α_f, β, γ), default ``chung_hulbert(0.8)``.
     adjust : apply the adjusting formulas (14a), (14b) of JN08 at every change of the step size. Without
-        them all components are of first order if steps change (docs/theory.md).
-    start : ``"second-order"`` starts from a_α = a_0 + αh a_0' (from a_0 if that is not finite), ``"a0"``
-        from a_α = a_0. Both give second order in q and v; with ``"a0"`` the first values of a, λ, ψ carry an
-        O(h) error that decays.
+        them all components are of first order if the step size changes (docs/theory.md).
+    start : ``"second-order"`` starts from a_α = a_0 + αh a_0' (from a_0 if this is not finite), ``"a0"``
+        from a_α = a_0. Both give second order in q and v. With ``"a0"`` the first values of a, λ and ψ have
+        an O(h) error that decays.
     """
 
     coefficients: Coefficients = field(default_factory=lambda: chung_hulbert(0.8))
@@ -105,7 +106,7 @@ class Method(ABC):
     start: StartValue = "second-order"
 
     name: ClassVar[str] = "alpha"
-    # Whether local errors of velocities can be told from the accelerations of a few steps.
+    # Whether local errors of velocities can be estimated from the accelerations of a few steps.
     watches_velocity: ClassVar[bool] = True
     starts: ClassVar[tuple[StartValue, ...]] = ("a0", "second-order")
 
@@ -125,8 +126,8 @@ class Method(ABC):
             hash(self)
         except TypeError as error:
             raise TypeError(
-                f"{self!r} cannot be hashed ({error}), but what is compiled is kept by method: let all its "
-                "fields be numbers, strings or tuples, and pass arrays as args of the system"
+                f"{self!r} cannot be hashed ({error}), but compiled programs are stored by method. All its "
+                "fields must be numbers, strings or tuples; pass arrays as args of the system"
             ) from error
 
     @property
@@ -141,7 +142,7 @@ class Method(ABC):
 
     @abstractmethod
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
-        """The factors that scale the rows of the residual; ``residual`` finds them in ``s.weights``."""
+        """The factors (N,) that scale the rows of the residual; in ``residual`` they are ``s.weights``."""
 
     @abstractmethod
     def residual(
@@ -153,20 +154,20 @@ class Method(ABC):
     def finish(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, StepOutput]:
-        """What the next step starts from, and the multipliers at the end of this one."""
+        """The carry for the next step, and the output of this one."""
 
     # --- what has defaults ----------------------------------------------------------------------
 
     def check(self, system: System, dims: Dims) -> None:
-        """Raises if this method cannot integrate a system. Here every system is accepted."""
+        """Raises an error if this method cannot integrate the system. Here it accepts every system."""
         self.blocks(dims)
 
     def row_blocks(self, dims: Dims) -> dict[str, int]:
-        """What the rows of the residual say, in order, and how many there are of each, for messages."""
+        """The blocks of rows of the residual, in order: their names, for messages, and sizes."""
         return {"row": sum(self.sizes(dims).values())}
 
     def extras(self, dims: Dims) -> dict[str, int]:
-        """The variables that only this method has, in the order of ``Output.extra``, and their sizes."""
+        """The names and sizes of variables of this method only, in the order of ``StepOutput.extra``."""
         return {}
 
     def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
@@ -175,22 +176,22 @@ class Method(ABC):
 
     @property
     def exact_matrix(self) -> bool:
-        """Whether Newton's matrix is that of the residual, not that of ``linearized``."""
+        """Whether Newton's matrix is the derivative of ``residual``, not of ``linearized``."""
         return True
 
     def linearized(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> Array:
-        """A function with the values of the residual, whose derivatives make the matrix of the iteration."""
+        """A function with the values of the residual. Its derivative is the matrix of Newton's iteration."""
         return self.residual(system, s, dims, scale, x, args)
 
     def own_at(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> dict[str, Array]:
-        """The parts of ``own`` that are chosen for a configuration, as they would be at q."""
+        """The parts of ``own`` that are chosen for a configuration, chosen for q."""
         return {}
 
     @property
     def needs_rate(self) -> bool:
-        """Whether the start needs a_0'; with α = 0 only error estimates know it."""
+        """Whether the start needs a_0'. With α = 0 only error estimates use it."""
         return self.start == "second-order" and (self.alpha != 0 or self.adjust)
 
     def begin(
@@ -198,10 +199,10 @@ class Method(ABC):
     ) -> tuple[Carry, Array]:
         """The carry before the first step, from consistent values and a_0', and the time of its a_α.
 
-        The second-order start differentiates the consistent accelerations, a_0 + αh a_0', instead of
-        solving JN08 (8): that couples a_α with the unknowns of the first step, which would need equations
-        of its own, while a_0' follows from the consistent values by one linear solve, for every method.
-        If a_0' is not finite (a force with a kink at the start), it starts from a_0.
+        The second-order start is a_0 + αh a_0', from the derivative of the consistent accelerations. It
+        replaces JN08 (8), which couples a_α with the unknowns of the first step and would need equations for
+        this step alone. a_0' follows from the consistent values by one linear solve, for every method. If
+        a_0' is not finite (a force with a kink at the start), the start is a_0.
         """
         state = start.state
         usable = jnp.all(jnp.isfinite(start.a_dot))
@@ -214,8 +215,8 @@ class Method(ABC):
     def before_start(self, start: Beginning, h: Array, shift: Array, a: Array) -> tuple[Array, Array | None]:
         """a_α one step before the start, and the errors of a_α then and now.
 
-        With them the adjusting formulas, for a first step that is repeated with another size, lead to what
-        would have been the start for that size. Both lie on the line through a_0 with slope a_0'.
+        They are for a first step that is repeated with another size: from them, the adjusting formulas give
+        the start for that size. Both values of a_α lie on the line through a_0 with slope a_0'.
         """
         finite = jnp.all(jnp.isfinite(start.a_dot))
         a_old = jnp.where(finite, a - h * start.a_dot, a) if self.needs_rate else a
@@ -239,7 +240,7 @@ class Method(ABC):
     # --- formulas -------------------------------------------------------------------------------
 
     def adjusted(self, carry: Carry, h: Array) -> Array:
-        """a_α for a step of size h, by (14a) if it differs from the last one."""
+        """a_α for a step of size h, by (14a) if the step size changes."""
         if not self.adjusts:
             return carry.a
         assert carry.a_old is not None
@@ -251,7 +252,7 @@ class Method(ABC):
         return self.adjust and self.alpha != 0
 
     def ahead(self, carry: Carry, h: Array) -> Array:
-        """By how many of the last steps (14a) and (14b) extrapolate for a step of size h."""
+        """By how much (14a) and (14b) extrapolate for a step of size h, in units of the last step."""
         return self.alpha * (h / carry.h - 1)
 
     def coast(self, v0: Array, a: Array, h: Array) -> tuple[Array, Array]:
@@ -260,7 +261,7 @@ class Method(ABC):
         return h * v0 + (0.5 - c.beta) * h**2 * a, v0 + (1 - c.gamma) * h * a
 
     def increment(self, s: StepConstants, a1: Array) -> Array:
-        """h z_0 + h²/2 ((1 − 2β) a_α + 2β a_{1+α}), which leads from y_0 to y_1 in (13a)."""
+        """h z_0 + h²/2 ((1 − 2β) a_α + 2β a_{1+α}), the increment from y_0 to y_1 in (13a)."""
         return s.coast_q + self.coefficients.beta * s.h**2 * a1
 
     def v1(self, s: StepConstants, a1: Array) -> Array:
@@ -275,9 +276,9 @@ class Method(ABC):
     def lag(self, carry: Carry, h: Array) -> Array | None:
         """ε_1 and ε_0 in a_{1+α} = v'(t_{1+α}) + ε_1 v''' and a_α = v'(t_α) + ε_0 v''', for a step of size h.
 
-        (14a) extrapolates a_α along a line; the mixing of accelerations, with v' at t_0 and t_1, gives
-        (1 − α_m)ε_1 + α_m ε_0 = ½α(α_m + α_f − 1)h². What much longer steps left says nothing about this one:
-        their v''' was another, so that no more is believed than 4h².
+        (14a) extrapolates a_α along a line. The mixing of accelerations, with v' at t_0 and t_1, gives
+        (1 − α_m)ε_1 + α_m ε_0 = ½α(α_m + α_f − 1)h². Errors from much longer steps before belong to another
+        v''', so ε_0 is limited to ±4h².
         """
         if carry.lag is None:
             return None
@@ -290,7 +291,7 @@ class Method(ABC):
     def defect(
         self, bracket: Callable[[Array, Array], Array], carry: Carry, s: StepConstants, a1: Array
     ) -> tuple[Array, Array]:
-        """By how much the motion misses (13a) and (13c), (n,) each: the source of the local error.
+        """By how much the exact motion violates (13a) and (13c), (n,) each: the source of the local error.
 
         With v'' and v''' from divided differences of a_{n+α}, and ε_0 and ε_1 of :meth:`lag`::
 
@@ -306,7 +307,7 @@ class Method(ABC):
         span = (1 + alpha) * h - alpha * h_old  # between the times of a_{n+α} and a_{n+1+α}
         old, last = jnp.clip(carry.lag[1], -4 * h**2, 4 * h**2), jnp.clip(carry.lag[0], -4 * h**2, 4 * h**2)
         bend = lambda old, last, new: 2 * ((new - last) / span - (last - old) / h_old) / (span + h_old)
-        # What is seen of v''' in the differences, and what is added to it by those of the lags.
+        # The divided difference is v''' times this factor: one, and the divided difference of the lags.
         seen = jnp.maximum(1 + bend(old, last, s.lag[0]), 0.1)
         rest = 0.5 * ((1 - c.gamma) * alpha**2 + c.gamma * (1 + alpha) ** 2) - 1 / 6
         of_v = rest * h**3 + h * ((1 - c.gamma) * s.lag[1] + c.gamma * s.lag[0])
@@ -326,7 +327,7 @@ class Method(ABC):
         own: dict[str, Array] | None = None,
         extra: Array | None = None,
     ) -> tuple[Carry, StepOutput]:
-        """Carry and output after a step to ``reached`` (d, v_1), with a_{1+α} and ``multipliers`` (λ, ψ)."""
+        """Carry and output of a step to ``reached`` = (d, v_1), with a_{1+α} and ``multipliers`` = (λ, ψ)."""
         d, v1 = reached
         carry = Carry(system.space.retract(s.q0, d), v1, a1, s.h, s.a, s.lag, own or {})
         extra = jnp.zeros(0) if extra is None else extra
@@ -335,39 +336,37 @@ class Method(ABC):
     def equations(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> Array:
-        """The residual, as many rows as unknowns."""
+        """The residual, with a check that it has one row for each unknown."""
         rows = self.residual(system, s, dims, scale, x, args)
         if rows.shape != x.shape:
             raise ValueError(
                 f"the residual of {self.name} has shape {rows.shape}, but its unknowns "
-                f"({', '.join(self.sizes(dims))}) have shape {x.shape}: let there be one row an unknown"
+                f"({', '.join(self.sizes(dims))}) have shape {x.shape}: return one row for each unknown"
             )
         return rows
 
     def blocks(self, dims: Dims) -> tuple[Unknown, ...]:
-        """The unknowns, checked: sizes fit to what they are measured like and start from."""
+        """The unknowns. Their names must differ, and their sizes fit to ``like`` and ``start``."""
         blocks = tuple(self.unknowns(dims))
         sizes = {"a": dims.n, "v_dot": dims.n, "lam": dims.m, "psi": dims.p}
         for name, count in Counter(u.name for u in blocks).items():
             if count > 1:
-                raise ValueError(
-                    f"{self.name} has {count} unknowns called {name!r}: let each have its own name"
-                )
+                raise ValueError(f"{self.name} has {count} unknowns called {name!r}: give each its own name")
         for u in blocks:
             for part, of in (("like", u.like), ("start", u.start)):
                 if of is not None and u.size != sizes[of]:
                     raise ValueError(
-                        f"the unknown {u.name!r} of {self.name} has size {u.size}, but {part}={of!r} is for "
+                        f"the unknown {u.name!r} of {self.name} has size {u.size}, but {part}={of!r} needs "
                         f"size {sizes[of]}: change its size, or pass {part}=None"
                     )
         return blocks
 
     def sizes(self, dims: Dims) -> dict[str, int]:
-        """The names and sizes of the unknowns that a system has, in order."""
+        """The names and sizes of the unknowns that are not empty, in order."""
         return {u.name: u.size for u in self.blocks(dims) if u.size}
 
     def split(self, dims: Dims, scale: Scale, x: Array) -> dict[str, Array]:
-        """The scaled unknowns x as named, physical blocks."""
+        """The blocks of the scaled unknowns x, in physical units, by name."""
         blocks, at = {}, 0
         for u in self.blocks(dims):
             blocks[u.name] = x[at : at + u.size] * _unit(u, scale)
@@ -375,7 +374,7 @@ class Method(ABC):
         return blocks
 
     def first_guess(self, dims: Dims, scale: Scale, carry: Carry, state: State) -> Array:
-        """The scaled unknowns (N,) before the first step, from what they are declared to start from."""
+        """The scaled unknowns (N,) before the first step, from the ``start`` of each block."""
         known = {"a": carry.a, "v_dot": state.a, "lam": state.lam, "psi": state.psi}
         parts = [
             jnp.zeros(u.size) if u.start is None else known[u.start] / _unit(u, scale)

@@ -1,4 +1,4 @@
-"""Coefficient families (α_m, α_f, β, γ), checked against the hypotheses of the convergence theorems."""
+"""Coefficients (α_m, α_f, β, γ), checked against the assumptions of the convergence theorems."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import warnings
 from dataclasses import dataclass, field
 
-# A ratio on the unit circle is computed with rounding; the boundary itself is accepted.
+# Tolerance for rounding errors: a ratio of exactly 1 is accepted.
 _BOUNDARY = 1e-12
 
 
@@ -14,14 +14,14 @@ _BOUNDARY = 1e-12
 class Coefficients:
     """The four numbers of a generalized-α method (JN08 (2), J11 (1.2)).
 
-    The acceleration variable of the method lives at t_n + αh with α = α_m − α_f.
+    The acceleration variable of the method belongs to the time t_n + αh with α = α_m − α_f.
 
-    Refused, because JN08 theorem 1 and J11 theorem 6.1 exclude it: α_m = 1, α_f = 1, γ = 0, and any of
-    ``r_alpha_m``, ``r_gamma``, ``r_alpha_f`` above 1. A ratio of exactly 1 (ρ∞ = 1, the trapezoidal rule)
-    lies outside the theorems, which ask for ratios below 1, but is accepted: perturbations of a, λ and ψ
-    are then neither damped nor amplified.
+    α_m = 1, α_f = 1, γ = 0, and ``r_alpha_m``, ``r_gamma`` or ``r_alpha_f`` above 1 raise an error: JN08
+    theorem 1 and J11 theorem 6.1 exclude them. The theorems require ratios below 1. A ratio of exactly 1
+    (ρ∞ = 1, the trapezoidal rule) is accepted: perturbations of a, λ and ψ are then neither damped nor
+    amplified.
 
-    γ ≠ ½ − α is accepted with a warning: the method is then of first order.
+    γ ≠ ½ − α gives a warning: the method is then of first order.
 
     >>> c = Coefficients(alpha_m=0.0, alpha_f=0.1, beta=0.3025, gamma=0.6)
     >>> round(c.alpha, 12), round(c.r_gamma, 12), c.order
@@ -56,7 +56,7 @@ class Coefficients:
             ratio = getattr(self, symbol)
             if ratio > 1 + _BOUNDARY:
                 raise ValueError(
-                    f"{symbol} = {formula} = {ratio:.6g} exceeds 1, against {theorem}: "
+                    f"{symbol} = {formula} = {ratio:.6g} must not exceed 1 ({theorem}): "
                     "errors of a, λ and ψ would grow in every step"
                 )
         if self.order == 1:
@@ -91,8 +91,8 @@ class Coefficients:
         """Spectral radius of T₊⁻¹T₀ in ACB15 (8): decay of errors of v and λ in the index-3 method.
 
         det(z T₊ − T₀) is the product of (1 − α_f) z + α_f and β z² + (γ + ½ − 2β) z + (½ + β − γ). For Chung
-        & Hulbert's family all three roots are −ρ∞, a Jordan block: a perturbation of the matrix moves them by
-        its cube root, a perturbation of the factors at most by its square root.
+        & Hulbert's family all three roots are −ρ∞, in one Jordan block. A perturbation of the matrix moves
+        them by its cube root, a perturbation of the factors by its square root at most.
         """
         if self.beta == 0:
             return math.inf
@@ -103,7 +103,7 @@ class Coefficients:
 
     @property
     def order(self) -> int:
-        """2 where γ = ½ − α, otherwise 1."""
+        """2 if γ = ½ − α, otherwise 1."""
         return 2 if abs(self.gamma + self.alpha - 0.5) <= _BOUNDARY else 1
 
 
@@ -117,7 +117,7 @@ def _check_range(symbol: str, value: float, low: float, high: float) -> float:
 def chung_hulbert(rho_inf: float) -> Coefficients:
     """The optimal family of Chung & Hulbert, ρ∞ in [0, 1] (JN08 section 1).
 
-    ρ∞ is the damping of the highest frequencies in a step: 0 annihilates them, 1 keeps them.
+    In each step the amplitude of the highest frequencies is multiplied by ρ∞: 0 removes them, 1 keeps them.
 
     >>> c = chung_hulbert(0.5)
     >>> c.alpha_m, round(c.alpha_f, 12), round(c.beta, 12), round(c.gamma, 12)
@@ -140,7 +140,7 @@ def hht(alpha: float) -> Coefficients:
 
 
 def only_hht(method: str, coefficients: Coefficients | float) -> Coefficients:
-    """Coefficients of the HHT family, from themselves or from α; others are refused."""
+    """Coefficients of the HHT family, given as coefficients or as α. Others raise an error."""
     if not isinstance(coefficients, Coefficients):
         return hht(coefficients)
     c = coefficients
@@ -151,7 +151,7 @@ def only_hht(method: str, coefficients: Coefficients | float) -> Coefficients:
 
 
 def newmark(beta: float, gamma: float) -> Coefficients:
-    """Newmark's family, α_m = α_f = 0 (JN08 section 1). Of second order for γ = ½ only.
+    """Newmark's family, α_m = α_f = 0 (JN08 section 1). Second order only for γ = ½.
 
     >>> newmark(1 / 4, 1 / 2).order
     2
@@ -171,7 +171,7 @@ def trapezoidal() -> Coefficients:
 def stormer() -> Coefficients:
     """Störmer's rule, β = 0, γ = 1/2: explicit in the positions (JN08 section 1).
 
-    With β = 0 a step has no way to correct its positions, so methods refuse it for holonomic constraints.
+    With β = 0 a step cannot correct its positions, so no method accepts it for holonomic constraints.
 
     >>> stormer().beta
     0.0

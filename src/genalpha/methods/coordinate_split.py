@@ -28,28 +28,28 @@ class CoordinateSplit(UnderlyingAlpha):
         P (M (q_{n+1} − q̂_n) − β̂h² f) = 0,    g(t_{n+1}, q_{n+1}) = 0,
         P (M (v_{n+1} − v̂_n) − γ̂h  f) = 0,    g_t + G v_{n+1} = 0,
 
-    with P = Xᵀ − XᵀGᵀ(GY)⁻ᵀYᵀ (the paper lacks the transposes), so that P Gᵀ = 0. Its solution is that of
-    :class:`DAEAlpha`, but Newton's iteration knows no multipliers: neither do they take part in its test of
-    convergence, nor do they force it to resolve oscillations.
+    with P = Xᵀ − XᵀGᵀ(GY)⁻ᵀYᵀ (the paper lacks the transposes), so that P Gᵀ = 0. The solution is that of
+    :class:`DAEAlpha`, but Newton's iteration has no multipliers among its unknowns. So they are not part of
+    its convergence test, and it need not resolve their oscillations.
 
     Parameters
     ----------
     coefficients, adjust, start : see :class:`GeneralizedAlpha`.
-    iteration : ``"cs"`` takes the whole Jacobian, ``"cm"`` leaves out the term P d(Gᵀs)/dq. At the solution
-        both fulfil the same equations.
-    factorization : the dependent coordinates Yᵀq come from ``"lu"``, elimination with row pivoting of Gᵀ
-        (3.8), or ``"qr"`` (remark 3.2), where they are combinations of all.
+    iteration : ``"cs"`` uses the whole Jacobian, ``"cm"`` omits the term P d(Gᵀs)/dq. The solution satisfies
+        the same equations.
+    factorization : how the dependent coordinates Yᵀq are chosen. ``"lu"`` is elimination of Gᵀ with row
+        pivoting (3.8). With ``"qr"`` (remark 3.2) they are combinations of all coordinates.
 
-    The split stays the same during a step. Before a step that leads to where (GY)⁻¹G has an entry above 5, in
-    the scale of the mass matrix, a new one is chosen there. Where no split will do, the run stops. It is the
-    method's own ``split`` (n, m), Y.
+    The split stays the same during a step. If (GY)⁻¹G, in the scale of the mass matrix, would have an entry
+    above 5 at the end of a step, a new split is chosen for that point before the step. If there is no good
+    split, the run stops. ``own`` holds Y as ``split`` (n, m).
 
-    Rows of the residual: with w = r + Gᵀs, where Yᵀw = 0, P r = Xᵀw. So w + Y g, (n,), holds the n − m
+    Rows of the residual: let w = r + Gᵀs. Then Yᵀw = 0 and P r = Xᵀw. So w + Y g, (n,), contains the n − m
     equations of motion and the m constraints, and X is not needed.
 
     ``sol.lam`` is λ, ``sol.a_alpha`` is a_n; φ_n, ν_n and μ_n are in ``sol.extra`` as "phi", "nu" and "mu".
     Beyond the paper, constraints may depend on time and q may lie on a Lie group. Nonholonomic constraints
-    are refused: P would have to annihilate Kᵀ for the velocities, and must not for the positions.
+    are not possible: P Kᵀ would have to vanish for the velocities, but must not for the positions.
     """
 
     iteration: Iteration = "cs"
@@ -71,13 +71,13 @@ class CoordinateSplit(UnderlyingAlpha):
         self.refuse_reaction(system)
         if not dims.m:
             raise ValueError(
-                "coordinate splitting needs holonomic constraints: there is nothing to split without. "
+                "coordinate splitting needs holonomic constraints, and the system has none. "
                 "Use method='dae-alpha' or 'generalized-alpha'"
             )
         if dims.p:
             raise ValueError(
-                "coordinate splitting does not take nonholonomic constraints: their reactions act on "
-                "positions too, where no constraint replaces the equations that would be lost. Use "
+                "the system has nonholonomic constraints, but coordinate splitting is for holonomic ones: "
+                "a nonholonomic constraint cannot replace an equation of motion of the positions. Use "
                 "method='dae-alpha' or 'soi2'"
             )
 
@@ -89,7 +89,7 @@ class CoordinateSplit(UnderlyingAlpha):
         return {"motion (of q) and holonomic": dims.n, "motion (of v) and holonomic": dims.n}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
-        """Those of g and of g_t + G v, (2m,)."""
+        """The weights of g and of g_t + G v, (2m,)."""
         position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)
         return jnp.concatenate([scale.lam * position, scale.lam * velocity])
 
@@ -103,7 +103,7 @@ class CoordinateSplit(UnderlyingAlpha):
     def prepare(
         self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
     ) -> StepConstants:
-        """The constants of a step; a split that is bad where the step leads is chosen anew there."""
+        """The constants of a step. If the split is bad at its end, a new one is chosen for that point."""
         step = super().prepare(system, carry, t, h, dims, scale, args)
         ahead = system.space.retract(carry.q, h * carry.v)
         G = lax.stop_gradient(self._rows(system, t + h, ahead, scale, args))
@@ -142,10 +142,10 @@ class CoordinateSplit(UnderlyingAlpha):
     def linearized(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> Array:
-        """The residual with P held fixed, which spares its derivatives.
+        """The residual with P held fixed, so that its derivatives are not needed.
 
-        For CS the forces Gᵀs of the constraints are added, which P annihilates, with s fixed: since
-        dP r = P dGᵀs, this matrix is that of the residual. CM leaves them out.
+        For CS the forces Gᵀs of the constraints are added, with s held fixed. P Gᵀs is zero, and since
+        dP r = P dGᵀs the derivative is that of the residual. CM omits these forces.
         """
         q1, G, rows, constraints = self._parts(system, s, dims, scale, x, args)
         G, Y, parts, t1 = lax.stop_gradient(G), s.own["split"], [], s.t0 + s.h

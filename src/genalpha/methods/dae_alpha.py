@@ -23,16 +23,17 @@ class DAEAlpha(UnderlyingAlpha):
         M (q_{n+1} − q̂_n) − β̂h² f + Gᵀν = 0,    g(t_{n+1}, q_{n+1}) = 0,
         M (v_{n+1} − v̂_n) − γ̂h  f + Gᵀμ = 0,    g_t + G v_{n+1} = 0,
 
-    with M, f, G at t_{n+1}, (3.4) for the HHT family and (4.2), with its sign corrected, for all others. Then
-    φ_{n+1} and λ_{n+1} follow from the underlying ODE (2.2), and a_{n+1} from (4.1).
+    with M, f, G at t_{n+1}. q̂_n and v̂_n are those of (3.4) for the HHT family and of (4.2), with its sign
+    corrected, for all others. Then φ_{n+1} and λ_{n+1} follow from the underlying ODE (2.2), and a_{n+1} from
+    (4.1).
 
     ``sol.lam`` is λ, ``sol.a_alpha`` is a_n; φ_n, ν_n and μ_n are in ``sol.extra`` as "phi", "nu" and "mu".
 
-    Beyond the paper: constraints may depend on time, q may lie on a Lie group, and nonholonomic constraints
-    hold at t_{n+1}, with one multiplier that acts on positions and velocities alike. Without constraints
-    this is the α-method with M at t_{n+1}.
+    Beyond the paper: constraints may depend on time, and q may lie on a Lie group. Nonholonomic constraints
+    hold at t_{n+1}; the same multiplier acts on positions and velocities. Without constraints this is the
+    α-method with M at t_{n+1}.
 
-    Orders are measured in docs/theory.md. Parameters as those of :class:`GeneralizedAlpha`.
+    docs/theory.md has measured orders. Parameters: see :class:`GeneralizedAlpha`.
     """
 
     name = "dae-alpha"

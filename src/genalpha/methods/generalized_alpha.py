@@ -18,7 +18,7 @@ class GeneralizedAlpha(MixedForces):
     """The generalized-α method of Chung & Hulbert for M(t, q) v' = f(t, q, v), JN08 (2) and section 3.
 
     M_{1+α} = M(t_{1+α}, q_0 + h(1+α) v_0) is explicit, M_α is the M_{1+α} of the step before.
-    Systems with constraints are refused; :class:`SOI2` takes them.
+    It is for systems without constraints; use :class:`SOI2` for others.
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> oscillator = ga.System(mass=jnp.eye(1), force=lambda t, q, v: -q)
@@ -33,7 +33,8 @@ class GeneralizedAlpha(MixedForces):
     def check(self, system: System, dims: Dims) -> None:
         if dims.m or dims.p:
             raise ValueError(
-                'the method "generalized-alpha" is for unconstrained systems; use method="soi2" for this one'
+                'the system has constraints, but "generalized-alpha" is for unconstrained systems: '
+                'use method="soi2"'
             )
 
     def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
@@ -48,7 +49,7 @@ class GeneralizedAlpha(MixedForces):
     def residual(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> Array:
-        """(2c) with (2a) and (2b) put in, one scaled row an acceleration."""
+        """(2c) with q_1 and v_1 from (2a) and (2b), scaled, (n,)."""
         a1, none = self.split(dims, scale, x)["a"], jnp.zeros(0)
         q1 = system.space.retract(s.q0, self.increment(s, a1))
         f1 = system.f(s.t0 + s.h, q1, self.v1(s, a1), none, none, args)

@@ -19,27 +19,27 @@ from genalpha.numerics.data import Scale
 class Index3(EquilibriumAlpha):
     """Generalized-α on the index-3 form: only the position constraints hold at t_{n+1} (ACB15 (3)).
 
-    The cheapest method for holonomic constraints, and what most multibody codes do. The hidden velocity
-    constraint is off by O(h²). Nonholonomic constraints hold at t_{n+1}.
+    It is the cheapest method for holonomic constraints, and most multibody codes use it. The hidden velocity
+    constraint is violated by O(h²). Nonholonomic constraints hold at t_{n+1}.
 
-    Second order in q, v, a and λ for steps of one size, if the start fits:
+    Second order in q, v, a and λ for constant steps, with ``start="perturbed"``.
 
     Parameters
     ----------
-    coefficients : with a spectral radius of the error recursion (8) below one (ρ∞ < 1); the multipliers do
-        not converge otherwise, so others are refused. Default ``chung_hulbert(0.8)``.
-    adjust : apply (14a) of JN08 to a_n where the step size changes. The velocity residual that belongs to a
-        step size cannot be adjusted in this way: each change of the step size starts a transient in λ of
-        size O(h), which decays like n²ρ∞ⁿ. Error control looks at positions alone.
+    coefficients : the spectral radius of the error recursion (8) must be below one (ρ∞ < 1), because
+        otherwise the multipliers do not converge. Default ``chung_hulbert(0.8)``.
+    adjust : apply (14a) of JN08 to a_n when the step size changes. The velocity residual depends on the step
+        size and cannot be adjusted in this way. So each change of the step size starts a transient in λ of
+        size O(h), which decays like n²ρ∞ⁿ. Error control checks positions only.
     start : ``"perturbed"`` (default) starts from a velocity with B v_0 = h² B r(t_0), without a transient.
-        ``"second-order"`` and ``"a0"`` start from v_0 as given: λ then has an error of first order in the
-        first steps, and so it has after a projection of the velocity (ACB15 section 3).
+        ``"second-order"`` and ``"a0"`` start from v_0 as given. λ then has an error of first order in the
+        first steps. The same happens after a projection of the velocity (ACB15 section 3).
     """
 
     start: StartValue = "perturbed"
 
     name = "index3"
-    # Every change of the step size starts a transient in λ, which would be taken for an error.
+    # Every change of the step size starts a transient in λ. Error control would take it for an error.
     watches_velocity = False
     starts = ("a0", "second-order", "perturbed")
 
@@ -49,7 +49,7 @@ class Index3(EquilibriumAlpha):
         if not radius < 1 - 1e-7:
             raise ValueError(
                 f"{self.coefficients.name}: the errors of the multipliers do not decay with {self.name} (the "
-                f"spectral radius of ACB15 (8) is {radius:.9g}, it must be below 1). Choose rho_inf < 1, or "
+                f"spectral radius of ACB15 (8) is {radius:.9g}, but must be below 1). Choose rho_inf < 1, or "
                 'method="soi2"'
             )
 
@@ -58,7 +58,7 @@ class Index3(EquilibriumAlpha):
         return self.start == "perturbed" or super().needs_rate
 
     def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
-        # The recursion (8) amplifies what is left in λ by up to (1 − ρ∞)⁻³: no more than rounding itself.
+        # The recursion (8) amplifies errors of λ by up to (1 − ρ∞)⁻³, so Newton must reach rounding level.
         rounding = 0.25 if dims.m else None
         return (
             Unknown("a", dims.n, like="a", start="a", rounding=rounding),
@@ -77,7 +77,7 @@ class Index3(EquilibriumAlpha):
 class HHTI3(Index3):
     """HHT-I3: :class:`Index3` with the coefficients of Hilber, Hughes & Taylor.
 
-    For a constant mass matrix it is the HHT-I3 that JN08 section 8.3 compares with. ``HHTI3(-0.1)`` and
+    For a constant mass matrix it is the HHT-I3 in the comparison of JN08 section 8.3. ``HHTI3(-0.1)`` and
     ``HHTI3(ga.hht(-0.1))`` are the same.
 
     >>> import genalpha as ga

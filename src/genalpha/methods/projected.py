@@ -1,4 +1,4 @@
-"""The α-method on the underlying ODE, with projections: the starting point of Yen, Petzold & Raha."""
+"""The α-method on the underlying ODE, with projections: the first method of Yen, Petzold & Raha."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 class ProjectedAlpha(UnderlyingAlpha):
     """The α-method on the underlying ODE with positions and velocities projected, YPR98 (2.5).
 
-    q̃ and ṽ come from (2.6) with a_{n+1} of (4.1), which is (2.5a) for the HHT family; then::
+    q̃ and ṽ come from (2.6) with a_{n+1} from (4.1), which is (2.5a) for the HHT family. Then::
 
         M̃ (q_{n+1} − q̃) + G̃ᵀν̃ = 0,    g(t_{n+1}, q_{n+1}) = 0,
         M̃ (v_{n+1} − ṽ) + G̃ᵀμ̃ = 0,    g_t + G v_{n+1} = 0,
 
-    with M̃ and G̃ at q̃. All this is solved at once, since φ_{n+1} and λ_{n+1} of (2.2) are those at (q_{n+1},
-    v_{n+1}): 3(n + m) unknowns, which makes it the dearest of the three methods of that paper.
+    with M̃ and G̃ at q̃. All equations are solved together, since φ_{n+1} and λ_{n+1} of (2.2) belong to
+    (q_{n+1}, v_{n+1}). With 3(n + m) unknowns it is the most expensive of the three methods of that paper.
 
     ``sol.lam`` is λ, ``sol.a_alpha`` is a_n; φ_n, ν̃_n and μ̃_n are in ``sol.extra`` as "phi", "nu" and "mu".
 
-    Beyond the paper: constraints may depend on time, q may lie on a Lie group, reactions may be stated by
-    the user, and nonholonomic constraints take part in the projection of the velocities.
-    Parameters as those of :class:`GeneralizedAlpha`.
+    Beyond the paper: constraints may depend on time, q may lie on a Lie group, the user may define the
+    reaction, and the projection of the velocities includes nonholonomic constraints.
+    Parameters: see :class:`GeneralizedAlpha`.
     """
 
     name = "projected"
@@ -60,7 +60,7 @@ class ProjectedAlpha(UnderlyingAlpha):
         return rows | ({"projection (of q)": dims.n, "holonomic": dims.m} if dims.m else {})
 
     def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
-        """φ_0; nothing is projected at the start."""
+        """φ_0, and zeros: nothing is projected at the start."""
         return jnp.concatenate([start.state.a, jnp.zeros(2 * dims.m)])
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
@@ -103,12 +103,12 @@ class ProjectedAlpha(UnderlyingAlpha):
         return s.weights * jnp.concatenate(rows)
 
     def _predicted(self, s: StepConstants, phi: Array) -> tuple[Array, Array]:
-        """(2.6): the increment that leads to q̃, and ṽ."""
+        """The increment to q̃, and ṽ, from (2.6)."""
         a1 = self.mixed(s, phi)
         return self.increment(s, a1), self.v1(s, a1)
 
     def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
-        """The increment that leads to q_{n+1}, and v_{n+1}; e_q and e_v are measured as accelerations."""
+        """The increment to q_{n+1}, and v_{n+1}. The corrections e_q and e_v are in units of acceleration."""
         c, (d, v) = self.coefficients, self._predicted(s, u["phi"])
         return d + c.beta * s.h**2 * u.get("e_q", 0.0), v + c.gamma * s.h * u.get("e_v", 0.0)
 

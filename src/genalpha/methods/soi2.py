@@ -16,26 +16,26 @@ from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 
 @dataclass(frozen=True)
 class SOI2(MixedForces):
-    """Generalized-α-SOI2 (JN08 (13)): positions, velocities and nonholonomic constraints all hold at t_1.
+    """Generalized-α-SOI2 (JN08 (13)): position, velocity and nonholonomic constraints all hold at t_1.
 
-    Second order in q, v, a_{n+α}, λ and ψ for holonomic and nonholonomic constraints, nonconstant mass
-    and forces that are nonlinear in λ and ψ (JN08 theorem 1; J11 theorem 6.1).
+    Second order in q, v, a_{n+α}, λ and ψ for holonomic and nonholonomic constraints, for mass matrices that
+    are not constant, and for forces that are nonlinear in λ and ψ (JN08 theorem 1; J11 theorem 6.1).
 
-    Only the unknowns that a system needs are solved for: (13) with both kinds of constraint, (9) without
-    nonholonomic, (10) (which is J11 (2.3)) without holonomic ones, and (2) without any.
+    A step has only the unknowns that the system needs: (13) with both kinds of constraints, (9) without
+    nonholonomic constraints, (10) (which is J11 (2.3)) without holonomic constraints, and (2) without any.
 
-    Departures from the printed form, none of which changes the numerical solution:
+    Two things differ from the printed form. The numerical solution is the same:
 
     - the unknowns are δ = ã − a, μ = λ̃ − λ, ν = ψ̃ − ψ instead of ã, λ̃, ψ̃, and (13d) is replaced by its
-      difference with (13e). Applied forces cancel in it for every f, additive or not; with the default
-      reaction it is the replacement for (13d) printed below (13i), and for α_m = 0 it is (17c).
-    - z_1 and y_1 are put in, and rows are scaled by 1/(βh²) and 1/(γh).
+      difference with (13e). Applied forces cancel in this difference for every f, additive or not. With the
+      default reaction it is the replacement for (13d) printed below (13i); for α_m = 0 it is (17c).
+    - z_1 and y_1 are eliminated, and rows are scaled by 1/(βh²) and 1/(γh).
 
     Parameters
     ----------
     coefficients, adjust, start : see :class:`GeneralizedAlpha`.
-    reduced : take ψ in place of ψ̃ in (13d) and drop (13b), (13h), ν. JN08 leaves open whether this is
-        allowed: it is, and the measured orders are the same (docs/theory.md).
+    reduced : use ψ instead of ψ̃ in (13d), and omit (13b), (13h) and ν. JN08 leaves open whether this is
+        allowed. It is: the measured orders are the same (docs/theory.md).
     """
 
     reduced: bool = False
@@ -119,7 +119,7 @@ class HHTSOI2(SOI2):
     """HHT-SOI2 (JN08 (17)): SOI2 with the coefficients of Hilber, Hughes & Taylor.
 
     ``HHTSOI2(-0.1)`` and ``HHTSOI2(ga.hht(-0.1))`` are the same. For holonomic constraints with the default
-    reaction its equations are (17), with δ̃ of (17) the δ of :class:`SOI2` and μ̃ = −(1 + α) μ.
+    reaction its equations are (17): δ̃ of (17) is the δ of :class:`SOI2`, and μ̃ = −(1 + α) μ.
 
     >>> import genalpha as ga
     >>> ga.HHTSOI2(-0.1).coefficients == ga.hht(-0.1)

@@ -26,10 +26,10 @@ class StabilizedIndex2(EquilibriumAlpha):
 
         Δq_n = v_n − D B(q_n)ᵀη_n + (½ − β)h a_n + βh a_{n+1},    B(q_{n+1}) v_{n+1} = 0,
 
-    after their reference [12], where D = I. η is of size O(h²), and in ``sol.extra["eta"]`` (N+1, m): row
-    n+1 belongs to the step from t_n to t_{n+1}, row 0 is zero. Nonholonomic constraints hold at t_{n+1}.
+    after their reference [12], which has D = I. η is of size O(h²). ``sol.extra["eta"]`` (N+1, m) holds it:
+    row n+1 belongs to the step from t_n to t_{n+1}, row 0 is zero. Nonholonomic constraints hold at t_{n+1}.
 
-    During a step its own are the directions ``along`` (m, n), D Bᵀ, and the ``unit`` (m,) of η.
+    During a step ``own`` holds the directions ``along`` (m, n), D Bᵀ, and the ``unit`` (m,) of η.
 
     Second order in q, v, a, λ and ψ, without a transient after the start or a change of the step size.
 
@@ -37,8 +37,8 @@ class StabilizedIndex2(EquilibriumAlpha):
     ----------
     coefficients, adjust, start : see :class:`SOI2`.
     metric : ``"mass"`` (default) moves positions along D Bᵀ with D_ii = 1/max_j |M_ij(q_n)|, ``"identity"``
-        along Bᵀ as in ACB15. With D = I lengths and angles are mixed, so that the motion depends on the units
-        they are measured in, and its error with them: on the heavy top in metres it is four times as large.
+        along Bᵀ as in ACB15. D = I mixes lengths and angles, so that the motion and its error depend on their
+        units. For the heavy top in metres the error is then four times as large.
     """
 
     metric: Metric = "mass"
@@ -53,8 +53,8 @@ class StabilizedIndex2(EquilibriumAlpha):
     def check(self, system: System, dims: Dims) -> None:
         if dims.m and self.coefficients.beta == 0:
             raise ValueError(
-                f"{self.coefficients.name} has beta = 0: positions would be explicit. "
-                "Choose coefficients with beta > 0"
+                f"{self.coefficients.name} has beta = 0, so positions would be explicit and could not "
+                "satisfy the constraints. Choose coefficients with beta > 0"
             )
 
     def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
@@ -85,7 +85,7 @@ class StabilizedIndex2(EquilibriumAlpha):
             return step
         G = system.G(t, carry.q, args)
         along = G * size_of_mass(system.M(t, carry.q, args)) ** 2 if self.metric == "mass" else G
-        # η is measured such that entries of G D Gᵀη, in rows scaled as those of g, have size one.
+        # η is scaled such that the entries of G D Gᵀη have size one, in rows that are scaled like those of g.
         size = scale.lam * jnp.sum(along * G, axis=1)
         unit = self.coefficients.beta * h / jnp.where(size > 0, size, 1.0)
         return step._replace(own={"along": along, "unit": unit})

@@ -1,1 +1,1 @@
-"""Newton's method, linear algebra, derivatives, status codes, and the data that everything speaks of."""
+"""Newton's method, linear algebra, derivatives, status codes, and the data types that all packages use."""

@@ -1,13 +1,13 @@
-"""Status codes, and the sentences they become."""
+"""Status codes and their messages."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jax import Array
 
-UNIT_TOLERANCE = 1e-6  # of the length of a quaternion at the start
+UNIT_TOLERANCE = 1e-6  # for the length of a quaternion at the start
 
-# Zero, or negative: what was asked for was done.
+# Zero and negative codes mean success.
 SUCCESS = 0
 EVENT = -1
 STOPPED = -2
@@ -18,14 +18,14 @@ INCONSISTENT = 4
 BAD_STEPS = 5
 TURNED = 6
 NOT_A_ROTATION = 7
-# 8 is a status that never leaves the native driver (`kernels.step`).
+# 8 is used inside the native driver only (`backends.native.writer`).
 TOO_SMALL = 9
 TOO_MANY = 10
 CROWDED = 11
 REDUNDANT = 12
 NOT_RESUMED = 13
 
-# The higher bits of a status say which rotation of the space it is about, or what else is behind it.
+# status = code + _WHICH * detail. The detail is the number of a rotation, or the code of the cause.
 _WHICH = 16
 
 MESSAGES = {
@@ -34,7 +34,7 @@ MESSAGES = {
     STOPPED: "the callback ended the run",
     NOT_CONVERGED: (
         "Newton's iteration did not converge. Try a smaller h, newton=ga.Newton(policy='full'), "
-        "or more max_iterations"
+        "or a larger max_iterations"
     ),
     SINGULAR: (
         "the Newton matrix is singular: constraints have become dependent, or the mass matrix is singular "
@@ -45,32 +45,34 @@ MESSAGES = {
         "last good row, or try a smaller h"
     ),
     TURNED: (
-        "{} turned by more than π in one step, so the direction of the turn is lost. Choose a smaller h, "
-        "below π divided by the angular velocity"
+        "{} turned by more than π in one step, so the direction of the turn is not known. Choose a smaller "
+        "h, below π divided by the angular velocity"
     ),
-    NOT_A_ROTATION: "the quaternion of {} is not of length one. Normalise it",
-    BAD_STEPS: "the traced step sizes are not all positive, or do not sum to the time span",
+    NOT_A_ROTATION: "the quaternion of {} is not of length one. Divide it by its length",
+    BAD_STEPS: "the traced step sizes h are not all positive, or do not add up to the time span. Correct h",
     TOO_SMALL: (
-        "the step size fell below its limit: {}. Look at what happens there (a force that jumps, a kinematic "
-        "singularity); if all is well, loosen rtol and atol"
+        "the step size fell below its limit: {}. Look for the cause at this time (a force that jumps, a "
+        "kinematic singularity). If there is none, loosen rtol and atol"
     ),
     TOO_MANY: (
         "max_steps were taken before the end of the time span. Loosen rtol and atol, or raise max_steps"
     ),
     CROWDED: (
-        "events follow each other without end (thirty resets in no time). End the run before, by a terminal "
-        "event where the speed is small, and go on with a system in which the contact stays closed"
+        "one event reset the velocities 30 times within a millionth of the time span: its resets never end "
+        "(Zeno behaviour). Stop earlier, with a terminal event at a small speed, and continue with a system "
+        "in which the contact stays closed"
     ),
-    NOT_RESUMED: "the run cannot go on after an event",
-    REDUNDANT: "the choice of independent constraints among redundant ones does not lead any further",
+    NOT_RESUMED: "the run cannot continue after an event",
+    REDUNDANT: "the run cannot continue with the independent constraints that redundant='min_norm' chose",
     INCONSISTENT: (
-        "q0 or v0 break the constraints. Correct them, or pass initial='project' to move them there"
+        "q0 or v0 break the constraints. Correct them, or pass initial='project' to move them onto the "
+        "constraints"
     ),
 }
 
 
 def turned(status: Array, turns: Array) -> Array:
-    """The status of a step that turned the rotations of its space by these angles (k,).
+    """The status of a step in which the rotations of the space turned by the angles ``turns`` (k,).
 
     >>> int(turned(jnp.array(SUCCESS), jnp.array([0.1, 4.0]))) == TURNED + 16
     True
@@ -79,7 +81,7 @@ def turned(status: Array, turns: Array) -> Array:
 
 
 def not_rotations(status: Array, defects: Array) -> Array:
-    """The status of a start with quaternions of lengths that differ from one by these numbers (k,)."""
+    """The status of a start with quaternions whose lengths differ from one by ``defects`` (k,)."""
     return status if defects.size == 0 else _about(NOT_A_ROTATION, ~(defects <= UNIT_TOLERANCE), status)
 
 
@@ -88,7 +90,7 @@ def _about(code: int, where: Array, status: Array) -> Array:
 
 
 def too_small(behind: Array) -> Array:
-    """The status of a run whose step size fell below its limit, from that of the last step tried.
+    """The status of a run whose step size fell below its limit; ``behind`` is that of the last step tried.
 
     >>> int(too_small(jnp.array(NOT_CONVERGED))) == TOO_SMALL + 16 * NOT_CONVERGED
     True
@@ -97,7 +99,7 @@ def too_small(behind: Array) -> Array:
 
 
 def behind(status: int) -> int:
-    """The code of a status, or of what is behind it."""
+    """The code of a status. If the step size fell below its limit, the code of the cause."""
     which, code = divmod(int(status), _WHICH)
     return which if code == TOO_SMALL else code
 
@@ -108,7 +110,7 @@ def first(status: Array, later: Array | int) -> Array:
 
 
 def reason(status: int, rotations: tuple[str, ...] = ()) -> str:
-    """What went wrong, without the advice.
+    """The first sentence of a message: what went wrong, without the advice.
 
     >>> reason(NOT_CONVERGED)
     "Newton's iteration did not converge"
@@ -122,7 +124,7 @@ def _text(status: int, rotations: tuple[str, ...]) -> str:
     which, code = divmod(status, _WHICH)
     if code == TOO_SMALL:
         behind = (
-            reason(which) if which else "the estimated error stays above the tolerance however small it is"
+            reason(which) if which else "the estimated error stays above the tolerance in the smallest step"
         )
         return MESSAGES[code].format(behind)
     name = rotations[which] if which < len(rotations) else f"rotation {which}"
@@ -130,7 +132,7 @@ def _text(status: int, rotations: tuple[str, ...]) -> str:
 
 
 def message(status: int, t: float, step: int, rotations: tuple[str, ...] = ()) -> str:
-    """The sentence behind a status code, with the time and step of a failure.
+    """The message of a status, with the time and step of a failure.
 
     ``rotations`` are the names of the rotations in the space.
 

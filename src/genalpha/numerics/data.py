@@ -1,4 +1,4 @@
-"""The data that flows between the rooms. Data only."""
+"""Data types that the packages exchange. They hold data only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jax import Array
 
 
 class State(NamedTuple):
-    """A motion at one time: t, q (size,), v (n,), a = v' (n,), λ (m,), ψ (p,)."""
+    """The state at one time: t, q (size,), v (n,), a = v' (n,), λ (m,), ψ (p,)."""
 
     t: Array
     q: Array
@@ -19,9 +19,9 @@ class State(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The steps of a run, or one of them: where they start, how long they are.
+    """The steps of a run, or one of them: their start times ``t`` and sizes ``h``.
 
-    ``project`` says which of them end with a projection of the velocity; None where none does.
+    ``project`` is true for steps that end with a projection of the velocity; None if no step does.
     """
 
     t: Any
@@ -32,9 +32,9 @@ class Times(NamedTuple):
 class Scale(NamedTuple):
     """Typical sizes that make the Newton system dimensionless.
 
-    ``a`` (n,) holds 1/√mass: accelerations are measured in it, equations of motion multiplied by it.
-    ``lam`` (m,) and ``psi`` (p,) do the same for multipliers and constraint rows, so that the scaled
-    matrix (12) of JN08 has entries of size one whatever the units.
+    ``a`` (n,) holds 1/√mass. Accelerations are divided by it, equations of motion are multiplied by it.
+    ``lam`` (m,) and ``psi`` (p,) do the same for multipliers and constraint rows. So the scaled matrix (12)
+    of JN08 has entries of size one, whatever the units.
     """
 
     a: Array
@@ -45,8 +45,9 @@ class Scale(NamedTuple):
 class NewtonReport(NamedTuple):
     """How one nonlinear solve went.
 
-    ``status`` is a code of ``genalpha.diagnose``; ``rounding`` says that the iteration ended at rounding
-    level, above its tolerance; ``condition`` is that of the scaled matrix last factorized (0 if none was).
+    ``status`` is a code of ``numerics.codes``. ``rounding`` is true if the iteration ended at rounding level,
+    above its tolerance. ``condition`` is the condition number of the last factorized matrix, scaled (0 if
+    there was none).
     """
 
     status: Array
@@ -57,10 +58,10 @@ class NewtonReport(NamedTuple):
 
 
 class NewtonMemory(NamedTuple):
-    """What the next step inherits: the inverse of a past matrix (`linear`), and two numbers.
+    """What a step passes to the next: the inverse of a past matrix (see `linear`), and two numbers.
 
-    They are 1 where that matrix is fit for further use (0 where not), and the size of residuals at rounding
-    level as far as it is known (0 where not).
+    The first number is 1 if the matrix is fit for further use, else 0. The second is the size of residuals
+    at rounding level, or 0 if it is not known.
     """
 
     inverse: tuple[Array, ...]
@@ -68,10 +69,10 @@ class NewtonMemory(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What a step determines beyond its carry: multipliers λ (m,) and ψ (p,) at its end.
+    """The results of a step that are not in its carry: multipliers λ (m,) and ψ (p,) at its end, and more.
 
-    ``extra`` holds the method's own variables one after the other, ``turns`` the angles by which the step
-    turned each of the rotations in the space. ``fault`` is the status of what follows Newton's iteration.
+    ``extra`` holds the method's own variables one after the other. ``turns`` holds the angle of each rotation
+    of the space in this step. ``fault`` is the status of computations after Newton's iteration.
     """
 
     lam: Array
@@ -82,11 +83,11 @@ class StepOutput(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a step of an α-method hands to the next.
+    """What a step of an α-method passes to the next.
 
-    ``a`` is the method's own a_{n+α}, ``a_old`` the value the last step started from, ``h`` its size.
-    ``lag`` (2,) holds the errors of ``a`` and ``a_old`` as far as they follow from the method, in units of
-    v'''; it is None if no adjusting formulas need it. ``own`` is what else the method carries, by name.
+    ``a`` is the method's own a_{n+α}, ``a_old`` the value from which the last step started, ``h`` its size.
+    ``lag`` (2,) holds the errors of ``a`` and ``a_old`` that the method causes, in units of v'''. It is None
+    if no adjusting formulas need it. ``own`` holds further variables of the method, by name.
     """
 
     q: Array
@@ -99,13 +100,13 @@ class Carry(NamedTuple):
 
 
 class StepConstants(NamedTuple):
-    """What is known when the equations of a step are set up: its constants.
+    """The constants of a step: what is known before its equations are solved.
 
-    ``coast_q`` and ``coast_v`` (n,) are the increment of the positions and the velocity with which a step
-    would end if its new accelerations were zero. ``a`` (n,) is a_α, adjusted to this step. ``known`` (n,)
-    collects the parts of the equations of motion that come from the past, ``weights`` (N,) are the factors
-    that scale the rows of the residual. ``lag`` (2,) are the errors of a_{1+α} and a_α in units of v''',
-    ``own`` is what else the method needs, by name.
+    ``coast_q`` and ``coast_v`` (n,) are the increment of the positions and the velocity at the end of the
+    step if the new accelerations were zero. ``a`` (n,) is a_α, adjusted to this step. ``known`` (n,) is the
+    part of the equations of motion that comes from the past. ``weights`` (N,) scale the rows of the residual.
+    ``lag`` (2,) holds the errors of a_{1+α} and a_α in units of v'''. ``own`` holds further constants of the
+    method, by name.
     """
 
     t0: Array

@@ -1,4 +1,4 @@
-"""Derivatives of the user's functions: by JAX, or left to the reader of a scalar program, which is faster."""
+"""Derivatives of the user's functions: by JAX, or later by the reader of `compiler`, which is faster."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from jax.extend.core import Primitive
 
 _left_to_reader = ContextVar("left_to_reader", default=False)
 
-# The name in a jaxpr of a call that a reader knows: which derivative of its first output the second one is.
-# Its inputs end with the point, ``count`` arrays, and what the derivative is multiplied with, if anything.
+# Kinds of calls in a jaxpr that the reader recognizes by their names. The second output is this derivative of
+# the first. The last inputs are the point, ``count`` arrays, and the factors of the derivative, if any.
 RATE, PULL, JACOBIAN = "rate", "pull", "jacobian"
 PREFIX = "genalpha"
 
-# Stands for a derivative inside of such a call. JAX can neither differentiate nor batch it, and says so.
+# Stands for a derivative inside such a call. JAX can neither differentiate nor batch it, and raises an error.
 STAND_IN = Primitive("genalpha_derivative")
 STAND_IN.def_abstract_eval(lambda value, shape: value.update(shape=shape))
 
 
 @contextlib.contextmanager
 def left_to_reader(choice: bool) -> Iterator[None]:
-    """Whether derivatives that are traced meanwhile are left to a reader."""
+    """Whether derivatives that are traced in this context are left to the reader."""
     token = _left_to_reader.set(choice)
     try:
         yield
@@ -37,14 +37,14 @@ def left_to_reader(choice: bool) -> Iterator[None]:
 def value_and_rate(
     function: Callable[..., Array], at: tuple[Array, ...], direction: tuple[Array, ...]
 ) -> tuple[Array, Array]:
-    """``function(*at)`` and its derivative along ``direction``, of arrays of the same shapes as ``at``."""
+    """``function(*at)`` and its derivative along ``direction``, which has the same shapes as ``at``."""
     if not _left_to_reader.get():
         return jax.jvp(function, at, direction)
     return _left(RATE, function, at, direction, jnp.shape)
 
 
 def pulled_back(function: Callable[[Array], Array], at: Array, weights: Array) -> Array:
-    """The gradient of weights · function at a point, of the same shape as ``at``."""
+    """The gradient of weights · function at a point; it has the same shape as ``at``."""
     if not _left_to_reader.get():
         return jax.vjp(function, at)[1](weights)[0]
     return _left(PULL, function, (at,), (weights,), lambda value: at.shape)[1]
@@ -58,7 +58,7 @@ def jacobian(function: Callable[[Array], Array], at: Array) -> Array:
 
 
 def for_each(function: Callable[..., Array], *arguments: Array) -> Array:
-    """``function`` of every row of its arguments, which may take derivatives with respect to others."""
+    """``function`` applied to every row of its arguments. It may contain derivatives of this module."""
     if not _left_to_reader.get():
         return jax.vmap(function)(*arguments)
     return jnp.stack([function(*rows) for rows in zip(*arguments, strict=True)])

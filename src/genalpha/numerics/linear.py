@@ -1,4 +1,4 @@
-"""Dense factorizations behind one pair: factor, solve."""
+"""Linear systems with dense matrices: ``factor`` and ``solve``, and solutions without kept factors."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Inverse(NamedTuple):
 def factor(matrix: Array) -> Inverse:
     """Factorize a small dense matrix by pivoted LU, and keep the explicit inverse.
 
-    A Newton matrix is factorized once and used for many corrections. With the inverse a correction is a
-    single product, which compiled code does in a fraction of the time of two triangular solves, and the
-    condition number comes for free. Its rounding does no harm: it only changes the contraction rate of an
-    iteration that corrects itself.
+    A Newton matrix is factorized once and used for many corrections. With the inverse, a correction is one
+    product. In compiled code this takes a fraction of the time of two triangular solves, and the condition
+    number comes for free. Rounding errors of the inverse do no harm: Newton's iteration corrects them, and
+    only its contraction rate changes.
     """
     inverse = jnp.linalg.inv(matrix)
     return Inverse(_split(inverse), _norm(matrix) * _norm(inverse))
 
 
-# Every backend compiles these two in its own way; it knows them by the names that they have in a jaxpr.
+# Every backend compiles these two functions in its own way. It finds them by their names in a jaxpr.
 SOLVE, CONDITION = "genalpha_solve", "genalpha_condition"
 
 
@@ -45,12 +45,12 @@ _condition = _named(CONDITION, lambda matrix: _norm(matrix) * _norm(jnp.linalg.i
 
 
 def solve_once(matrix: Array, rhs: Array) -> Array:
-    """matrix⁻¹ rhs (N,), for a matrix that is used once or a few times."""
+    """matrix⁻¹ rhs (N,), for a matrix that is used only once or a few times."""
     return _solve(matrix, rhs)
 
 
 def solve_in_order(matrix: Array, rhs: Array) -> Array:
-    """matrix⁻¹ rhs, (N,) or (N, K), by elimination without pivoting: for matrices whose rows are in order."""
+    """matrix⁻¹ rhs, (N,) or (N, K), by elimination without pivoting. Rows must be in pivot order."""
     size = len(matrix)
     if size > MOST_ELIMINATED:
         return jnp.linalg.solve(matrix, rhs)
@@ -69,7 +69,7 @@ def solve_in_order(matrix: Array, rhs: Array) -> Array:
     return jnp.stack(right) if size else rhs
 
 
-# Beyond, an unrolled elimination takes longer to trace than it saves.
+# Above this size an unrolled elimination takes longer to trace than it saves.
 MOST_ELIMINATED = 12
 
 
@@ -80,17 +80,17 @@ def condition_number(matrix: Array) -> Array:
 
 @functools.cache
 def _blas() -> Any:
-    import scipy.linalg  # noqa: F401 - the library must be loaded to be found
+    import scipy.linalg  # noqa: F401 - threadpoolctl finds loaded libraries only
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
 def single_threaded(size: int) -> AbstractContextManager[object]:
-    """A context in which LAPACK factorizes matrices of that size on one thread.
+    """A context in which LAPACK factorizes matrices of this size on one thread.
 
-    Threads that wait for each other cost more than a small factorization: with 34 unknowns they double the
-    time of a step on idle cores, and make it six to forty times as long on busy ones.
+    For small matrices, threads spend more time waiting for each other than factorizing. With 34 unknowns,
+    several threads make a step twice as long on idle cores, and six to forty times as long on busy ones.
     """
     if size > SMALL:
         return nullcontext()
@@ -105,15 +105,15 @@ def solve(factors: Inverse, rhs: Array) -> Array:
 
 
 def no_inverse(size: int) -> tuple[Array, ...]:
-    """Zeros in the place of an inverse."""
+    """Zeros in the form of an inverse, before there is one."""
     return _split(jnp.zeros((size, size)))
 
 
 def _split(inverse: Array) -> tuple[Array, ...]:
-    """The inverse in blocks of rows of at most 512 bytes, where few are needed.
+    """The inverse in blocks of rows of at most 512 bytes each, if a block has at least four rows.
 
-    XLA's CPU runtime hands operations to other threads when they touch larger arrays, at several times the
-    cost of the operation itself.
+    XLA's CPU runtime moves operations on larger arrays to other threads. This costs several times as much as
+    the operation itself.
     """
     size = len(inverse)
     height = 512 // (inverse.itemsize * size)

@@ -19,23 +19,23 @@ Residual = Callable[[Array], Array]
 
 # A matrix beyond this condition number has lost all digits: it is singular to double precision.
 MAX_CONDITION = 1e15
-# A matrix is replaced at once when a correction with it shrinks less than by this factor,
-# or would need more than this number of further ones,
+# The rate is the size of a correction divided by that of the correction before.
+# A matrix is replaced at once if the rate is above SLOW, or if more than LONG corrections would still follow.
 SLOW, LONG = 0.3, 8
-# and before the next step when it shrinks less than by this one, seen well above the tolerance.
+# It is replaced before the next step if the rate is above STALE, and corrections well above the tolerance.
 STALE, WELL_ABOVE = 0.03, 10.0
-# Parts of the unknowns shrink at rates of their own: a better rate than this one, with a kept matrix, may be
-# that of the part that was large at first, and is not relied on.
+# Parts of the unknowns shrink at different rates. With a kept matrix, a rate below this one may belong only
+# to the part that was large at first, so this one is used instead.
 LEAST_RATE = 0.01
-# Corrections that shrink less than by this factor may lead anywhere.
+# An iteration with a rate above this one does not converge.
 DIVERGING = 0.9
-# Corrections that stop shrinking below this fraction of the unknowns have come down to rounding.
+# Corrections that stop shrinking below this fraction of the unknowns are at rounding level.
 NOISE = 1e-6
-# Corrections below this are none at all, whatever the units: numbers that small have lost their digits.
+# Corrections below this count as zero, whatever the units: such small numbers have lost their digits.
 NOTHING = 1e-150
-# Residuals up to this multiple of those seen at rounding level are at rounding level too,
+# Residuals up to this multiple of those seen at rounding level are at rounding level too.
 AT_NOISE = 4.0
-# and what was seen counts a little less with every step.
+# The remembered rounding level is multiplied by this in every step.
 FADING = 0.9
 
 
@@ -46,17 +46,19 @@ class Newton:
     Parameters
     ----------
     policy : ``"modified"`` keeps the factorized matrix from step to step and renews it when the measured
-        contraction rate gets poor; ``"full"`` takes a new matrix in every iteration; ``"frozen"`` never
+        contraction rate is poor. ``"full"`` computes a new matrix in every iteration. ``"frozen"`` never
         renews the matrix of the first step (for linear systems with one step size).
-    tol : the iteration stops when the estimated error that remains is below ``tol`` times the size of the
-        unknowns, both scaled to accelerations times the root of mass.
-    max_iterations : corrections allowed in one step.
+    tol : the iteration stops when the estimated remaining error is below ``tol`` times the size of the
+        unknowns. Both are scaled: acceleration times the square root of mass.
+    max_iterations : largest number of corrections in one step.
 
-    The remaining error is estimated from the contraction rate, rate/(1 − rate) times the last correction;
-    with a matrix of an earlier step one correction is never enough. Rounding sets a limit: a row g/(βh²)
-    carries rounding of size ε|q|/(βh²), a stiff force ε times its stiffness. Corrections that stop shrinking
-    although the matrix is new have reached it, if they are small; the size of the residual there is
-    remembered. Steps that end in this way are counted in ``sol.stats.rounding_limited``.
+    The remaining error is estimated from the contraction rate, as rate/(1 − rate) times the last correction.
+    With a matrix of an earlier step, one correction is never enough.
+
+    Rounding sets a limit: a row g/(βh²) has rounding errors of size ε|q|/(βh²), a stiff force ε times its
+    stiffness. If the matrix is new and small corrections stop shrinking, this limit is reached. The size of
+    the residual there is remembered. Steps that end at this limit are counted in
+    ``sol.stats.rounding_limited``.
 
     >>> Newton(policy="full", tol=1e-8)
     Newton(policy='full', tol=1e-08, max_iterations=20)
@@ -76,9 +78,9 @@ class Newton:
 
 
 class Levels(NamedTuple):
-    """Sizes of corrections that rounding is expected to cause, and that may be taken for rounding.
+    """Sizes of corrections at rounding level: expected (``floor``), and largest possible (``loose``).
 
-    One number (G,) for each group of unknowns that follow each other.
+    Each has one number (G,) per group of consecutive unknowns.
     """
 
     floor: Array
@@ -86,15 +88,15 @@ class Levels(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What is known about an iteration; one array in loops, which pay for every array they carry."""
+    """The state of an iteration. Loops carry it as one array, since every array they carry costs time."""
 
-    norm: Array  # size of the last correction in units of what may be left over; inf before the first
+    norm: Array  # size of the last correction, divided by the allowed error; inf before the first
     rate: Array  # ratio of the last two norms; NaN before the second
-    status: Array  # RUNNING, SLOW, or a status of `diagnose`
+    status: Array  # RUNNING, SLOW_DOWN, or a status of `codes`
     iterations: Array
-    noise: Array  # size of residuals at rounding level, as far as known; 0 if it is not
+    noise: Array  # size of residuals at rounding level; 0 if it is not known
     rounding: Array  # whether the iteration ended at rounding level
-    jacobians: Array  # new matrices so far
+    jacobians: Array  # number of new matrices so far
 
 
 class _Iterate(NamedTuple):
@@ -115,7 +117,7 @@ RUNNING, SLOW_DOWN = -1.0, -2.0
 
 
 def no_memory(size: int) -> NewtonMemory:
-    """The memory before the first step: no matrix, no known noise."""
+    """The memory before the first step: no matrix, no known rounding level."""
     return NewtonMemory(inverse=linear.no_inverse(size), fit_and_noise=jnp.zeros(2))
 
 
@@ -131,12 +133,14 @@ def solve(
 ) -> tuple[Array, NewtonMemory, NewtonReport]:
     """Solve residual(x) = 0, with derivatives by the implicit function theorem.
 
-    ``guess`` (N,) starts the iteration, ``levels`` are those of rounding in groups of unknowns of the sizes
-    ``groups``, ``memory`` comes from the step before. Returns x (N,), the memory for the next step, and the
-    report. Derivatives with respect to everything ``residual`` closes over come from one linear solve at the
-    solution; the iteration itself is not differentiated. Where nobody will ask for them
-    (``implicit=False``), less is traced. Matrices are those of ``linearized``, where it is given: a function
-    with the same values.
+    ``guess`` (N,) starts the iteration. ``levels`` are the rounding levels of groups of unknowns, whose sizes
+    are ``groups``. ``memory`` comes from the step before. Returns x (N,), the memory for the next step, and
+    the report.
+
+    Derivatives with respect to everything ``residual`` closes over come from one linear solve at the
+    solution; the iteration itself is not differentiated. If no derivatives are needed, ``implicit=False``
+    makes the traced program smaller. ``linearized``, if given, is a function with the same values as
+    ``residual``; its derivatives are used as the Newton matrix.
     """
     memory, levels = lax.stop_gradient((memory, levels))
 
@@ -144,7 +148,7 @@ def solve(
         end, factors = _iterate(newton, residual, linearized or residual, guess, memory, levels, groups)
         known = end.known
         kept = NewtonMemory(factors.inverse, remembered(newton, known))
-        # custom_root wants auxiliary outputs of one kind: counts travel as floats.
+        # custom_root needs auxiliary outputs of one type, so counts are floats.
         counts = jnp.stack([final_status(known), known.iterations, known.jacobians, known.rounding])
         return end.x, (kept, counts, factors.condition)
 
@@ -168,7 +172,7 @@ def _iterate(
     levels: Levels,
     groups: Sequence[int],
 ) -> _Round:
-    """Corrections with a kept matrix; where they are slow, a new matrix and more corrections."""
+    """Corrections with the kept matrix. If they are slow, a new matrix and more corrections."""
 
     def renew(s: _Round) -> _Round:
         matrix = jax.jacfwd(linearized)(s.iterate.x)
@@ -198,14 +202,14 @@ def _iterate(
 
 
 def begun(fit: Array, noise: Array) -> Numbers:
-    """Before the first correction of a step, with a kept matrix that is fit for use or not."""
+    """The numbers before the first correction of a step. ``fit`` is 1 if the kept matrix can be used."""
     zero = jnp.zeros(())
     status = jnp.where(fit > 0, RUNNING, SLOW_DOWN)
     return Numbers(jnp.array(jnp.inf), jnp.array(jnp.nan), status, zero, noise, zero, zero)
 
 
 def running(newton: Newton, s: Numbers) -> Array:
-    """Whether another correction with the same matrix is due."""
+    """Whether another correction with the same matrix follows."""
     return (s.status == RUNNING) & (s.iterations < newton.max_iterations)
 
 
@@ -215,10 +219,10 @@ def unfinished(newton: Newton, s: Numbers) -> Array:
 
 
 def renewed(newton: Newton, s: Numbers, finite: Array, singular: Array) -> Numbers:
-    """After a new matrix, which may not be finite, or singular."""
+    """The numbers after a new matrix was computed, which may be singular or not finite."""
     status = jnp.where(singular, codes.SINGULAR, RUNNING)
     status = jnp.where(finite, status, codes.NOT_FINITE)
-    # Where an iteration that does not contract has led to such a matrix, the iteration is to blame.
+    # If the iteration was diverging before it came to such a matrix, divergence is the cause.
     diverged = (status != RUNNING) & (s.rate > DIVERGING)
     status = jnp.where(diverged, codes.NOT_CONVERGED, status)
     # What was measured with the matrix of an earlier step says nothing about this one.
@@ -230,7 +234,7 @@ def renewed(newton: Newton, s: Numbers, finite: Array, singular: Array) -> Numbe
 def judged(
     newton: Newton, levels: Levels, groups: Sequence[int], s: Numbers, x: Array, value: Array, step: Array
 ) -> Numbers:
-    """The verdict on a correction ``step`` (N,) that led to ``x`` from a residual ``value``."""
+    """The numbers after a correction ``step`` (N,) that led to ``x``; ``value`` is the residual before."""
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
     allowed = newton.tol * size + NOTHING
     moved = jnp.abs(step)
@@ -241,22 +245,22 @@ def judged(
     strict = jnp.max(largest)
     rate = jnp.where(jnp.isinf(s.norm), jnp.nan, norm / s.norm)  # NaN compares false
 
-    # A small correction means little with the matrix of an earlier step: it may be far too stiff.
+    # With the matrix of an earlier step, a small correction proves nothing: it may be far too stiff.
     trusted = (s.jacobians > 0) | (newton.policy == "frozen") & (s.iterations > 0)
     contracting = _contracts(newton, norm, rate, 1.0) | (error == 0)
     small = trusted & (norm <= 1)
     stagnated = trusted & (rate * s.rate > SLOW**2) & ~above_noise  # rounding may alternate
-    # What is harmless with most matrices may not be so with one that is nearly singular.
+    # A residual that is harmless with most matrices may not be so with a nearly singular one.
     at_noise = (error <= AT_NOISE * s.noise) & ~above_noise
     found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
     converged = contracting | small | stagnated | at_noise
 
-    # A new matrix is cheaper than a long way at this rate. Where a second one did not serve for long either,
-    # the problem is too nonlinear to keep any.
+    # A new matrix is cheaper than many corrections at a poor rate. If a second matrix was not good for long
+    # either, the problem is too nonlinear to keep any.
     slow = (rate > SLOW) | (norm * rate**LONG > 1) | (s.jacobians > 1)
     status = jnp.where(_renewing(newton, slow), SLOW_DOWN, RUNNING)
     status = jnp.where(converged, codes.SUCCESS, status)
-    # Overflow at the end of such an iteration is divergence; out of the blue it is a bad function value.
+    # Overflow after poor rates is divergence. Overflow after good rates is a bad function value.
     failed = jnp.where(s.rate > DIVERGING, codes.NOT_CONVERGED, codes.NOT_FINITE)
     status = jnp.where(jnp.isfinite(norm), status, failed)
     within_tolerance = (
@@ -269,9 +273,9 @@ def judged(
 
 
 def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
-    """After corrections with one matrix: whether to start again from the guess, and the numbers then.
+    """After the corrections with one matrix: whether to start again from the guess, and the numbers then.
 
-    A stale matrix may have led astray.
+    The matrix of an earlier step may have led to a wrong point.
     """
     if newton.policy != "modified":
         return jnp.array(False), s
@@ -282,7 +286,7 @@ def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
 
 
 def remembered(newton: Newton, s: Numbers) -> Array:
-    """At the end of a step: whether the matrix is fit for the next one, and the noise it will know of."""
+    """At the end of a step: 1 if the matrix is fit for the next step, and the remembered rounding level."""
     stale = _renewing(newton, (s.rate > STALE) & (s.norm > WELL_ABOVE * s.rate))
     return jnp.stack([jnp.where(stale, 0.0, 1.0), FADING * s.noise])
 
@@ -292,14 +296,14 @@ def final_status(s: Numbers) -> Array:
 
 
 def _renewing(newton: Newton, poor: Array) -> Array:
-    """Whether the policy wants a new matrix after a correction, given whether it was poor."""
+    """Whether the policy requires a new matrix after a correction; ``poor`` says that its rate was poor."""
     return {"full": jnp.array(True), "modified": poor, "frozen": jnp.array(False)}[newton.policy]
 
 
 def _contracts(newton: Newton, norm: Array, rate: Array, allowed: Array | float) -> Array:
-    """Whether the error left after a correction of that size is allowed, if the rate stays the same.
+    """Whether the error that remains after a correction of size ``norm`` is at most ``allowed``.
 
-    It is rate/(1 − rate) times the correction.
+    The estimate is rate/(1 − rate) times the correction, if the rate stays the same.
     """
     reliable = rate if newton.policy == "full" else jnp.maximum(rate, LEAST_RATE)
     return (rate < 1) & (norm * reliable <= (1 - rate) * allowed)

@@ -1,4 +1,4 @@
-"""Stumpff's functions: what the exponential maps of rotations are made of, exact with all derivatives."""
+"""Stumpff's functions, which the exponential maps of rotations consist of. All derivatives are exact."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-# Below (rotations by up to π, whose quaternions have half the angle, √x) the series is as exact as sine and
-# cosine, and needs neither of them nor a square root.
+# Below this x the series is as exact as sine and cosine, and needs no square root. A quaternion has half the
+# angle, √x, so this covers rotations by up to π.
 _FAR = 2.5
 
 
@@ -18,8 +18,8 @@ _FAR = 2.5
 def stumpff(k: int, x: Array) -> Array:
     """c_k(x) = Σ_i (−x)^i / (2i + k)! for x ≥ 0.
 
-    c_0 = cos √x, c_1 = sin √x / √x, c_2 = (1 − cos √x)/x, c_3 = (√x − sin √x)/√x³. They are entire functions,
-    and c_k' = (k c_{k+2} − c_{k+1})/2 (from x c_{k+2} = 1/k! − c_k), so no derivative ever divides by zero.
+    c_0 = cos √x, c_1 = sin √x / √x, c_2 = (1 − cos √x)/x, c_3 = (√x − sin √x)/√x³. They are entire functions.
+    From x c_{k+2} = 1/k! − c_k follows c_k' = (k c_{k+2} − c_{k+1})/2, so no derivative divides by zero.
 
     >>> import jax
     >>> [float(stumpff(k, 0.0)) for k in range(3)]
@@ -37,7 +37,7 @@ def stumpff(k: int, x: Array) -> Array:
 
 
 def _series(k: int, x: Array, terms: int) -> Array:
-    """The first terms, even and odd ones apart: two short chains of operations instead of a long one."""
+    """The first terms, even and odd ones separately: two short chains of operations, not a long one."""
     even, odd = ([(-1) ** i / math.factorial(2 * i + k) for i in range(first, terms, 2)] for first in (0, 1))
     nested = lambda coefficients: functools.reduce(lambda total, c: c + x * x * total, reversed(coefficients))
     return nested(even) + x * nested(odd)

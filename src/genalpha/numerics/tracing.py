@@ -1,4 +1,4 @@
-"""Whether JAX is tracing: then there are no numbers to look at."""
+"""Whether JAX is tracing. If it is, values are not known yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
-# Outside of every transform this state is known at once. Inside one, a new array says more.
+# The state outside of all transforms. Comparing with it is fast. Only if it differs, a new array is made.
 _OUTSIDE = get_opaque_trace_state()
 
 
@@ -18,5 +18,5 @@ def is_traced(*trees: Any) -> bool:
 
 
 def under_transform(*trees: Any) -> bool:
-    """Whether JAX is tracing any of these values, or everything, as it does inside ``jit``."""
+    """Whether JAX is tracing any of these values, or all operations, as it does inside ``jit``."""
     return is_traced(*trees) or (get_opaque_trace_state() != _OUTSIDE and is_traced(jnp.zeros(())))

@@ -1,1 +1,1 @@
-"""What the operations of JAX become in scalar expressions."""
+"""The scalar expressions of JAX's operations."""

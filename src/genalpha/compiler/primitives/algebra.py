@@ -12,14 +12,14 @@ from genalpha.compiler.reader import Handler, Params, Symbols, Value, nodes
 
 
 def _each(count: int, entry: Callable[..., tuple[np.ndarray, ...]], kinds: str) -> Handler:
-    """A handler for stacks of matrices, from a function of ``count`` single ones."""
+    """A handler for stacks of matrices, from a function of ``count`` single matrices."""
 
     def handler(graph: Graph, inputs: list[Value], params: Params) -> Any:
         arrays = [nodes(graph, x) for x in inputs[:count]]
         lead = arrays[0].shape[:-2]
         stacks = [entry(graph, *(x[at] for x in arrays), params) for at in np.ndindex(*lead)]
         if not stacks:
-            raise Unsupported("the factors of no matrix at all have no scalar form")
+            raise Unsupported("the factorization of an empty stack of matrices has no scalar form")
         joined = [np.stack(part).reshape(*lead, *part[0].shape) for part in zip(*stacks, strict=True)]
         results = [Symbols(x.astype(np.int64), kind) for x, kind in zip(joined, kinds, strict=True)]
         return results if len(results) > 1 else results[0]
@@ -28,7 +28,7 @@ def _each(count: int, entry: Callable[..., tuple[np.ndarray, ...]], kinds: str) 
 
 
 def _lu(graph: Graph, matrix: np.ndarray, params: Params) -> tuple[np.ndarray, ...]:
-    """LU with row pivoting at run time, by comparisons: what LAPACK does, unrolled."""
+    """LU with row pivoting as in LAPACK, unrolled. Pivots are chosen at run time, by comparisons."""
     rows = matrix.tolist()
     height, width = matrix.shape
     order = [graph.constant(k) for k in range(height)]
@@ -42,7 +42,7 @@ def _lu(graph: Graph, matrix: np.ndarray, params: Params) -> tuple[np.ndarray, .
             ahead = graph.compare("lt", best, size)
             best, at = graph.select(ahead, size, best), graph.select(ahead, graph.constant(i), at)
         pivots.append(at)
-        for i in range(k + 1, height):  # row i is the pivot's: exchange it with row k
+        for i in range(k + 1, height):  # if row i has the pivot, exchange it with row k
             if rows[i][k] == ZERO:
                 continue
             here = graph.compare("eq", at, graph.constant(i))
@@ -51,7 +51,7 @@ def _lu(graph: Graph, matrix: np.ndarray, params: Params) -> tuple[np.ndarray, .
                 rows[k][j], rows[i][j] = graph.select(here, b, a), graph.select(here, a, b)
             a, b = order[k], order[i]
             order[k], order[i] = graph.select(here, b, a), graph.select(here, a, b)
-        # A column of zeros is left as it is: a singular matrix has factors, too, and a determinant.
+        # A column of zeros is left as it is: a singular matrix also has factors, and a determinant.
         pivot = graph.select(graph.compare("eq", rows[k][k], ZERO), ONE, rows[k][k])
         for i in range(k + 1, height):
             if rows[i][k] == ZERO:

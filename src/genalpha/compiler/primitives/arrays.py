@@ -13,7 +13,7 @@ from genalpha.compiler.reader import Handler, Params, Symbols, Value, nodes
 
 
 def moving(move: Callable[..., np.ndarray]) -> Handler:
-    """A handler for what only rearranges one array."""
+    """A handler for a function that only rearranges one array."""
 
     def handler(graph: Graph, inputs: list[Value], params: Params) -> Value:
         (value,) = inputs
@@ -25,7 +25,7 @@ def moving(move: Callable[..., np.ndarray]) -> Handler:
 
 
 def joining(join: Callable[..., np.ndarray]) -> Handler:
-    """A handler for what rearranges several arrays into one."""
+    """A handler for a function that rearranges several arrays into one."""
 
     def handler(graph: Graph, inputs: list[Value], params: Params) -> Value:
         kinds = [x.kind for x in inputs if isinstance(x, Symbols)]
@@ -89,7 +89,7 @@ def iota(graph: Graph, inputs: list[Value], params: Params) -> Value:
 
 
 def platform(graph: Graph, inputs: list[Value], params: Params) -> Value:
-    """Which of several implementations is for the CPU: None stands for all that are not named."""
+    """Which of several implementations is for the CPU. None stands for all platforms that are not named."""
     named = [k for k, names in enumerate(params["platforms"]) if names is not None and "cpu" in names]
     return np.array([*named, *(k for k, names in enumerate(params["platforms"]) if names is None)][0])
 
@@ -156,14 +156,16 @@ def every(op: str, known: Callable[..., Any], empty: int) -> Handler:
 
     def handler(graph: Graph, inputs: list[Value], params: Params) -> Value:
         if isinstance(inputs[0], Symbols) and inputs[0].kind != "b":
-            raise Unsupported(f"the operation {op!r} on the bits of integers that depend on values")
+            raise Unsupported(
+                f"the operation {op!r} on the bits of integers that depend on values has no scalar form"
+            )
         return reduction(known, entry)(graph, inputs, params)
 
     return handler
 
 
 def position(better: str) -> Handler:
-    """argmax and argmin; NaN counts as best, as in NumPy."""
+    """argmax and argmin. The first NaN counts as best, as in NumPy."""
 
     def handler(graph: Graph, inputs: list[Value], params: Params) -> Value:
         (value,), (axis,) = inputs, params["axes"]
@@ -213,7 +215,7 @@ def dot(graph: Graph, inputs: list[Value], params: Params) -> Value:
     a, b = (np.asarray(x) for x in inputs) if known else (nodes(graph, x) for x in inputs)
     free_a = [k for k in range(a.ndim) if k not in left and k not in batch_left]
     free_b = [k for k in range(b.ndim) if k not in right and k not in batch_right]
-    count = lambda x, axes: math.prod(x.shape[k] for k in axes)  # never guessed: it may be zero
+    count = lambda x, axes: math.prod(x.shape[k] for k in axes)  # computed, not −1 in reshape: it may be zero
     shape = [a.shape[k] for k in batch_left] + [a.shape[k] for k in free_a] + [b.shape[k] for k in free_b]
     inner, batches = count(a, left), count(a, batch_left)
     a = a.transpose([*batch_left, *free_a, *left]).reshape(batches, count(a, free_a), inner)

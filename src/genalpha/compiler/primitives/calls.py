@@ -1,4 +1,4 @@
-"""Equations that hold other jaxprs: calls, branches, and loops that are unrolled."""
+"""Equations that contain other jaxprs: calls, branches, and loops, which are unrolled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genalpha.compiler.primitives import custom
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
 from genalpha.numerics import derivatives
 
-# Turns of one loop that are unrolled at most.
+# Largest number of turns of a loop that is unrolled.
 MOST_TURNS = 1000
 
 
@@ -29,10 +29,10 @@ def _jit(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
 
 
 def _derivative(reader: Reader, equation: Any, inputs: list[Value], kind: str, count: int) -> list[Value]:
-    """A value and a derivative of it that `along` left to the reader.
+    """A value and its derivative, which `numerics.derivatives` left to the reader.
 
-    It is taken with respect to new variables, and the point is put in their place afterwards: entries of the
-    point may be made of each other, and what the function holds beside them may be made of them too.
+    The derivative is taken with respect to new variables, which are then replaced by the point. This is
+    needed because entries of the point may depend on each other, and other values in the function on them.
     """
     graph, factors = (
         reader.graph,
@@ -83,12 +83,12 @@ def _same(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
 
 
 def _stand_in(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    """Nothing: `_derivative` puts the derivative in its place."""
+    """Zeros: `_derivative` replaces them by the derivative."""
     return [np.zeros(equation.outvars[0].aval.shape)]
 
 
 def _cond(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    """All branches, and a choice between their outputs; one branch where the index is known."""
+    """All branches, and a choice between their outputs. If the index is known, one branch."""
     graph, branches = reader.graph, equation.params["branches"]
     index, operands = inputs[0], inputs[1:]
     if not isinstance(index, Symbols):
@@ -111,7 +111,7 @@ def _chosen(graph: Graph, condition: int, yes: np.ndarray, no: np.ndarray) -> np
 
 
 def _while(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    """A loop whose number of turns is known, unrolled."""
+    """A loop, unrolled. Its number of turns must be known."""
     p = equation.params
     tests, bodies = p["cond_nconsts"], p["body_nconsts"]
     test_consts, body_consts = inputs[:tests], inputs[tests : tests + bodies]
@@ -119,15 +119,17 @@ def _while(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     for _ in range(MOST_TURNS):
         (going,) = reader.closed(p["cond_jaxpr"], [*test_consts, *state])
         if isinstance(going, Symbols):
-            raise Unsupported("a loop whose number of turns depends on values (while_loop)")
+            raise Unsupported(
+                "a loop whose number of turns depends on values (while_loop) has no scalar form"
+            )
         if not going:
             return list(state)
         state = reader.closed(p["body_jaxpr"], [*body_consts, *state])
-    raise Unsupported(f"a loop of more than {MOST_TURNS} turns")
+    raise Unsupported(f"a loop of more than {MOST_TURNS} turns has no scalar form")
 
 
 def _parts_of_scan(params: dict[str, Any]) -> tuple[int, int]:
-    """How many inputs of a scan are constant, and how many are carried on."""
+    """How many inputs of a scan are constant, and how many are carried from turn to turn."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     inputs = params["ft_in"]  # since JAX 0.11: three flat trees
@@ -140,7 +142,7 @@ def _scan(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     consts, carries = _parts_of_scan(p)
     fixed, state, columns = inputs[:consts], inputs[consts : consts + carries], inputs[consts + carries :]
     if p["length"] > MOST_TURNS:
-        raise Unsupported(f"a loop of more than {MOST_TURNS} turns")
+        raise Unsupported(f"a loop of more than {MOST_TURNS} turns has no scalar form")
     turns = range(p["length"])
     rows: dict[int, list[Value]] = {}
     for k in reversed(turns) if p["reverse"] else turns:

@@ -12,7 +12,7 @@ from jax.extend import core
 from genalpha.compiler.graph import Graph, Rule
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
 
-Partials = dict[int, list[tuple[int, int]]]  # of each output, by its position among all of them
+Partials = dict[int, list[tuple[int, int]]]  # for each output, by its position among all outputs
 
 
 def with_rule(
@@ -23,15 +23,15 @@ def with_rule(
     find: Callable[[], Partials],
     held: Callable[[], Sequence[int]] = tuple,
 ) -> list[Value]:
-    """The outputs of a call as nodes of their own, whose derivatives are what ``find`` returns.
+    """The outputs of a call as new nodes, whose derivatives are those that ``find`` returns.
 
-    In these the nodes that ``held`` gives are stopped.
+    The nodes that ``held`` returns are stopped in these derivatives.
     """
     given = tuple(dict.fromkeys(i for x in inputs for i in _variables(graph, x)))
     if not given:
         return list(outputs)
-    # What is known while inputs are known in part is known because of them. Where all inputs are unknown, the
-    # value does not depend on them, and the derivative that is stated may.
+    # If some inputs are known, an output may be constant because of them, and needs no rule. If all inputs
+    # are unknown, a constant output does not depend on them, but its stated derivative may.
     folds = any(not isinstance(x, Symbols) or len(_variables(graph, x)) < x.ids.size for x in inputs)
     found: list[Partials] = []
 
@@ -70,17 +70,17 @@ def _variables(graph: Graph, value: Value) -> list[int]:
     return [i for i in value.ids.reshape(-1).tolist() if i not in graph.constants]
 
 
-# --- rules of the user's --------------------------------------------------------------------------------
+# --- rules of the user ----------------------------------------------------------------------------------
 
 
 class _Lone:
-    """One call as a JAX function of its own, and the inputs that it has derivatives with respect to."""
+    """One call as a separate JAX function, and the inputs with respect to which it has derivatives."""
 
     def __init__(self, equation: Any, inputs: Sequence[Value]) -> None:
         pairs = [
             (v, x) for v, x in zip(equation.invars, inputs, strict=True) if not isinstance(v, core.Literal)
         ]
-        values = dict(pairs)  # an input may come twice
+        values = dict(pairs)  # an input may occur twice
         self.variables, self.values = list(values), list(values.values())
         jaxpr = core.Jaxpr((), self.variables, equation.outvars, [equation], equation.effects)
         self.function = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ()))
@@ -100,7 +100,7 @@ class _Lone:
 
 
 def forward(reader: Reader, equation: Any, inputs: Sequence[Value]) -> Partials:
-    """The derivatives of a custom_jvp call: its rule along each unknown entry of its inputs."""
+    """The derivatives of a custom_jvp call, from its rule for each unknown entry of its inputs."""
     lone, graph = _Lone(equation, inputs), reader.graph
 
     def push(at: Sequence[Any], along: Sequence[Any]) -> Any:
@@ -122,7 +122,7 @@ def forward(reader: Reader, equation: Any, inputs: Sequence[Value]) -> Partials:
 
 
 def backward(reader: Reader, equation: Any, inputs: Sequence[Value]) -> Partials:
-    """The derivatives of a custom_vjp call: its rule for each entry of its outputs."""
+    """The derivatives of a custom_vjp call, from its rule for each entry of its outputs."""
     lone, graph = _Lone(equation, inputs), reader.graph
     shapes = [v.aval for v in equation.outvars]
     moving = [k for k, v in enumerate(shapes) if kind_of(v.dtype) == "f"]
@@ -150,7 +150,7 @@ def backward(reader: Reader, equation: Any, inputs: Sequence[Value]) -> Partials
 
 
 def _flat(graph: Graph, slopes: Sequence[Value], equation: Any) -> list[int]:
-    """The nodes of all entries; zeros where an output has no derivatives."""
+    """The nodes of all entries; zeros for outputs without derivatives."""
     flat: list[int] = []
     for slope, variable in zip(slopes, equation.outvars, strict=True):
         if kind_of(variable.aval.dtype) == "f":
@@ -175,7 +175,7 @@ def linear_solve(reader: Reader, equation: Any, inputs: list[Value]) -> list[Val
 def _solved(
     reader: Reader, equation: Any, matrix: list[Value], consts: list[Value], rhs: list[Value]
 ) -> list[Value]:
-    """x = A⁻¹ b. What A⁻¹ is made of does not know its derivatives: JAX stops them before it factorizes."""
+    """x = A⁻¹ b. Derivatives through the factorization are zero: JAX stops them before it factorizes."""
     graph, jaxprs = reader.graph, equation.params["jaxprs"]
     result: list[Value] = []
     held = lambda: [i for x in result for i in nodes(graph, x).reshape(-1).tolist()]

@@ -16,7 +16,7 @@ def is_whole(value: Value) -> bool:
 
 
 def entrywise(known: Callable[..., Any], entry: Callable[..., int], of: str = "fi") -> Handler:
-    """A handler from a NumPy function and one of the graph's methods; ``of`` are the kinds that it takes."""
+    """A handler from a NumPy function and a function of a graph; ``of`` are the kinds that it accepts."""
 
     def handler(graph: Graph, inputs: list[Value], params: Params) -> Value:
         if not any(isinstance(x, Symbols) for x in inputs):
@@ -48,11 +48,11 @@ def multiply(graph: Graph, a: int, b: int) -> int:
 
 
 def product(graph: Graph, inputs: list[Value], params: Params) -> Value:
-    """Products; those of integers only where they cannot overflow: positions in small arrays."""
+    """Products. Integers are multiplied only if they cannot overflow, as for positions in small arrays."""
     if any(isinstance(x, Symbols) and x.kind == "i" for x in inputs):
         known = [np.abs(x).max(initial=0) for x in inputs if not isinstance(x, Symbols)]
         if not known or known[0] > 2**12:
-            raise Unsupported("a product of integers that depend on values, which may overflow,")
+            raise Unsupported("a product of integers that depend on values has no scalar form")
     return entrywise(np.multiply, multiply, "fib")(graph, inputs, params)
 
 
@@ -63,7 +63,7 @@ def divide(graph: Graph, inputs: list[Value], params: Params) -> Value:
 
 
 def _known_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Rounded towards zero, and −1 where the divisor is zero, as in XLA."""
+    """Rounded towards zero, and −1 if the divisor is zero, as in XLA."""
     safe = np.where(b == 0, np.ones_like(b), b)
     quotient = (a - np.fmod(a, safe)) // safe
     return np.where(b == 0, np.array(-1).astype(quotient.dtype), quotient)
@@ -71,13 +71,13 @@ def _known_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _quotient(graph: Graph, a: int, b: int) -> int:
     zero = graph.compare("eq", b, ZERO)
-    # apply, not div: multiplication by an inverse may end below a whole number.
+    # apply, not div: multiplication by an inverse may give slightly less than an integer.
     quotient = graph.apply("trunc", graph.apply("div", a, graph.select(zero, ONE, b)))
     return graph.select(zero, graph.constant(-1.0), quotient)
 
 
 def remainder(graph: Graph, inputs: list[Value], params: Params) -> Value:
-    """With the sign of the dividend; of integers, the dividend where the divisor is zero, as in XLA."""
+    """With the sign of the dividend. For integers and a zero divisor it is the dividend, as in XLA."""
     if not is_whole(inputs[0]):
         return function("fmod", np.fmod)(graph, inputs, params)
 
@@ -98,7 +98,7 @@ def integer_pow(graph: Graph, inputs: list[Value], params: Params) -> Value:
 
 
 def power(graph: Graph, inputs: list[Value], params: Params) -> Value:
-    """Known exponents that are whole, or a half more, become products and square roots (NaN at −∞)."""
+    """Known exponents that are integers, or half an integer, become products and square roots (NaN at −∞)."""
 
     def entry(g: Graph, a: int, b: int) -> int:
         exponent = float(g.constants.get(b, np.nan))
@@ -112,7 +112,7 @@ def power(graph: Graph, inputs: list[Value], params: Params) -> Value:
 
 
 def _half(graph: Graph, a: int, exponent: float) -> int:
-    """a to the power of 1/2, 3/2, ...: its derivative is not that of the product, which is NaN at zero."""
+    """a to the power of 1/2, 3/2, ... Its derivative is stated, since that of the product is NaN at zero."""
     root = graph.apply("sqrt", a)
     if exponent < 1:
         return root
@@ -128,7 +128,7 @@ def sign(graph: Graph, a: int) -> int:
 
 
 def logistic(graph: Graph, a: int) -> int:
-    """1/(1 + e⁻ᵃ), with a derivative that does not overflow with the exponential."""
+    """1/(1 + e⁻ᵃ), with a derivative that is finite even if the exponential overflows."""
     negative = graph.neg(a)
     result = graph.div(ONE, graph.add(ONE, graph.apply("exp", negative)))
     if result not in graph.constants:
@@ -181,7 +181,9 @@ def compare(op: str, known: Callable[..., Any], swap: bool = False) -> Handler:
 def logic(op: str, known: Callable[..., Any]) -> Handler:
     def handler(graph: Graph, inputs: list[Value], params: Params) -> Value:
         if any(isinstance(x, Symbols) and x.kind != "b" for x in inputs):
-            raise Unsupported(f"the operation {op!r} on the bits of integers that depend on values")
+            raise Unsupported(
+                f"the operation {op!r} on the bits of integers that depend on values has no scalar form"
+            )
         return entrywise(known, lambda graph, *at: graph.logic(op, *at), "b")(graph, inputs, params)
 
     return handler
@@ -231,7 +233,7 @@ def convert(graph: Graph, inputs: list[Value], params: Params) -> Value:
     else:
         low, high = float(np.iinfo(new).min), float(np.iinfo(new).max)  # type: ignore[type-var]
 
-        def entry(g: Graph, a: int) -> int:  # as XLA: within the range, and zero for NaN
+        def entry(g: Graph, a: int) -> int:  # as in XLA: limited to the range, and zero for NaN
             within = g.extreme(
                 "min", g.extreme("max", g.apply("trunc", a), g.constant(low)), g.constant(high)
             )
@@ -241,7 +243,7 @@ def convert(graph: Graph, inputs: list[Value], params: Params) -> Value:
 
 
 def _whole(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Integers as XLA makes them: within the range, and zero for NaN."""
+    """Integers as in XLA: limited to the range, and zero for NaN."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     inside = (value >= float(low)) & (value < float(high))
     ends = np.where(value > 0, np.array(high, dtype), np.array(low, dtype))

@@ -1,4 +1,4 @@
-"""Primitives that read and write at indices; one that is not known costs a choice of all its values."""
+"""Primitives that read and write at indices. An unknown index costs a choice between all its values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from genalpha.compiler.reader import Handler, Params, Symbols, Value, nodes
 def _pick(
     graph: Graph, indices: Sequence[int], highs: Sequence[int], take: Callable[..., np.ndarray]
 ) -> np.ndarray:
-    """``take(*indices)`` for indices that may be unknown, each kept within [0, high]: a tree of choices."""
+    """``take(*indices)`` for indices that may be unknown, each limited to [0, high], as a tree of choices."""
     if not indices:
         return np.asarray(take())
     index, rest = indices[0], indices[1:]
@@ -73,7 +73,7 @@ def dynamic_update_slice(graph: Graph, inputs: list[Value], params: Params) -> V
 
 
 def _kind(graph: Graph, ids: np.ndarray) -> str:
-    """Of entries; whether "f" are integers, the equation knows."""
+    """The kind of entries. Whether "f" are integers follows from the equation."""
     return graph.nodes[int(ids.flat[0])].kind if ids.size else "f"
 
 
@@ -82,7 +82,7 @@ def _mode(params: Params) -> str:
 
 
 def _outside(value: Value, params: Params) -> float | bool:
-    """What reading outside of an array gives."""
+    """The value that is read outside of an array."""
     filling = params.get("fill_value")
     if filling is not None:
         return filling
@@ -92,7 +92,7 @@ def _outside(value: Value, params: Params) -> float | bool:
         else {"i": "i", "u": "u", "b": "b"}.get(value.dtype.kind, "f")
     )
     if kind == "i" and isinstance(value, Symbols):
-        raise Unsupported("reading integers that depend on values, with filling outside of the array,")
+        raise Unsupported("reading integers that depend on values outside of an array has no scalar form")
     if kind in "iu":
         return np.iinfo(value.dtype).min if kind == "i" else np.iinfo(value.dtype).max  # type: ignore[union-attr]
     return True if kind == "b" else np.nan
@@ -132,7 +132,7 @@ def gather(graph: Graph, inputs: list[Value], params: Params) -> Value:
 
 
 def scatter(combine: Callable[[Graph, int, int], int] | None) -> Handler:
-    """A handler that writes (None) or combines updates; whole windows that leave the array are dropped."""
+    """A handler that writes (None) or combines updates. Windows that leave the array are dropped."""
 
     def handler(graph: Graph, inputs: list[Value], params: Params) -> Value:
         value, starts, updates = inputs
@@ -164,7 +164,7 @@ def scatter(combine: Callable[[Graph, int, int], int] | None) -> Handler:
 def _places(
     graph: Graph, indices: list[int], highs: list[int], clip: bool
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Conditions under which a window starts at each place of an array."""
+    """All places at which a window may start, each with its condition."""
     options: list[list[tuple[int, int]]] = []
     for index, high in zip(indices, highs, strict=True):
         if clip:

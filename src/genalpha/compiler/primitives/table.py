@@ -131,7 +131,7 @@ TABLE: dict[str, Handler] = {
     "triangular_solve": algebra.triangular_solve,
     "cholesky": algebra.cholesky,
 }
-# What to call operations that have no scalar form.
+# Descriptions of operations that have no scalar form, for messages.
 REASONS: dict[str, str] = {
     **dict.fromkeys(("sort", "top_k", "approx_top_k"), "sorting numbers (sort)"),
     **dict.fromkeys(("pure_callback", "io_callback"), "a call back into Python (pure_callback, io_callback)"),

@@ -1,4 +1,4 @@
-"""Configuration spaces: where q lives, and how a velocity moves it."""
+"""Configuration spaces: the set of all q, and how a velocity changes q."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _WRITTEN = re.compile(rf"((?:{'|'.join(_KNOWN)})\(|n=(?:\d{{1,9}}|None)|\)|, )+"
 
 
 def named(text: str | None) -> Space | None:
-    """The space with that ``repr``; None if it is none of those defined here.
+    """The space whose ``repr`` is ``text``; None if it is not a space of this package.
 
-    Nothing in the text is executed, and nothing but what such texts are made of is read.
+    Nothing in the text is executed. A text with any other characters or names is rejected.
 
     >>> named("Product(R3xSO3(), Euclidean(n=2))") == Product(R3xSO3(), Euclidean(2))
     True

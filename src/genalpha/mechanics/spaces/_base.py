@@ -1,4 +1,4 @@
-"""What every configuration space offers to the rest of the package."""
+"""The base class of configuration spaces."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from jax import Array
 class Space:
     """A configuration space with points ``q`` of shape (size,) and velocities ``v`` of shape (dim,).
 
-    The methods state their equations with these few maps only, so a new space needs no new method: it
-    defines ``size``, ``retract``, ``difference`` and ``magnitude``, and ``bracket`` if its increments do not
-    commute. The other maps follow, and are redefined where there is a cheaper way.
+    Integration methods use only the maps below, so a new space works with all of them. It must define
+    ``size``, ``retract``, ``difference`` and ``magnitude``, and ``bracket`` if its increments do not commute.
+    The other maps follow from these; a space may redefine them if there is a cheaper way.
 
     On a Lie group (ACB15 section 2) velocities are those of left translation, q' = q·ṽ, and
     ``retract(q, d)`` is q ∘ exp(d).
     """
 
-    #: Number of velocities; None where v0 decides.
+    #: Number of velocities; None if it is taken from v0.
     dim: int | None = None
-    #: Names of the rotations in the space, for messages. Empty where nothing turns.
+    #: Names of the rotations in the space, for messages. Empty if there are none.
     rotations: tuple[str, ...] = ()
 
     def size(self, dim: int) -> int:
@@ -36,7 +36,7 @@ class Space:
         raise NotImplementedError
 
     def interpolate(self, q: Array, p: Array, s: Array | float) -> Array:
-        """The point at the fraction ``s`` of the way from ``q`` (s = 0) to ``p`` (s = 1)."""
+        """The point between ``q`` (s = 0) and ``p`` (s = 1)."""
         return self.retract(q, s * self.difference(q, p))
 
     def rate(self, q: Array, v: Array) -> Array:
@@ -53,15 +53,15 @@ class Space:
         return jnp.zeros_like(v)
 
     def magnitude(self, q: Array) -> Array:
-        """Size (dim,) of the numbers behind each velocity direction, for rounding estimates."""
+        """Size (dim,) of the coordinates that each velocity component changes, for rounding estimates."""
         raise NotImplementedError
 
     def normalize(self, q: Array) -> Array:
-        """The point of the space next to ``q``, of which only rounding may separate it."""
+        """The point of the space nearest to ``q``, for a ``q`` that differs from it by rounding only."""
         return q
 
     def defect(self, q: Array) -> Array:
-        """How far each of the ``rotations`` is from being one: | |quaternion| − 1 |."""
+        """By how much the length of each quaternion differs from one: | |quaternion| − 1 |."""
         return jnp.zeros(0)
 
     def turns(self, d: Array) -> Array:

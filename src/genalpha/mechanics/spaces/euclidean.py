@@ -1,4 +1,4 @@
-"""The flat space R^n, where q' = v."""
+"""The flat space R^n, with q' = v."""
 
 from __future__ import annotations
 

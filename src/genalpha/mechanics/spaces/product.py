@@ -16,7 +16,7 @@ from genalpha.mechanics.spaces._base import Space
 
 
 class _Run(NamedTuple):
-    """``number`` equal factors in a row, whose points have ``size`` and velocities ``dim`` entries each."""
+    """``number`` equal factors in a row. A point has ``size`` entries, a velocity ``dim``."""
 
     space: Space
     number: int
@@ -26,9 +26,9 @@ class _Run(NamedTuple):
 
 @dataclass(frozen=True, init=False)
 class Product(Space):
-    """The product of spaces, points and velocities one after the other.
+    """The product of spaces. Points and velocities of the factors follow one after the other.
 
-    Equal neighbours are handled together, so a hundred bodies cost hardly more operations than one.
+    Equal neighbours are computed together, so a hundred bodies need hardly more array operations than one.
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> space = ga.Product(ga.R3xSO3(), ga.R3xSO3(), ga.Euclidean(2))
@@ -43,10 +43,10 @@ class Product(Space):
 
     def __init__(self, *factors: Space) -> None:
         if not factors:
-            raise ValueError("a product needs at least one factor")
+            raise ValueError("Product() is empty: pass at least one factor, such as ga.R3xSO3()")
         for factor in factors:
             if not isinstance(factor, Space):
-                raise TypeError(f"the factors of a product are spaces such as ga.SO3(), got {factor!r}")
+                raise TypeError(f"the factors of a Product must be spaces such as ga.SO3(), got {factor!r}")
         runs = []
         for space, group in itertools.groupby(factors):
             if space.dim is None:
@@ -80,7 +80,7 @@ class Product(Space):
         return _cut(v, [run.dim for run in self._runs for _ in range(run.number)])
 
     def _each(self, name: str, *inputs: tuple[str, Array]) -> Array:
-        """The map ``name`` of every factor, on inputs that are points ("size") or velocities ("dim")."""
+        """The map ``name`` of every factor. Its inputs are points ("size") or velocities ("dim")."""
         at = dict.fromkeys(("size", "dim"), 0)
         parts = []
         for run in self._runs:

@@ -87,8 +87,8 @@ class R3xSO3(Product):
 class SE3(Space):
     """Rigid motions, (x₁, R₁)∘(x₂, R₂) = (x₁ + R₁x₂, R₁R₂).
 
-    q = (position (3,), w, x, y, z) as in :class:`R3xSO3`; v = (velocity (3,), angular velocity (3,)), both of
-    them body-fixed: x' = R v₁.
+    q = (position (3,), w, x, y, z) as in :class:`R3xSO3`; v = (velocity (3,), angular velocity (3,)), both
+    body-fixed: x' = R v₁.
 
     >>> import jax.numpy as jnp
     >>> q = jnp.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
