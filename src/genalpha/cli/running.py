@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import inspect
 import sys
 import time
 from collections.abc import Callable
@@ -17,8 +16,9 @@ import numpy as np
 import genalpha as ga
 from genalpha.cli import Refused, models
 from genalpha.cli.text import WIDTH, as_json, table, vector
+from genalpha.engine.step_choice import DEFAULT_ATOL, DEFAULT_RTOL
 from genalpha.errors import unknown
-from genalpha.run.request import Backend
+from genalpha.run.request import DEFAULT_RHO_INF, Backend
 
 _LABELS = 19  # width of the labels in the summary
 _SETTINGS = ("rho_inf", "h", "rtol", "atol")
@@ -99,7 +99,6 @@ def _check_plot(path: Path) -> None:
 
 
 def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
-    known = inspect.signature(ga.solve).parameters
     t_span = model.t_span if options.t_end is None else (model.t_span[0], options.t_end)
     given = {name: getattr(options, name) for name in ("method", "rho_inf", "backend", "rtol", "atol")}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -122,7 +121,7 @@ def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
             raise  # a bug of the package, not of the model
         raise Refused(reason or models.in_one_line(error)) from error
     seconds = time.perf_counter() - begin
-    defaults = {name: known[name].default for name in ("rho_inf", "rtol", "atol")}
+    defaults = {"rho_inf": DEFAULT_RHO_INF, "rtol": DEFAULT_RTOL, "atol": DEFAULT_ATOL}
     settings = {"rho_inf": None, "h": options.h, "rtol": None, "atol": None} | defaults | chosen
     if options.h is not None:
         settings |= {"rtol": None, "atol": None}

@@ -42,6 +42,8 @@ class RowFunction:
             for shape in shapes
         ]
         self._columns = np.concatenate([g.ids.reshape(-1) for g in given])
+        ends = itertools.pairwise(itertools.accumulate((g.ids.size for g in given), initial=0))
+        self._inputs = [(slice(*cut), len(shape) < 2) for cut, shape in zip(ends, shapes, strict=True)]
         self.example = self.row(example)
         self._numbers = self._named(self.example)
         self._factors: dict[bytes, lu.Factors] = {}
@@ -53,8 +55,8 @@ class RowFunction:
         inputs = range(builder.slots)
         outputs = inline(graph, function, *jax.tree.unflatten(structure, given), helpers=helpers)
         leaves, self._structure = jax.tree.flatten(outputs)
-        ends = list(itertools.accumulate((leaf.size for leaf in leaves), initial=0))
-        cuts = itertools.starmap(slice, itertools.pairwise(ends))
+        sizes = itertools.accumulate((leaf.size for leaf in leaves), initial=0)
+        cuts = itertools.starmap(slice, itertools.pairwise(sizes))
         self._parts = [(at, leaf.shape) for at, leaf in zip(cuts, leaves, strict=True)]
         flat = np.concatenate([leaf.reshape(-1) for leaf in leaves] + [np.array([self._trusted])])
         self._flat = flat.tolist()
@@ -99,7 +101,10 @@ class RowFunction:
 
     def row(self, arguments: Any) -> np.ndarray:
         """One set of arguments as a row (inputs,)."""
-        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(arguments)], dtype=float)
+        row = np.empty(len(self._columns))
+        for (at, flat), leaf in zip(self._inputs, jax.tree.leaves(arguments), strict=True):
+            row[at] = leaf if flat else np.ravel(leaf)
+        return row
 
     def pack(self, arguments: Any) -> np.ndarray:
         """An array (count, inputs) from arrays whose first axis counts the rows."""

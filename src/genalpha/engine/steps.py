@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -79,9 +80,9 @@ class Given:
 
     def suited(self, method: Method) -> Method:
         """The method, without its adjusting formulas if all steps are equal: they would change nothing."""
-        if not method.adjust or is_traced(self.steps.h) or np.ptp(self.steps.h) != 0:
+        if not (method.adjust and self.even and self.steps.h[-1] == self.steps.h[0]):
             return method
-        return dataclasses.replace(method, adjust=False)
+        return _without_adjusting(method)
 
     def check(self, method: Method) -> None:
         """Raise if the method cannot take such steps."""
@@ -219,6 +220,11 @@ class Controlled:
         row[layout.plain + 1] -= row[layout.plain] - t
         row[layout.plain] = t
         return self
+
+
+@functools.lru_cache(maxsize=256)
+def _without_adjusting(method: Method) -> Method:
+    return dataclasses.replace(method, adjust=False)
 
 
 Steps = Given | Controlled

@@ -127,13 +127,11 @@ def _rank(begin: Beginning, space: Space) -> None:
 
 def independent(rows: Any) -> bool:
     """Whether rows (m + p, n) are clearly independent of each other, whatever their lengths."""
-    if not len(rows):
-        return True
+    if len(rows) < 2:
+        return bool(rows.any()) or not len(rows)
     lengths = np.sqrt((rows * rows).sum(axis=1))
     if not (lengths > 0).all():
         return False
-    if len(rows) == 1:
-        return True
     triangle: Any = np.linalg.qr((rows / lengths[:, None]).T, mode="r")
     remainders = triangle.diagonal()
     return len(remainders) == len(rows) and bool((np.abs(remainders) > _CLEARLY).all())

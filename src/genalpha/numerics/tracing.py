@@ -19,4 +19,6 @@ def is_traced(*trees: Any) -> bool:
 
 def under_transform(*trees: Any) -> bool:
     """Whether JAX is tracing any of these values, or all operations, as it does inside ``jit``."""
-    return is_traced(*trees) or (get_opaque_trace_state() != _OUTSIDE and is_traced(jnp.zeros(())))
+    if get_opaque_trace_state() == _OUTSIDE:
+        return False
+    return is_traced(*trees) or is_traced(jnp.zeros(()))

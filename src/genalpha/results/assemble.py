@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -58,8 +57,7 @@ def history(report: Any) -> NewtonHistory:
     return NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool))
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """How a run ended: its status, the time it reached, its work, and its backend.
 
     ``fallback`` is the reason why XLA was used instead of native code. ``detail`` is more about the end.

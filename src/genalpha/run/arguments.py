@@ -51,7 +51,9 @@ def span(t_span: Any) -> tuple[float, float]:
 def vector(name: str, value: Any) -> Array | np.ndarray:
     """A one-dimensional, finite array of doubles."""
     result: Any
-    if is_traced(value):
+    if isinstance(value, list | tuple) and all(type(x) in (float, int) for x in value):  # the usual case
+        result = np.array(value, dtype=float)
+    elif is_traced(value):
         result = jnp.asarray(value, float)
     else:
         if np.iscomplexobj(value):

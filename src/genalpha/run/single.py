@@ -200,7 +200,7 @@ class SingleRun:
         of_rows, t, t_alpha = collect.joined(
             [part.joined() for part in (self.parts if self.keep.every else self.parts[-1:])]
         )
-        totals = np.sum([part.totals for part in self.parts], axis=0).astype(int).tolist()
+        totals = [int(sum(column)) for column in zip(*(p.totals.tolist() for p in self.parts), strict=True)]
         steps, rejected = sum(p.done for p in self.parts), sum(p.rejected for p in self.parts)
         record, done, detail = pieces.last_row, pieces.done, self.refused
         if status > codes.SUCCESS and not detail:

@@ -169,6 +169,7 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
         self.control, step, slots = steps.control, self.step, self.machine.slots
         step.control(slots, steps.control)
         slots[step.until], slots[step.every] = np.inf, 1.0
+        self._end = float(steps.limits.end)
 
     @property
     def pace(self) -> Pace:
@@ -192,7 +193,10 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
 
     @property
     def finished(self) -> bool:
-        return self.status != codes.SUCCESS or self._now("t") >= self.control[1].end
+        if self._rest is not None:
+            return self._rest.finished
+        slots, pace = self.machine.slots, self.step.pace
+        return bool(slots[pace.status] != codes.SUCCESS or slots[pace.t] >= self._end)
 
     @property
     def rejected(self) -> int:
