@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import itertools
@@ -35,7 +36,29 @@ from genalpha.cli.main import main
 
 @functools.cache
 def problem(name: str, **parameters: float) -> ga.problems.Problem:
-    return ga.problems.get(name, **parameters)
+    found = ga.problems.get(name, **parameters)
+    return (
+        found
+        if found.reference is None
+        else dataclasses.replace(found, reference=Remembered(found.reference))
+    )
+
+
+class Remembered:
+    """A reference that integrates to the same times only once."""
+
+    def __init__(self, reference: Callable[[object], ga.State]) -> None:
+        self.reference, self._known = reference, {}
+
+    def __call__(self, t: object) -> ga.State:
+        times = np.asarray(t, dtype=float)
+        key = (times.shape, times.tobytes())
+        if key not in self._known:
+            self._known[key] = self.reference(t)
+        return self._known[key]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.reference, name)
 
 
 def run(name: str, *, t_end: float | None = None, **options: object) -> ga.Solution:

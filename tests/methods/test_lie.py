@@ -61,10 +61,10 @@ def test_constraint_residuals_of_the_heavy_top(method):
 
 def test_published_and_integrated_references_agree():
     p = problem("heavy-top")
-    for t, values in p.published.items():
-        true = p.reference(t)
+    true = p.reference(list(p.published))
+    for i, values in enumerate(p.published.values()):
         for field, bound in (("q", 1e-11), ("v", 1e-10), ("a", 1e-8), ("lam", 1e-8)):
-            np.testing.assert_allclose(getattr(true, field), values[field], atol=bound)
+            np.testing.assert_allclose(getattr(true, field)[i], values[field], atol=bound)
 
 
 # problem, its parameters, method, coarsest step, end, pattern of steps

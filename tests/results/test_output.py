@@ -25,7 +25,7 @@ def errors_between(name, h, method):
     p = problem(name)
     sol = solve(name, t_end=0.5 if name != "heavy-top" else 0.1, h=h, method=method)
     times = sol.t[:-1] + 0.37 * np.diff(sol.t)
-    times = times[:: max(1, len(times) // 40)]
+    times = times[:: max(1, len(times) // 12)]
     here, exact = sol(times), p.reference(times)
     difference = np.array([p.system.space.difference(a, b) for a, b in zip(exact.q, here.q, strict=True)])
     parts = [difference, here.v - exact.v]
