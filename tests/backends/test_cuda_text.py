@@ -77,6 +77,7 @@ def stand_in(folder):
         "ascontiguousarray",
         "isnan",
         "broadcast_to",
+        "where",
     ]:
         function = getattr(np, name)
         setattr(module, name, lambda *a, function=function, **k: np.asarray(function(*a, **k)).view(Array))

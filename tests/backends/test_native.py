@@ -16,8 +16,8 @@ import systems
 from conftest import problem
 from genalpha import methods
 from genalpha.backends import loop
+from genalpha.backends.native import code, runners, step
 from genalpha.backends.native import kernels as native
-from genalpha.backends.native import runners, step
 from genalpha.compiler import lu
 from genalpha.numerics import codes
 
@@ -377,7 +377,7 @@ def test_tables_and_loops_compile_in_reasonable_size():
 def test_kernels_cut_into_pieces_compute_the_same(monkeypatch):
     """Also booleans and numbers that go from one piece to the next."""
     whole = problem("heavy-top").solve(t_end=0.02)
-    monkeypatch.setattr(native, "PIECE", 37)
+    monkeypatch.setattr(code, "PIECE", 37)
     p = ga.problems.get("heavy-top")
     pieces = p.solve(t_end=0.02)
     assert len(kernels_of(p.system).code().program.kernels) > 20

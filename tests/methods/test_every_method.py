@@ -230,7 +230,7 @@ def test_rows_without_names_are_numbered():
         assert sum(method.row_blocks(dims).values()) == sum(method.sizes(dims).values())
 
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

@@ -52,7 +52,7 @@ def product(graph: Graph, inputs: list[Value], params: Params) -> Value:
     if any(isinstance(x, Symbols) and x.kind == "i" for x in inputs):
         known = [np.abs(x).max(initial=0) for x in inputs if not isinstance(x, Symbols)]
         if not known or known[0] > 2**12:
-            raise Unsupported("a product of integers that depend on values has no scalar form")
+            raise Unsupported("a product of integers that depend on values may overflow")
     return entrywise(np.multiply, multiply, "fib")(graph, inputs, params)
 
 
