@@ -1,4 +1,5 @@
-"""What genalpha costs: the first result of a process, a step with and without error control, and options.
+"""What genalpha costs: the first result of a process, a warm call, a step with and without error control,
+and options.
 
 ``python -m benchmarks.costs`` prints the result and writes it to ``out/bench/costs.json`` and ``costs.md``;
 ``taskset -c 1`` before it keeps it on one core.
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 import genalpha as ga
@@ -40,6 +42,7 @@ REPEATS = 21  # timed runs; their median counts
 STARTS = 5  # processes of each kind; their median counts
 PARTS = 0.25, 1.0
 STEPS = 200_000  # of the runs with options
+CALLS = 2001  # of one step each
 
 
 # --- the first result ------------------------------------------------------------------------------------
@@ -94,6 +97,53 @@ def starts() -> list[Start]:
             times = np.array([[float(x) for x in run().stdout.split()] for _ in range(STARTS)])
             found.append(Start(kind, *np.median(times, axis=0).tolist()))
     return found
+
+
+# --- a call ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """A warm call that takes one step: milliseconds of the call, and of asking for residuals after it.
+
+    ``steps`` is how the step is chosen. The step itself is part of the call; it takes a microsecond or two.
+    """
+
+    problem: str
+    steps: str
+    ms: float
+    residuals_ms: float
+
+
+def calls() -> list[Call]:
+    """What a call of the README's pendulum and of the heavy top costs beyond its steps."""
+    top, rod = ga.problems.get("heavy-top"), readme_pendulum()
+    models: dict[str, tuple[Any, ...]] = {
+        "README's pendulum": (rod, [1.0, 0.0], [0.0, 0.0], ()),
+        "heavy-top": (top.system, top.q0, top.v0, top.args),
+    }
+    found = []
+    for name, (system, q0, v0, args) in models.items():
+        one = partial(ga.solve, system, (0.0, 1e-4), q0, v0, args=args)
+        kinds: dict[str, dict[str, Any]] = {
+            "given": {"h": 1e-4},
+            "controlled": {"first_step": 1e-4, "max_step": 1e-4},
+        }
+        for kind, chosen in kinds.items():
+            solve = partial(one, **chosen)
+            assert solve().stats.steps == 1
+            times = in_turns([solve, lambda solve=solve: solve().residuals], CALLS)  # type: ignore[misc]
+            bare, asked = (1e3 * statistics.median(each) for each in times)
+            found.append(Call(name, kind, bare, asked - bare))
+    return found
+
+
+def readme_pendulum() -> ga.System:
+    return ga.System(
+        mass=jnp.eye(2),
+        force=lambda t, q, v: jnp.array([0.0, -9.81]),
+        holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    )
 
 
 # --- a step ------------------------------------------------------------------------------------------------
@@ -194,6 +244,7 @@ def options() -> list[Option]:
 # --- the report ---------------------------------------------------------------------------------------
 
 HEAD_STARTS = ("first result, s", "dependencies", "genalpha", "solve", "beyond dependencies")
+HEAD_CALLS = ("a warm call with one step", "steps", "ms", "residuals, ms more")
 HEAD_STEPS = ("problem", "steps", "number", "µs", "call ms", "iter.", "Jac.", "rejected")
 HEAD_OPTIONS = ("option", "ms", "ratio")
 
@@ -201,6 +252,9 @@ NOTES = """\
 First result: the pendulum of the README over ten seconds in a new process, medians of {STARTS}.
 dependencies: import of JAX, NumPy and llvmlite. genalpha: its import and the definition of the system.
 solve: the call.
+
+A warm call: medians of {CALLS} calls that take one step each. Accelerations, residuals and reactions are
+computed when they are first asked for.
 
 Steps: {METHOD}, error control with rtol = atol = 1e-7 (1e-3 for the flexible slider crank), and the same
 number of equal steps. µs: slope between a quarter and the whole of the span, medians of {REPEATS} in turns.
@@ -228,11 +282,12 @@ def step_cells(found: list[Step]) -> Iterator[tuple[str, ...]]:
 def main() -> None:
     """Measure, print, write."""
     values: dict[str, Any] = {"load": os.getloadavg()[0], "cores": cores(), "start": start_up()}
-    first = starts()
+    first, warm = starts(), calls()
     steps = [step for name in TOLERANCES for step in step_costs(name)]
     chosen = options()
     tables: list[tuple[tuple[str, ...], list[tuple[str, ...]]]] = [
         (HEAD_STARTS, list(start_cells(first))),
+        (HEAD_CALLS, [(c.problem, c.steps, f"{c.ms:.3f}", f"{c.residuals_ms:.3f}") for c in warm]),
         (HEAD_STEPS, list(step_cells(steps))),
         (HEAD_OPTIONS, [(o.option, f"{o.ms:.2f}", f"{o.ratio:.3f}") for o in chosen]),
     ]
@@ -241,7 +296,7 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join([*(markdown(*table) for table in tables), *notes]) + "\n"
     (OUT / "costs.md").write_text(text, encoding="utf-8")
-    parts: dict[str, list[Any]] = {"starts": first, "steps": steps, "options": chosen}
+    parts: dict[str, list[Any]] = {"starts": first, "calls": warm, "steps": steps, "options": chosen}
     record = values | {"versions": versions("genalpha", "jax", "jaxlib", "numpy", "llvmlite")}
     record |= {name: [asdict(each) for each in part] for name, part in parts.items()}
     (OUT / "costs.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -58,7 +58,8 @@ def choose(
                 f"pass either h or {names}, not both: h sets the steps, {names} are for error control"
             )
         times, sizes, grid = _on_grid(span, asked.h, state)
-        return Given.of(times, sizes, projections(asked.project_velocity_at, times)), grid
+        marks = projections(asked.project_velocity_at, times)
+        return Given.of(times, sizes, marks, even=grid is not None and grid.rest is None), grid
     if asked.project_velocity_at is not NO_TIMES and np.size(asked.project_velocity_at):
         raise ValueError(
             "project_velocity_at needs h, because error control chooses the ends of steps during the run: "

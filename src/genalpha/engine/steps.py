@@ -42,8 +42,9 @@ class Given:
     controlled: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, times: Any, sizes: Any, marks: Any = None) -> Given:
-        even = not is_traced(sizes) and bool(np.all(sizes[:-1] == sizes[0]))
+    def of(cls, times: Any, sizes: Any, marks: Any = None, even: bool = False) -> Given:
+        """Steps with these times and sizes; ``even`` if all but the last are known to be equal."""
+        even = even or (not is_traced(sizes) and bool(np.all(sizes[:-1] == sizes[0])))
         return cls(times, Times(times[:-1], sizes, marks), even)
 
     @property

@@ -219,13 +219,9 @@ class Pieces:
     def joined(self) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
         """The quantities of all kept rows, their times and those of their a_α."""
         if self._whole is not None:
-            table = self._whole.table
-            t, h = self.course.times(table, 0)
-            selected = self._chosen(table, t, self._alphas(t, h))
-        else:
-            pieces = [*self._pieces, *([self._last] if self._last is not None else [])]
-            selected = _joined(pieces)
-        of_rows, t, t_alpha = selected
+            return self._all(self._whole.table)
+        pieces = [*self._pieces, *([self._last] if self._last is not None else [])]
+        of_rows, t, t_alpha = _joined(pieces)
         if not len(t):
             start = self.course.quantities(*self._start())
             wanted = {k: value(start[k]) for k in self.keep.names or NAMES}
@@ -236,10 +232,23 @@ class Pieces:
             t_alpha[0] = self.course.begun.t_alpha
         of_rows = dict.fromkeys(NAMES) | (of_rows or {})
         history = of_rows["newton"]
-        every = self.keep.t_eval is None and self.keep.every
-        if history is not None and (self._whole is not None or every):  # the start has no history
-            of_rows["newton"] = _deferred(lambda x: jax.tree.map(lambda y: y[1:], x), history)
+        if history is not None and self.keep.t_eval is None and self.keep.every:
+            of_rows["newton"] = _deferred(_without_start, history)
         return of_rows, t, t_alpha
+
+    def _all(self, table: np.ndarray) -> OfRows:
+        """The same for a run of which every record is kept."""
+        t, h = self.course.times(table, 0)
+        t_alpha = self._alphas(t, h)
+        t_alpha[0] = self.course.begun.t_alpha
+        of_rows = self.course.quantities(table, t)
+        of_rows["newton"] = of_rows["newton"].then(_without_start)
+        return of_rows, t, t_alpha
+
+
+def _without_start(history: Any) -> Any:
+    """The history of Newton's method for the steps: the start has none."""
+    return jax.tree.map(lambda x: x[1:], history)
 
 
 def _deferred(function: Callable[..., Any], *parts: Any) -> Any:

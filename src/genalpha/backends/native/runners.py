@@ -29,6 +29,7 @@ from genalpha.numerics.newton import MAX_CONDITION
 
 # The most orders of pivots that one run tries. Then XLA continues, which chooses pivots for every matrix.
 MOST_ORDERS = 8
+_NO_EVENTS = np.zeros(0, dtype=bool)
 
 Rest = TypeVar("Rest", bound=xla.XlaGiven | xla_controlled.XlaControlled)
 
@@ -46,13 +47,16 @@ class _Native(Generic[Rest]):
         self.step: Any = run.kernels.step
         self.machine = _Machine(run.kernels)
         run.fill(self.machine.slots)
-        self.machine.slots[self.step.events] = known
+        if setup.crossings:
+            self.machine.slots[self.step.events] = known
         self.width = len(self.step.row)
         self.fallback: str | None = None
         self._rest: Rest | None = None
 
     @property
     def fired(self) -> np.ndarray:
+        if not self.setup.crossings:
+            return _NO_EVENTS
         return self.machine.fired if self._rest is None else self._rest.fired
 
     def fields(self) -> Fields:
@@ -113,7 +117,8 @@ class NativeGiven(_Native[xla.XlaGiven]):
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         first = self.done
-        self.machine.slots[self.step.fired] = 0.0
+        if self.setup.crossings:
+            self.machine.slots[self.step.fired] = 0.0
         while not self.finished and self.done - first < len(out) and not self.fired.any():
             if self._rest is not None:
                 self.done += self._rest.take(out[self.done - first :])
@@ -210,7 +215,8 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         step, done = self.step, 0
-        self.machine.slots[step.fired] = 0.0
+        if self.setup.crossings:
+            self.machine.slots[step.fired] = 0.0
         while not self.finished and done < len(out) and not self.fired.any():
             if self._rest is not None:
                 return done + self._rest.take(out[done:])
