@@ -83,18 +83,23 @@ def test_one_member_that_fails_at_once_does_not_decide_for_the_others():
     assert batch.success.tolist() == [False] * 3 + [True] * 6
 
 
+SORTED = ga.System(jnp.eye(1), lambda t, q, v, k: -k * jnp.sort(q))  # has no scalar form
+SWING, TIGHT = ((0.0, 8.0), [1.0], [0.0]), {"rtol": 1e-7, "atol": 1e-9}
+
+
 @pytest.mark.parametrize("times", [{"t_eval": [1.0, 8.0]}, pytest.param({}, marks=pytest.mark.slow)], ids=str)
 def test_batches_by_xla_take_as_many_steps_as_they_need(times):
-    system = ga.System(jnp.eye(1), lambda t, q, v, k: -k * jnp.sort(q))
-    run = lambda **more: ga.solve_batch(
-        system, (0.0, 8.0), [1.0], [0.0], args=(np.array([0.01, 1.0]),), rtol=1e-7, atol=1e-9, **times, **more
-    )
-    batch = run()
+    batch = ga.solve_batch(SORTED, *SWING, args=(np.array([0.01, 1.0]),), **TIGHT, **times)
     assert batch.backend == "xla"
     assert batch.success.all()
     assert batch.stats.steps[1] > 1024
     np.testing.assert_allclose(batch.q[:, -1, 0], np.cos(np.array([0.8, 8.0])), atol=1e-4)
-    assert run(max_steps=1100).status.tolist() == [0, codes.TOO_MANY]
+
+
+@pytest.mark.slow
+def test_batches_by_xla_take_no_more_steps_than_allowed():
+    batch = ga.solve_batch(SORTED, *SWING, args=(np.array([0.01, 1.0]),), **TIGHT, max_steps=1100)
+    assert batch.status.tolist() == [0, codes.TOO_MANY]
 
 
 @pytest.mark.parametrize("backend", ["native", "xla"])

@@ -88,8 +88,22 @@ def whole(choice: dict[str, Any]) -> bool:
     return choice["pieces"] == 1 or same_grid
 
 
-@pytest.mark.parametrize("number", range(len(PAIRS)))
-@pytest.mark.parametrize("name", ["broken-held", pytest.param("spin", marks=pytest.mark.slow)])
+# By XLA, which compiles a program for every kind of rows, one combination for each kind of steps.
+BY_XLA = {
+    steps: [i for i, c in enumerate(PAIRS) if (c["backend"], c["steps"]) == ("xla", steps)][-1]
+    for steps in CHOICES["steps"]
+}
+FAST = {i for i, c in enumerate(PAIRS) if c["backend"] == "native"} | set(BY_XLA.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        pytest.param(name, i, marks=() if name == "broken-held" and i in FAST else pytest.mark.slow)
+        for name in ("broken-held", "spin")
+        for i in range(len(PAIRS))
+    ],
+)
 def test_options_together(name: str, number: int, tmp_path: Path) -> None:
     choice = PAIRS[number]
     calls: list[float] = []

@@ -44,11 +44,10 @@ class Results:
                 continue
             self.rows[name] = rows.finish(np.concatenate([np.ravel(x) for x in outputs]).tolist())
         self.points = {n: np.concatenate([ordinary, odd]) if n in ANYWHERE else ordinary for n in FUNCTIONS}
-        whole = lambda names: jax.jit(lambda row: {n: FUNCTIONS[n](*split(row)) for n in names})
-        found = [whole(list(FUNCTIONS)), whole(list(ANYWHERE))]
-        runs = [found[0](row) for row in ordinary] + [found[1](row) for row in odd]
+        by_jax = jax.jit(lambda row: {n: f(*split(row)) for n, f in FUNCTIONS.items()})
+        runs = [by_jax(row) for row in np.concatenate([ordinary, odd])]
         flat = lambda tree: np.concatenate([np.ravel(x).astype(float) for x in jax.tree.leaves(tree)])
-        self.expected = {n: np.array([flat(run[n]) for run in runs if n in run]) for n in FUNCTIONS}
+        self.expected = {n: np.array([flat(r[n]) for r in runs[: len(self.points[n])]]) for n in FUNCTIONS}
         many = list(self.rows.values())
         self.ways = {"graph": lambda rows, table: rows.evaluate(table)}
         self.ways |= {f"{lanes} lanes": by_llvm(many, lanes) for lanes in (1, machine.lanes())}

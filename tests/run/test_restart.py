@@ -45,7 +45,8 @@ def assert_same(whole, first, second):
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize(
     ("backend", "method"),
-    [("native", m) for m in METHODS]
+    # hht-soi2 and cm store what soi2 and cs do.
+    [pytest.param("native", m, marks=pytest.mark.slow if m in ("hht-soi2", "cm") else ()) for m in METHODS]
     + [pytest.param("xla", m, marks=() if m == "soi2" else pytest.mark.slow) for m in METHODS],
 )
 def test_stopped_and_continued_is_the_uninterrupted_run(method, backend, steps):
