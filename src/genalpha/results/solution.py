@@ -249,10 +249,17 @@ class Solution:
         return f"{text}. {self.detail}" if self.detail else text
 
     def __getitem__(self, index: Any) -> Solution:
-        """A member of a batch, made by ``solve_batch`` or ``vmap``."""
+        """Member ``index`` of a batch, or some members if it is a slice or an array of numbers."""
         if not np.ndim(self.status):
-            raise TypeError("this solution is a single run, not a batch: it has no members to index")
-        return jax.tree.map(lambda leaf: leaf[index], self)
+            raise TypeError("this solution is a single run, not a batch: it has no members")
+        pick = lambda tree: jax.tree.map(lambda leaf: leaf[index], tree)
+        later = lambda name: Deferred(lambda: pick(getattr(self, name)))
+        parts: dict[str, Any] = {}
+        for spec in fields(self):
+            waiting = spec.name not in self.__dict__
+            part = later(spec.name) if waiting else self.__dict__[spec.name]
+            parts[spec.name] = part if waiting or spec.name in META else pick(part)
+        return Solution(**parts)
 
     def __repr__(self) -> str:
         if isinstance(self.status, jax.core.Tracer):
