@@ -41,11 +41,10 @@ FAST = [
     ("poly-2-1-0", "soi2"),
     ("jumping-held", "index3"),
     ("broken", "dae-alpha"),
-    ("suslov", "soi2"),
 ]
 
 
-@pytest.mark.parametrize(("name", "method"), FAST)
+@pytest.mark.parametrize(("name", "method"), [*FAST, pytest.param("suslov", "soi2", marks=pytest.mark.slow)])
 def test_a_few(name: str, method: str) -> None:
     survey(STRUCTURES[name], range(16), [method], both=False)
 

@@ -148,7 +148,13 @@ def wall(restitution):
     return ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -restitution * v)
 
 
-@pytest.mark.parametrize("method", ["soi2", "stabilized", "index3", "dae-alpha", "cs", "projected"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("soi2", "stabilized", "index3", "projected"),
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("dae-alpha", "cs")),
+    ],
+)
 def test_a_pendulum_at_a_wall_has_second_order_and_no_transient(method):
     """The energy falls by e² in each impact, and λ is of second order right after the impact.
 

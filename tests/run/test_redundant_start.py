@@ -93,7 +93,7 @@ def test_arguments_and_a_mass_matrix_that_varies():
 
 
 def test_save_and_load(tmp_path):
-    sol = solve(DOOR, SPAN, *CLOSED, h=0.1)
+    sol = solve(TWO, SPAN, *START, h=0.1)
     sol.save(tmp_path / "door.npz")
     again = ga.load(tmp_path / "door.npz")
     assert (again.not_unique, again.message) == (sol.not_unique, sol.message)
