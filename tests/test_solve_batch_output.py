@@ -211,4 +211,4 @@ def test_bad_times_are_refused():
     with pytest.raises(ValueError, match="beyond the time span"):
         run(t_eval=[0.2, 0.5], h=0.01)
     with pytest.raises(ValueError, match="pass either t_eval or save, not both"):
-        run(t_eval=[0.2], h=0.01, save=2)
+        run(t_eval=[0.2], h=0.01, save="all")

@@ -162,7 +162,9 @@ def _output(given: Options, span: tuple[float, float], steps: Steps) -> Output:
         raise ValueError(
             f'save must be "final", "all" or a whole number k > 0 for every k-th step, got {save!r}'
         )
-    if given.t_eval is not None and save == "final":  # the default
+    if given.t_eval is not None:
+        if save != "final":  # the default
+            raise ValueError("pass either t_eval or save, not both: each says which rows are kept")
         save = "all"
     elif steps.controlled and save != "final":
         raise ValueError(

@@ -55,7 +55,7 @@ def choose(
         if given:
             names = ", ".join(given)
             raise ValueError(
-                f"pass either h or {names}, not both: h sets the steps, {names} are for error control"
+                f"pass either h or {names}, not both: h sets the steps, error control chooses them"
             )
         times, sizes, grid = _on_grid(span, asked.h, state)
         marks = projections(asked.project_velocity_at, times)
