@@ -14,11 +14,15 @@ from genalpha.numerics import codes
 SPAN = (0.0, 0.2)
 
 
-PENDULUM = ga.System(
-    mass=lambda t, q, m, length: m * jnp.eye(2),
-    force=lambda t, q, v, m, length: m * jnp.array([0.0, -9.81]),
-    holonomic=lambda t, q, m, length: jnp.array([q @ q - length**2]),
-)
+def pendulum():
+    return ga.System(
+        mass=lambda t, q, m, length: m * jnp.eye(2),
+        force=lambda t, q, v, m, length: m * jnp.array([0.0, -9.81]),
+        holonomic=lambda t, q, m, length: jnp.array([q @ q - length**2]),
+    )
+
+
+PENDULUM = pendulum()
 LENGTHS = np.linspace(0.5, 2.0, 19)  # not a multiple of the lanes
 STARTS = np.stack([LENGTHS, 0 * LENGTHS], axis=1)
 
@@ -320,10 +324,18 @@ def test_integers_of_another_call_are_not_used_again():
 def test_many_members_that_cannot_start_before_one_that_can(backend):
     lengths = np.ones(20)
     lengths[:17] = np.nan
-    run = lambda lengths: batch(q0=np.tile([1.0, 0.0], (20, 1)), args=(1.0, lengths), backend=backend)
+    system, q0 = pendulum(), np.tile([1.0, 0.0], (20, 1))  # one for which there are no kernels yet
+    run = lambda lengths: batch(system=system, q0=q0, args=(1.0, lengths), backend=backend)
     assert run(lengths).status.tolist() == [codes.NOT_FINITE] * 17 + [0] * 3
     with pytest.raises(ValueError, match="NaN or infinite at the start"):
         run(np.nan * lengths)
+
+
+def test_where_xla_can_start_no_member_the_reason_is_raised():
+    with pytest.raises(ValueError, match="NaN or infinite at the start"):
+        ga.solve_batch(
+            systems.spring(), SPAN, [1.0], [0.0], h=0.01, args=(np.full(3, np.nan),), backend="xla"
+        )
 
 
 def test_members_with_and_without_a_singular_mass_matrix():

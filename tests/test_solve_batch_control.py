@@ -87,7 +87,7 @@ SORTED = ga.System(jnp.eye(1), lambda t, q, v, k: -k * jnp.sort(q))  # has no sc
 SWING, TIGHT = ((0.0, 8.0), [1.0], [0.0]), {"rtol": 1e-7, "atol": 1e-9}
 
 
-@pytest.mark.parametrize("times", [{"t_eval": [1.0, 8.0]}, pytest.param({}, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("times", [{}, pytest.param({"t_eval": [1.0, 8.0]}, marks=pytest.mark.slow)], ids=str)
 def test_batches_by_xla_take_as_many_steps_as_they_need(times):
     batch = ga.solve_batch(SORTED, *SWING, args=(np.array([0.01, 1.0]),), **TIGHT, **times)
     assert batch.backend == "xla"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from genalpha.compiler.graph import Graph, Unsupported
+from genalpha.compiler.graph import FALSE, TRUE, Graph, Unsupported
 from genalpha.compiler.primitives import table
 from genalpha.compiler.reader import Symbols, inline, nodes
 from genalpha.numerics import linear
@@ -146,6 +146,16 @@ def test_zeros_and_repetitions_cost_nothing() -> None:
     count = len(graph.nodes)
     inline(graph, lambda x: jnp.sin(x) + x[::-1] * x, x)
     assert len(graph.nodes) == count
+
+
+def test_choices_between_truths_are_the_condition() -> None:
+    graph = Graph()
+    x, y = graph.inputs(2).tolist()
+    less = graph.compare("lt", x, y)
+    assert graph.select(less, TRUE, FALSE) == less
+    assert graph.select(graph.logic("not", less), TRUE, FALSE) == graph.logic("not", less)
+    assert graph.select(less, FALSE, TRUE) == graph.logic("not", less)
+    assert graph.select(less, x, x) == x
 
 
 def test_only_the_package_s_own_functions_are_replaced() -> None:

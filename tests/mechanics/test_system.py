@@ -128,13 +128,7 @@ def known_state(p):
     return ga.State(t, **{field: np.array(value) for field, value in values.items()}, psi=np.zeros(0))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "body-chain" else ())
-        for name in ga.problems.names()
-    ],
-)
+@pytest.mark.parametrize("name", ga.problems.names())
 def test_references_fulfil_the_equations(name):
     """Hand-derived references against the System: equations of motion and all constraint levels."""
     p = problem(name)

@@ -176,7 +176,7 @@ def test_highest_frequency_with_the_crank_upright():
 # --- flexible slider crank: motion ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", EVERY)
+@pytest.mark.parametrize("variant", ["A", "B", "C", "D"])
 def test_accelerations_and_multipliers_at_all_published_states(variant):
     p = problem(CRANK, **VARIANTS[variant])
     assert list(p.published)[:6] == [0.0, 0.01, 0.05, 0.1, 0.2, 0.3]

@@ -114,6 +114,17 @@ def test_a_plane_loop_of_bodies_in_space():
     assert_smallest(linkage, sol, slice(None, None, 20))
 
 
+def test_variables_of_a_method_are_those_of_all_constraints():
+    """Those that belong to constraints have zeros where one was left out; others are as they are."""
+    sol = solve(TWO, SPAN, *START, h=0.1, method="dae-alpha")
+    once = ga.solve(ONE, SPAN, *START, h=0.1, method="dae-alpha")
+    np.testing.assert_allclose(sol.extra["phi"], once.extra["phi"], atol=1e-12)
+    for name in ("nu", "mu"):
+        assert sol.extra[name].shape == (11, 2)
+        np.testing.assert_allclose(sol.extra[name].sum(axis=1), once.extra[name][:, 0], atol=1e-12)
+        assert np.count_nonzero(sol.extra[name][-1]) == 1
+
+
 def test_velocities_of_the_index_3_method_may_be_off():
     sol = solve(DOOR, SPAN, *CLOSED, h=0.02, method="index3")
     assert sol.success
