@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import genalpha as ga
 from genalpha.engine.describe import described
@@ -37,6 +38,7 @@ OWN = """
 """
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_goes_on_in_another_process(tmp_path):
     def by_itself(t0: float, t1: float, more: str = "") -> np.ndarray:
         (tmp_path / "own.py").write_text(textwrap.dedent(OWN.format(more=more)))

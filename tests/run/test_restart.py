@@ -228,7 +228,7 @@ def test_a_run_that_is_interrupted_goes_on_from_its_file(options, tmp_path):
     assert os.listdir(tmp_path) == ["run"]
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize(
     "output", [{}, {"t_eval": [0.1, 0.9, 1.25]}, {"save": (3, ["q", "newton", "residuals"])}]
@@ -255,9 +255,15 @@ def test_a_run_with_events_goes_on_from_its_file(backend, steps, output, tmp_pat
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
 @pytest.mark.parametrize("steps", STEPS)
-@pytest.mark.parametrize("name", ["pendulum", "heavy-top", "wheel-on-rod"])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "native") for name in ("pendulum", "heavy-top", "wheel-on-rod")),
+        ("pendulum", "xla"),
+        *(pytest.param(name, "xla", marks=pytest.mark.slow) for name in ("heavy-top", "wheel-on-rod")),
+    ],
+)
 def test_a_state_from_a_file_goes_on_with_the_same_bits(name, backend, steps, tmp_path):
     options = {"name": name, "backend": backend, **STEPS[steps]}
     half = solve((0.0, 0.1), **options)
