@@ -130,8 +130,18 @@ def test_the_text_computes_what_the_cpu_does(gpu, name, method):
     )
 
 
-@pytest.mark.parametrize("steps", [{"h": 0.003}, {"rtol": 1e-4}], ids=str)
-@pytest.mark.parametrize("first", [0.0, 0.013])
+@pytest.mark.parametrize(
+    ("steps", "first"),
+    [
+        ({"h": 0.003}, 0.0),
+        ({"rtol": 1e-4}, 0.013),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (({"h": 0.003}, 0.013), ({"rtol": 1e-4}, 0.0))
+        ),
+    ],
+    ids=str,
+)
 def test_the_text_samples_as_the_cpu_does(gpu, steps, first):
     p = problem("heavy-top")
     v0, times = p.v0 * np.linspace(1.0, 1.05, 5)[:, None], np.array([first, 0.0171, 0.0172, 0.0173, 0.05])

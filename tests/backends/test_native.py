@@ -267,6 +267,7 @@ def test_integer_arguments_are_part_of_the_program_and_doubles_are_not():
     assert len(kernels) == 2
 
 
+@pytest.mark.slow
 def test_reactions_of_the_users_own():
     """A nonlinear reaction starts by XLA's Newton iteration and runs natively."""
     name = next(n for n in ga.problems.names() if problem(n).system.reaction is not None)
@@ -376,13 +377,13 @@ def test_tables_and_loops_compile_in_reasonable_size():
 
 def test_kernels_cut_into_pieces_compute_the_same(monkeypatch):
     """Also booleans and numbers that go from one piece to the next."""
-    whole = problem("heavy-top").solve(t_end=0.02)
+    whole = problem("wheel-on-rod").solve(t_end=0.2)
     monkeypatch.setattr(code, "PIECE", 37)
-    p = ga.problems.get("heavy-top")
-    pieces = p.solve(t_end=0.02)
+    p = ga.problems.get("wheel-on-rod")
+    pieces = p.solve(t_end=0.2)
     assert len(kernels_of(p.system).code().program.kernels) > 20
     np.testing.assert_allclose(pieces.q, whole.q, atol=1e-14)
     np.testing.assert_allclose(pieces.lam, whole.lam, rtol=1e-9)
     assert pieces.stats == whole.stats
-    many = ga.solve_batch(p.system, (0.0, 0.02), np.tile(p.q0, (3, 1)), p.v0, h=p.h, args=p.args)
+    many = ga.solve_batch(p.system, (0.0, 0.2), np.tile(p.q0, (3, 1)), p.v0, h=p.h, args=p.args)
     np.testing.assert_array_equal(many.q[1, -1], pieces.q[-1])

@@ -13,7 +13,7 @@ def history(sol, i):
     return sol.t[i], sol.q[i], sol.v[i], sol.a_alpha[i], sol.lam[i], sol.psi[i]
 
 
-@pytest.mark.parametrize("alpha", [-0.1, -1 / 3])
+@pytest.mark.parametrize("alpha", [-0.1, pytest.param(-1 / 3, marks=pytest.mark.slow)])
 def test_hht_soi2_solves_equations_17(alpha):
     """Every step of HHT-SOI2 satisfies JN08 (17a) to (17f), with δ̃ and μ̃ eliminated from the solution."""
     p = problem("double-pendulum")

@@ -36,7 +36,7 @@ FAMILIES = {
 }
 # Fast suite: a family of every kind on a small problem, every problem with one.
 FAST = {(p, "Chung-Hulbert(ρ∞=0.2)") for p in COARSEST}
-FAST |= {("jay-nonholonomic", c.name) for c in (ga.chung_hulbert(1.0), ga.hht(-0.1), ga.wbz(-0.3))}
+FAST |= {("double-pendulum", c.name) for c in (ga.chung_hulbert(1.0), ga.hht(-0.1), ga.wbz(-0.3))}
 FAST |= {("spring-chain", "Störmer")}
 
 

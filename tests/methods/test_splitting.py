@@ -1,4 +1,4 @@
-"""Coordinate splitting of Yen, Petzold & Raha: which coordinates depend on the others, and when."""
+"""Splits of the coordinates into dependent and independent ones: chosen, kept and changed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,12 @@ import numpy as np
 import pytest
 
 import genalpha as ga
+import systems
 from genalpha.methods import _splitting
 
 
 def slow(value: Any) -> Any:
     return pytest.param(value, marks=pytest.mark.slow)
-
-
-@functools.cache
-def point_pendulum(gravity: float = 9.81) -> ga.System:
-    return ga.System(
-        mass=np.eye(2),
-        force=lambda t, q, v: jnp.array([0.0, -gravity]),
-        holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
-    )
 
 
 @pytest.mark.parametrize("by", ["lu", "qr"])
@@ -62,7 +54,7 @@ def test_the_split_of_elimination_is_that_of_scipy() -> None:
 @pytest.mark.parametrize("iteration", ["cs", "cm"])
 def test_the_split_survives_full_turns(monkeypatch: Any, backend: Any, iteration: Any) -> None:
     """A point pendulum in (x, y) that turns over: each coordinate is the dependent one in its quarter."""
-    system, c = point_pendulum(), ga.chung_hulbert(0.9)
+    system, c = systems.circle(), ga.chung_hulbert(0.9)
     turning = functools.partial(
         ga.solve, system, (0.0, 3.0), [0.0, -1.0], [8.0, 0.0], h=2e-3, backend=backend, throw=False
     )
@@ -97,7 +89,7 @@ def test_any_fixed_split_fails(monkeypatch: Any, backend: Any, dependent: int) -
 
 def test_dependent_coordinates_are_never_much_faster_than_others() -> None:
     """(GY)⁻¹G along the turning pendulum, at the end of every step with the split of that step."""
-    made, system, h = ga.CoordinateSplit(ga.chung_hulbert(0.9)), point_pendulum(), 2e-3
+    made, system, h = ga.CoordinateSplit(ga.chung_hulbert(0.9)), systems.circle(), 2e-3
     sol = ga.solve(system, (0.0, 3.0), [0.0, -1.0], [8.0, 0.0], h=h, method=made)
     G = lambda q: 2 * q[None]
     dependent, ratios, changes = 1, [], 0
@@ -114,6 +106,6 @@ def test_dependent_coordinates_are_never_much_faster_than_others() -> None:
 def test_steps_of_more_than_thirty_degrees(factorization: Any) -> None:
     """The split is chosen where a step leads, not where it comes from."""
     made = ga.CoordinateSplit(ga.chung_hulbert(0.8), factorization=factorization)
-    run = functools.partial(ga.solve, point_pendulum(), (0.0, 3.0), [1.0, 0.0], [0.0, -8.0], h=0.07)
+    run = functools.partial(ga.solve, systems.circle(), (0.0, 3.0), [1.0, 0.0], [0.0, -8.0], h=0.07)
     one, two = run(method=made), run(method="dae-alpha")
     np.testing.assert_allclose(one.q, two.q, atol=1e-8)

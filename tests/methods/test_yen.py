@@ -31,15 +31,6 @@ def slow(value: Any) -> Any:
     return pytest.param(value, marks=pytest.mark.slow)
 
 
-@functools.cache
-def point_pendulum(gravity: float = 9.81) -> ga.System:
-    return ga.System(
-        mass=np.eye(2),
-        force=lambda t, q, v: jnp.array([0.0, -gravity]),
-        holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
-    )
-
-
 # --- orders -----------------------------------------------------------------------------------------
 
 STEPS = {
@@ -230,7 +221,7 @@ def test_derivatives_of_a_run(name: str, derivative: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_second_derivatives_of_a_run(name: str) -> None:
-    system, made = point_pendulum(), method(name, ga.chung_hulbert(0.5))
+    system, made = systems.circle(), method(name, ga.chung_hulbert(0.5))
 
     def end(speed: Any) -> Any:
         v0 = speed * jnp.array([0.6, 0.8])
