@@ -84,7 +84,7 @@ def solution(
     """The solution. ``complete`` says that all steps are rows; ``happened`` are the events, by quantity."""
     found: dict[str, Any] = {f"{name}_events": rows for name, rows in (happened or {}).items()}
     steps, rejected, iterations, jacobians, rounding = ending.work
-    return Solution(
+    return Solution.of(
         **of_rows,
         **found,
         t=t,
