@@ -79,6 +79,11 @@ def pytest_runtest_teardown() -> None:
         jax.clear_caches()
 
 
+def pytest_sessionfinish() -> None:
+    """pytest looks for forgotten objects several times at the end: among those of programs there are none."""
+    gc.freeze()
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20080712)

@@ -39,12 +39,14 @@ def survey(structure: Structure, seeds: Sequence[int], wanted: Sequence[str], bo
 FAST = [
     ("poly-1-0-0", "generalized-alpha"),
     ("poly-2-1-0", "soi2"),
-    ("jumping-held", "index3"),
     ("broken", "dae-alpha"),
+]
+SLOW = [
+    pytest.param(*case, marks=pytest.mark.slow) for case in (("jumping-held", "index3"), ("suslov", "soi2"))
 ]
 
 
-@pytest.mark.parametrize(("name", "method"), [*FAST, pytest.param("suslov", "soi2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "method"), [*FAST, *SLOW])
 def test_a_few(name: str, method: str) -> None:
     survey(STRUCTURES[name], range(16), [method], both=False)
 

@@ -366,10 +366,10 @@ small = [reserve(1 << 16) for _ in range(2000)]  # so that what follows lies in 
 hole = reserve(1 << 15)
 reserve(8 << 30)
 libc.munmap(hole, 1 << 15)
-lines = [f"  %x{k + 1} = fadd double %x{k}, {k % 500}.125" for k in range(20000)]
-text = "\\n".join(["define double @sums(double %x0) {", *lines, "  ret double %x20000", "}"])
+lines = [f"  %x{k + 1} = fadd double %x{k}, {k % 500}.125" for k in range(8000)]
+text = "\\n".join(["define double @sums(double %x0) {", *lines, "  ret double %x8000", "}"])
 function = machine.Library(text, ["sums"]).function("sums", ctypes.c_double, result=ctypes.c_double)
-assert function(0.0) == sum(k % 500 + 0.125 for k in range(20000))
+assert function(0.0) == sum(k % 500 + 0.125 for k in range(8000))
 """
 
 

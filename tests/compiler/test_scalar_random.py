@@ -188,7 +188,7 @@ def test_many_expressions(rng: np.random.Generator, tmp_path: Path) -> None:
     table[6:] = np.where(rng.uniform(size=(6, INPUTS)) < 0.4, rng.choice(ODD, (6, INPUTS)), table[6:])
     table[3:6] = np.round(table[3:6])
     pools = []
-    for _ in range(30):
+    for _ in range(20):
         rows = Rows(f"random{next(_count)}", INPUTS)
         choose = lambda options: options[int(rng.integers(len(options)))]
         constant = float(rng.choice([*ODD, 3.7, -1.2]))

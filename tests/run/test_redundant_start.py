@@ -66,7 +66,8 @@ def test_programs_are_made_once():
     assert (len(system._programs), len(reduced._programs)) == (made, inner)
 
 
-@pytest.mark.parametrize("system", [TWO, pytest.param(THREE_BARS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("system", [TWO, THREE_BARS])
 def test_native_code_and_xla_agree(system):
     start = START if system is TWO else ROUND
     native, xla = (solve(system, (0.0, 0.5), *start, h=0.01, backend=b) for b in ("native", "xla"))
