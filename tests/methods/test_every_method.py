@@ -30,8 +30,8 @@ ANGLE = ga.System(mass=np.eye(1), force=lambda t, q, v, g: -g * jnp.sin(q))
 START = {POINT: ([np.sqrt(0.5), -np.sqrt(0.5)], [0.0, 0.0]), ANGLE: ([np.pi / 4], [0.0])}
 METHODS = [*methods.names(), "baumgarte"]
 every_method = pytest.mark.parametrize("name", METHODS)
-# XLA takes seconds to compile. Short runs of the tests take a method of each family, long ones all.
-FAMILIES = ("soi2", "stabilized", "cs", "baumgarte")
+# XLA takes seconds to compile. Short runs of the tests take two methods, long ones all.
+FAMILIES = ("soi2", "baumgarte")
 by_xla = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in FAMILIES else pytest.mark.slow) for name in METHODS]
 )

@@ -60,6 +60,7 @@ def test_constraint_residuals_of_the_heavy_top(method):
         assert max(worst) < 5e-12
 
 
+@pytest.mark.slow
 def test_published_and_integrated_references_agree():
     p = problem("heavy-top")
     true = p.reference(list(p.published))
