@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -45,18 +46,14 @@ class Rowwise:
         example: Any,
         limit: int | None = None,
         often: bool = False,
-        compiled: bool = True,
     ) -> None:
         self._function = function
         self._by_xla: Any = None
         self._codes: dict[int, RowCode] = {}
         self._asked = 0
         self.rows: RowFunction | None = None
-        if compiled:
-            try:
-                self.rows = RowFunction(name, function, example, limit, often)
-            except Unsupported:
-                self.rows = None
+        with contextlib.suppress(Unsupported):
+            self.rows = RowFunction(name, function, example, limit, often)
 
     def code(self, lanes: int = 1) -> RowCode:
         """The machine code, made on first use."""

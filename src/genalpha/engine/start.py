@@ -42,6 +42,11 @@ def begin(setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any = None) -
     return initial_values.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
 
 
+def project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any, Any]:
+    """q and v moved onto the constraints, and a status."""
+    return initial_values.project(setup.system, setup.dims, t, q, v, args)
+
+
 def start_run(setup: Setup, t: Any, q: Any, v: Any, first: Any, args: Args, guess: Any = None) -> RunStart:
     """Everything before the first step. ``first`` is its size, or the control that chooses it."""
     return from_consistent(setup, begin(setup, t, q, v, args, guess), first, args)

@@ -26,9 +26,6 @@ LONGEST, SHORTEST = 0.0618, float(ROUNDING)
 LEAST_RTOL = 1e-11  # the smallest useful value if atol is 0
 
 
-NO_TIMES: tuple[float, ...] = ()
-
-
 class StepOptions(NamedTuple):
     """The arguments of ``solve`` about steps; None means "not given"."""
 
@@ -39,7 +36,7 @@ class StepOptions(NamedTuple):
     max_step: Any = None
     min_step: Any = None
     max_steps: Any = None
-    project_velocity_at: Any = NO_TIMES
+    project_velocity_at: Any = ()
 
 
 def choose(
@@ -60,7 +57,7 @@ def choose(
         times, sizes, grid = _on_grid(span, asked.h, state)
         marks = projections(asked.project_velocity_at, times)
         return Given.of(times, sizes, marks, even=grid is not None and grid.rest is None), grid
-    if asked.project_velocity_at is not NO_TIMES and np.size(asked.project_velocity_at):
+    if np.size(asked.project_velocity_at):
         raise ValueError(
             "project_velocity_at needs h, because error control chooses the ends of steps during the run: "
             "pass h"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -57,6 +58,11 @@ def history(report: Any) -> NewtonHistory:
     return NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool))
 
 
+def without_start(history: NewtonHistory) -> NewtonHistory:
+    """The history of Newton's method for the steps: the start has none."""
+    return jax.tree.map(lambda x: x[1:], history)
+
+
 class Ending(NamedTuple):
     """How a run ended: its status, the time it reached, its work, and its backend.
 
@@ -84,7 +90,7 @@ def solution(
     """The solution. ``complete`` says that all steps are rows; ``happened`` are the events, by quantity."""
     found: dict[str, Any] = {f"{name}_events": rows for name, rows in (happened or {}).items()}
     steps, rejected, iterations, jacobians, rounding = ending.work
-    return Solution.of(
+    return Solution(
         **of_rows,
         **found,
         t=t,

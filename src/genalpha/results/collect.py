@@ -233,7 +233,7 @@ class Pieces:
         of_rows = dict.fromkeys(NAMES) | (of_rows or {})
         history = of_rows["newton"]
         if history is not None and self.keep.t_eval is None and self.keep.every:
-            of_rows["newton"] = _deferred(_without_start, history)
+            of_rows["newton"] = _deferred(assemble.without_start, history)
         return of_rows, t, t_alpha
 
     def _all(self, table: np.ndarray) -> OfRows:
@@ -242,13 +242,8 @@ class Pieces:
         t_alpha = self._alphas(t, h)
         t_alpha[0] = self.course.begun.t_alpha
         of_rows = self.course.quantities(table, t)
-        of_rows["newton"] = of_rows["newton"].then(_without_start)
+        of_rows["newton"] = of_rows["newton"].then(assemble.without_start)
         return of_rows, t, t_alpha
-
-
-def _without_start(history: Any) -> Any:
-    """The history of Newton's method for the steps: the start has none."""
-    return jax.tree.map(lambda x: x[1:], history)
 
 
 def _deferred(function: Callable[..., Any], *parts: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import jax
@@ -162,14 +162,6 @@ class Solution:
     space: Space | None = None
     complete: bool = False
 
-    @classmethod
-    def of(cls, **parts: Any) -> Solution:
-        """A solution with these fields. The constructor of a frozen dataclass takes longer: it sets each."""
-        sol = object.__new__(cls)
-        sol.__dict__.update(_DEFAULTS | parts)
-        sol.__post_init__()
-        return sol
-
     def __post_init__(self) -> None:
         """Move deferred values out of the fields. `__getattr__` computes them on first access."""
         deferred = {name: x for name, x in self.__dict__.items() if isinstance(x, Deferred)}
@@ -320,7 +312,6 @@ class Solution:
         return plot(self, names)
 
 
-_DEFAULTS = {spec.name: spec.default for spec in fields(Solution) if spec.default is not MISSING}
 jax.tree_util.register_dataclass(
     Solution,
     data_fields=[spec.name for spec in fields(Solution) if spec.name not in META],

@@ -18,10 +18,9 @@ from genalpha.backends.native.kernels import Kernels, StartValues
 from genalpha.backends.native.step import floating
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine.setup import Setup
-from genalpha.engine.start import RunStart, start_run
+from genalpha.engine.start import RunStart, project, start_run
 from genalpha.engine.steps import MOST_TRACED, Controlled
 from genalpha.errors import InconsistentInitialValues, IntegrationError, RedundantConstraints, SingularSystem
-from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.results import members as gathered
@@ -81,13 +80,15 @@ class Batch(NamedTuple):
             which = codes.NOT_A_ROTATION + 16 * wrong.argmax(axis=1)
             status = np.where(wrong.any(axis=1), which, status)
         if self.mode == "project":
-            project = lambda setup, t, q, v, args: initial_values.project(
-                setup.system, setup.dims, t, q, v, args
-            )
             mapped = self._mapped("project", project, (None, 0, 0, self._in_axes))
             q, v, found = map(np.asarray, mapped(self.span[0], q, v, self.args))
             status = np.where(status, status, found)
         return self._replace(q=q, v=v), status
+
+    @property
+    def _mode(self) -> Initial:
+        """The argument ``initial`` for members that have been placed: they need no second projection."""
+        return "assume" if self.mode == "project" else self.mode
 
     @property
     def _in_axes(self) -> Any:
@@ -130,8 +131,8 @@ class Batch(NamedTuple):
 
             run = cuda.run
         results = run(kernels, members, self.plan, self._begun, bar.add)
-        found = BatchSolution(kernels, self.plan, results, [np.array(x) for x in members.doubles])
-        found.apart = [NotStarted(int(i), int(refused[i])) for i in np.flatnonzero(refused)]
+        found = BatchSolution(kernels, self.plan, results, members.doubles)
+        found.apart = _not_started(refused)
         found.apart += [self._alone(int(i)) for i in np.flatnonzero(~results.trusted & (refused == 0))]
         sol = found.solution("cuda" if backend == "cuda" else "native")
         if not sol.success.any() and not sol.stats.steps.any():
@@ -178,12 +179,11 @@ class Batch(NamedTuple):
 
     def _request(self, i: int) -> Request:
         """Member ``i`` as a run of its own."""
-        mode: Initial = "assume" if self.mode == "project" else self.mode
         return Request(
             self.setup,
             member(self.args, self.varying, i),
             self.span,
-            Start(self.span[0], self.q[i], self.v[i], None, mode, False),
+            Start(self.span[0], self.q[i], self.v[i], None, self._mode, False),
             self.plan.steps,
             self.output,
             Watch(None, 1, False, ()),
@@ -225,7 +225,7 @@ class Batch(NamedTuple):
 
     def by_xla(self, refused: np.ndarray, fallback: str | None, bar: Progress) -> Solution:
         """The solution by XLA: ``vmap`` of a traced run, in chunks of limited memory."""
-        dims, mode = self.setup.dims, "assume" if self.mode == "project" else self.mode
+        dims, mode = self.setup.dims, self._mode
         steps, output, q, v = self.plan.steps, self.output, self.q, self.v
         axes = (None, None, None, 0, 0, self._in_axes, None)
         run = self._mapped(("traced", mode), traced.compute(mode, None), axes)
@@ -240,16 +240,18 @@ class Batch(NamedTuple):
             bar.add(len(q[here]))
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         sol = _with_history_of_start(jax.tree.map(np.array, sol))  # copies, which can be written to
-        apart: list[Alone | NotStarted] = [
-            NotStarted(int(i), int(refused[i])) for i in np.flatnonzero(refused)
-        ]
-        sol = gathered.patched(sol, apart, self.span[0])
+        sol = gathered.patched(sol, _not_started(refused), self.span[0])
         if not sol.success.any() and not sol.stats.steps.any():
             self._explain(refused)
         if isinstance(steps, Controlled) and steps.most is None:  # more steps than memory was reserved for
             longer = [self._alone(k) for k in np.flatnonzero(sol.status == codes.TOO_MANY).tolist()]
             sol = gathered.patched(sol, longer, self.span[0])
         return dataclasses.replace(sol, stats=dataclasses.replace(sol.stats, fallback=fallback))
+
+
+def _not_started(refused: np.ndarray) -> list[Alone | NotStarted]:
+    """The members with a status before the run."""
+    return [NotStarted(int(i), int(refused[i])) for i in np.flatnonzero(refused)]
 
 
 def _with_history_of_start(sol: Solution) -> Solution:

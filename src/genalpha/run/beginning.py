@@ -16,10 +16,10 @@ from genalpha.backends.xla.controlled import Point, XlaControlled
 from genalpha.backends.xla.given import XlaGiven, derive_blocks, nothing_crossed
 from genalpha.engine.files import storable
 from genalpha.engine.setup import Setup
-from genalpha.engine.start import start_run
+from genalpha.engine.start import project, start_run
 from genalpha.engine.step import no_memory
 from genalpha.engine.steps import Controlled, Steps
-from genalpha.mechanics import initial_values, start_errors
+from genalpha.mechanics import start_errors
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
@@ -80,7 +80,6 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
 
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
     """q and v projected onto the constraints."""
-    project = lambda setup, t, q, v, args: initial_values.project(setup.system, setup.dims, t, q, v, args)
     q, v, status = program(setup, "project", project)(t, q, v, args)
     if int(status) != codes.SUCCESS:
         raise ValueError(

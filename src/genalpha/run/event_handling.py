@@ -159,8 +159,7 @@ class Handler:
             found, left = self._one("settled", function, (*at, self._doubles))
             if left <= _ENOUGH * (1 + np.abs(state.q).max()):
                 return found
-        project = lambda setup, t, q, v, args: initial_values.project(setup.system, setup.dims, t, q, v, args)
-        q, v, _ = program(setup, "project", project)(*at, self.args)
+        q, v, _ = program(setup, "project", starts.project)(*at, self.args)
         begin = program(setup, "begin", starts.begin)(at[0], q, v, self.args, (state.lam, state.psi))
         return jax.tree.map(np.asarray, begin.state)
 

@@ -24,7 +24,7 @@ from genalpha.numerics import codes
 from genalpha.numerics.data import Scale
 from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
-from genalpha.results.deferred import Deferred
+from genalpha.results.deferred import Deferred, value
 from genalpha.results.output import Output
 from genalpha.results.solution import Solution
 from genalpha.run.request import Request
@@ -70,7 +70,7 @@ def _begun(
     status = codes.first(status, codes.not_rotations(jnp.array(codes.SUCCESS), setup.system.space.defect(q)))
     q = setup.system.space.normalize(q)
     if mode == "project":
-        q, v, code = initial_values.project(setup.system, setup.dims, t, q, v, args)
+        q, v, code = starts.project(setup, t, q, v, args)
         status = codes.first(status, code)
     begin = starts.begin(setup, t, q, v, args, guess)
     finite = jnp.where(initial_values.is_finite(begin), codes.SUCCESS, codes.NOT_FINITE)
@@ -113,9 +113,9 @@ def _solution(
     derived = row.derive_rows(setup, layout.ends(ends.table, ends.t), scale, args, _massless(setup))
     quantities = assemble.recorded(layout.rows(ends.table), ends.errors)
     quantities |= assemble.derived(Deferred(lambda: derived))
-    quantities = {name: x() if isinstance(x, Deferred) else x for name, x in quantities.items()}
+    quantities = {name: value(x) for name, x in quantities.items()}
     if keep.t_eval is None and keep.every == 1:  # the start has no history
-        quantities["newton"] = jax.tree.map(lambda x: x[1:], quantities["newton"])
+        quantities["newton"] = assemble.without_start(quantities["newton"])
     if keep.names is not None:
         quantities = dict.fromkeys(quantities) | {name: quantities[name] for name in keep.names}
     apart = nodes if keep.dense and not keep.complete else None

@@ -153,12 +153,11 @@ class _CudaBatch:
     @property
     def numbers(self) -> int:
         """The most doubles that a system needs at a time."""
-        start = None if self.kernels.start is None else self.kernels.start.rows
-        sizes = [f.width + len(f.map.inputs) for f in (start, self.sample) if f is not None]
-        first, sampled = (sizes[:1] if start is not None else [0]), sizes[1 if start is not None else 0 :]
-        kept, width = len(self.plan.times), self.code.width
-        records = (self.plan.records + (2 * kept if sampled else 0)) * width
-        return sum(first) + 2 * len(self.code.inputs) + records + 2 * kept * sum(sampled)
+        size = lambda rows: 0 if rows is None else rows.width + len(rows.map.inputs)
+        start = size(None if self.kernels.start is None else self.kernels.start.rows)
+        kept = len(self.plan.times)
+        records = self.plan.records + (0 if self.sample is None else 2 * kept)
+        return start + 2 * len(self.code.inputs) + records * self.code.width + 2 * kept * size(self.sample)
 
     def chunk(self, members: Members) -> Results:
         """Run some members, from their start to their records."""

@@ -12,6 +12,7 @@ import numpy as np
 from genalpha.engine.step_choice import StepOptions
 from genalpha.mechanics import start_errors
 from genalpha.numerics import codes
+from genalpha.results.members import TIMED
 from genalpha.results.solution import NewtonHistory, Reactions, Solution, Stats
 from genalpha.run import dispatch
 from genalpha.run.redundant.monitor import ConstraintMonitor, LegVerdict, Share
@@ -22,7 +23,7 @@ MOST_LEGS = 1000
 # A leg after the first runs this many times as long as the longest before it. If its constraints stay
 # independent for that time, it is run again up to the end of the time span.
 _FURTHER = 4.0
-_TIMED = ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors")
+_TIMED = ("t", *TIMED)
 
 
 class _Leg(NamedTuple):
