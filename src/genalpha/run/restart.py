@@ -12,7 +12,6 @@ from genalpha.engine.steps import Given, Steps
 from genalpha.mechanics.system import Args
 from genalpha.numerics.data import State
 from genalpha.results.collect import RunSoFar
-from genalpha.results.deferred import Deferred
 from genalpha.run.beginning import StartPoint
 from genalpha.run.request import Request
 
@@ -32,46 +31,35 @@ def resumed(asked: Request, start: StartPoint) -> tuple[StartPoint, RunState | N
     return state.start._replace(mode="assume", after=None), state
 
 
-def about(setup: Setup, args: Args) -> Deferred:
-    """Fingerprints of the system and its arguments for a state, computed on first access."""
-    return Deferred(lambda: {"system": of_system(setup, args), "args": identity(args)})
-
-
 def state_after(
-    course: RunSoFar, start: StartPoint, grid: Grid | None, known: Deferred, row: np.ndarray, done: int
+    course: RunSoFar, start: StartPoint, grid: Grid | None, args: Args, row: np.ndarray, done: int
 ) -> RunState:
     """The state of a run after ``done`` steps; ``row`` is the last record."""
-    at, runner, method = course.state(row, done), course.begun.runner, course.setup.method
-    steps = course.steps
+    at, runner, steps = course.state(row, done), course.begun.runner, course.steps
     return RunState(
-        t=float(at.t),
-        q=np.asarray(at.q),
-        v=np.asarray(at.v),
-        a=np.asarray(at.a),
-        lam=np.asarray(at.lam),
-        psi=np.asarray(at.psi),
-        method=MethodText.of(method),
-        dims=course.setup.dims,
+        **_about(course.setup, at, args),
         start=start._replace(h=None if steps.controlled else start.h or steps.first_size),
         row=row,
-        t_alpha=float(at.t) + method.alpha * float(course.times(row[None], done)[1][0]),
+        t_alpha=float(at.t) + course.setup.method.alpha * float(course.times(row[None], done)[1][0]),
         controlled=steps.controlled,
         fields=runner.fields(),
         exact=runner.exact(),
         grid=grid,
         limits=steps.longest_and_shortest,
-        **known(),
     )
 
 
-def state_anew(setup: Setup, at: State, known: Deferred, just: tuple[int, ...]) -> RunState:
+def _about(setup: Setup, at: State, args: Args) -> dict[str, Any]:
+    """What every state has: the motion, and what it takes to recognise its run."""
+    motion = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
+    known = {"method": MethodText.of(setup.method), "dims": setup.dims}
+    return {"t": float(at.t), **motion, **known, "system": of_system(setup, args), "args": identity(args)}
+
+
+def state_anew(setup: Setup, at: State, args: Args, just: tuple[int, ...]) -> RunState:
     """A state after an event, from which a run starts again."""
-    parts: dict[str, Any] = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
     return RunState(
-        t=float(at.t),
-        **parts,
-        method=MethodText.of(setup.method),
-        dims=setup.dims,
+        **_about(setup, at, args),
         start=None,
         row=np.zeros(0),
         t_alpha=np.nan,
@@ -80,7 +68,6 @@ def state_anew(setup: Setup, at: State, known: Deferred, just: tuple[int, ...]) 
         exact=None,
         grid=None,
         just=just,
-        **known(),
     )
 
 

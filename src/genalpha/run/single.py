@@ -174,10 +174,8 @@ class SingleRun:
         It keeps the code and its numbers in memory, but not the rows.
         """
         grid = None if self.grid is None else self.grid._replace(steps=self.grid.steps + done)
-        known, own = restart.about(self.setup, self.args), np.array(record)
-        return Deferred(
-            functools.partial(restart.state_after, pieces.course, self.start, grid, known, own, done)
-        )
+        course, start, args, own = pieces.course, self.start, self.args, np.array(record)
+        return Deferred(lambda: restart.state_after(course, start, grid, args, own, done))
 
     def _begun(self, start: StartPoint, steps: Steps) -> Begun:
         setup, args, known = self.setup, self.args, self._known(start)
@@ -233,8 +231,8 @@ class SingleRun:
         if outcome is not None and not (outcome.crowded or self.refused):
             velocity = outcome.state.v if outcome.velocity is None else outcome.velocity
             at = outcome.state._replace(v=velocity)  # type: ignore[arg-type]
-            known = restart.about(self.setup, self.args)
-            return Deferred(functools.partial(restart.state_anew, self.setup, at, known, outcome.together))
+            setup, args, just = self.setup, self.args, outcome.together
+            return Deferred(lambda: restart.state_anew(setup, at, args, just))
         if pieces.course.begun.runner.status == codes.SUCCESS and not self.refused:
             return self._state(pieces, pieces.last_row, pieces.done)
         return None

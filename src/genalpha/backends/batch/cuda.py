@@ -59,7 +59,7 @@ class CudaCode:
         cupy = library()
         step = kernels.step
         self.program, loop = kernels.program(kernels.order)
-        places = (step.carry, step.scale, step.args, step.parabola[0], step.output[:2], step.places_of_pace)
+        places = (step.start_places, step.args, step.output[:2])
         shared = [place for place, _ in plan.inputs(step)]
         leaves = jax.tree.leaves((places, shared))
         self.inputs = [int(s) for place in leaves for s in np.ravel(place)]
@@ -166,8 +166,8 @@ class _CudaBatch:
         pick = lambda tree: [table[int(i)] for x in jax.tree.leaves(tree) for i in np.ravel(x)]
         numpy = lambda place: table[cupy.asarray(np.ravel(place))].get().T.reshape(count, *np.shape(place))
         doubles = [cupy.asarray(x) for x in _beside(members.doubles, count)]
-        values = [*pick(where.carry), *pick(where.begin.scale), *(line for x in doubles for line in x)]
-        values += [*pick(where.x), *pick(where.begin.state[-2:]), *pick(where.pace)]  # λ, ψ before the pace
+        values = [*pick(step.start_values(where)), *(line for x in doubles for line in x)]
+        values += pick(where.begin.state[-2:])  # λ, ψ
         shared = [np.ravel(value) for _, value in plan.inputs(step)]
         values += [cupy.full(count, x) for x in np.concatenate([*shared, np.zeros(0)])]
         inputs = cupy.zeros((len(self.code.inputs), count))

@@ -122,9 +122,8 @@ class _Groups:
         lanes, slots = code.lanes, code.program.slots
         groups = -(-self.count // lanes)
         self.work = aligned(groups * slots * lanes).reshape(groups, slots, lanes)
-        multipliers = start.begin.state[-2:]
-        places = (step.carry, step.scale, step.args, step.parabola[0], step.output[:2], step.places_of_pace)
-        values = (start.carry, start.begin.scale, members.doubles, start.x, multipliers, start.pace)
+        places = (step.start_places, step.args, step.output[:2])
+        values = (step.start_values(start), members.doubles, start.begin.state[-2:])  # and λ, ψ
         for place, value in zip(jax.tree.leaves(places), jax.tree.leaves(values), strict=True):
             self.work[:, np.reshape(place, -1)] = self._side_by_side(value)
         self.work[:, step.flags["alive"]] = self._side_by_side(alive)[:, 0]

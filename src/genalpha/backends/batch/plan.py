@@ -201,8 +201,7 @@ class ControlledPlan:
 
     def inputs(self, step: StepKernels) -> list[tuple[Any, Any]]:
         assert isinstance(step, ControlledKernels)
-        places = jax.tree.leaves((step.tolerances, step.limits))
-        control = zip(places, jax.tree.leaves(self.steps.control), strict=True)
+        control = step.control_places(self.steps.control)
         until = [(step.until, self.steps.most or MOST_STEPS), (step.room, _NEVER), (step.every, _NEVER)]
         if not isinstance(step, SampledKernels):
             return [*control, *until]

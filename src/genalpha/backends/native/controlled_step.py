@@ -16,7 +16,6 @@ from genalpha.compiler.program import Call, If, Loop, NextTime, StoreRow, While
 from genalpha.compiler.reader import Symbols
 from genalpha.engine import controller, events, interpolate
 from genalpha.engine.error_estimate import Linearized, linearized
-from genalpha.engine.start import RunStart
 from genalpha.engine.step import Before, Tried, close_attempt, close_step
 from genalpha.numerics import codes, newton
 from genalpha.numerics.data import Carry, Scale
@@ -179,18 +178,18 @@ class ControlledKernels(StepKernels):
     def ends(self) -> tuple[int, ...]:
         return self.pace.t, self.pace.rejected, self.pace.status
 
-    def fill(self, slots: np.ndarray, start: RunStart, doubles: list[np.ndarray]) -> None:
-        super().fill(slots, start, doubles)
-        slots[list(self.pace)] = start.pace
-
     def fill_first(self, slots: np.ndarray, t: float, first: Any) -> None:
         """Nothing to do: the pace contains both."""
 
     def control(self, slots: np.ndarray, control: Any) -> None:
         """Write tolerances and limits into the slots."""
-        places = jax.tree.leaves((self.tolerances, self.limits))
-        for place, value in zip(places, jax.tree.leaves(control), strict=True):
+        for place, value in self.control_places(control):
             slots[place] = value
+
+    def control_places(self, control: Any) -> list[tuple[Any, Any]]:
+        """The slots of tolerances and limits, and their values."""
+        places = jax.tree.leaves((self.tolerances, self.limits))
+        return list(zip(places, jax.tree.leaves(control), strict=True))
 
     def _trace(self) -> None:
         super()._trace()

@@ -136,8 +136,7 @@ class NativeRun:
             return
         source, places = self.kernels.columns.start
         slots[places] = self._found[source]
-        for place, value in zip(step.args, self.doubles, strict=True):
-            slots[place] = value
+        step.fill_arguments(slots, self.doubles)
         slots[step.flags["alive"]] = 1.0
 
 
@@ -148,9 +147,7 @@ class StartColumns:
         self.rows = rows
         at: RunStart = rows.unpack(np.arange(rows.width))[0]
         flat = lambda tree: np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]).astype(int)
-        values = (at.carry, at.begin.scale, at.x, at.pace)
-        places = (step.carry, step.scale, step.parabola[0], step.places_of_pace)
-        self.start = flat(values), flat(places)
+        self.start = flat(step.start_values(at)), flat(step.start_places)
         self.row, self.t_alpha = slice(int(at.row[0]), int(at.row[-1]) + 1), int(at.t_alpha)
         self._status, self._consistent = int(at.status), int(at.consistent)
         self._rows, self._shape = np.ravel(at.begin.rows).astype(int), at.begin.rows.shape

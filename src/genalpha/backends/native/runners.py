@@ -298,8 +298,7 @@ class _Machine:
             self.code = self.kernels.code(order=exact.order)
             self.slots = aligned(self.code.program.slots)
             self.slots[:] = exact.numbers
-            for place, value in zip(step.args, floating(args)[0], strict=True):
-                self.slots[place.reshape(-1)] = value.reshape(-1)
+            step.fill_arguments(self.slots, floating(args)[0])
             return
         carry = xla.fitting(setup, step.values.carry, fields.carry)
         places = jax.tree.leaves((step.carry, step.parabola, step.events))

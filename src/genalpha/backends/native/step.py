@@ -125,13 +125,27 @@ class StepKernels:
         """Reserve slots for the start and the size of a step."""
         self.t, self.h = self.builder.slot(1), self.builder.slot(1)
 
+    @property
+    def start_places(self) -> Any:
+        """The slots of the start of a run, in the order of :meth:`start_values`."""
+        return self.carry, self.scale, self.parabola[0], self.places_of_pace
+
+    @staticmethod
+    def start_values(start: RunStart) -> Any:
+        return start.carry, start.begin.scale, start.x, start.pace
+
     def fill(self, slots: np.ndarray, start: RunStart, doubles: list[np.ndarray]) -> None:
         """Write the start of a run into the slots."""
-        places = (self.carry, self.scale, self.args, self.parabola[0])
-        values = (start.carry, start.begin.scale, doubles, start.x)
-        for place, value in zip(jax.tree.leaves(places), jax.tree.leaves(values), strict=True):
-            slots[place.reshape(-1)] = np.asarray(value).reshape(-1)
+        places, values = jax.tree.leaves(self.start_places), jax.tree.leaves(self.start_values(start))
+        for place, value in zip(places, values, strict=True):
+            slots[place] = value
+        self.fill_arguments(slots, doubles)
         slots[self.flags["alive"]] = 1.0
+
+    def fill_arguments(self, slots: np.ndarray, doubles: list[np.ndarray]) -> None:
+        """Write the floating-point arguments of a run into the slots."""
+        for place, value in zip(self.args, doubles, strict=True):
+            slots[place] = value
 
     def fill_first(self, slots: np.ndarray, t: float, first: Any) -> None:
         """Write the start and the size of the first step into the slots."""
