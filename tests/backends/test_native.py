@@ -23,11 +23,9 @@ from genalpha.numerics import codes
 
 FAST = [
     ("wheel-on-rod", "soi2"),
-    ("heavy-top", "index3"),
     ("pendulum", "stabilized"),
     ("spring-chain", "generalized-alpha"),
     ("pendulum", "dae-alpha"),
-    ("pendulum", "cm"),
 ]
 # Splits that change during a run leave no zeros in the matrices; projections add 54 unknowns to 27.
 TOO_LARGE = {("body-chain", "cs"), ("body-chain", "cm"), ("body-chain", "projected")}

@@ -29,7 +29,7 @@ def test_module():
     assert json.loads(done.stdout)["q"] == problem.solve(h=0.01, t_end=0.1).q[-1].tolist()
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["--help"]])
+@pytest.mark.parametrize("arguments", [["list"], pytest.param(["--help"], marks=pytest.mark.slow)])
 def test_a_reader_that_leaves_early(arguments):
     reader, writer = os.pipe()
     os.close(reader)

@@ -37,7 +37,7 @@ def angle(t_end):
     )
 
 
-@pytest.mark.parametrize(("backend", "options"), [*WAYS, ("xla", STEPS[1])])
+@pytest.mark.parametrize(("backend", "options"), [*WAYS, BY_XLA])
 def test_times_of_events_against_scipy(backend, options):
     low = lambda t, q, v: q[0]
     sol = swing(events=low, backend=backend, **options)

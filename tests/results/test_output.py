@@ -157,7 +157,7 @@ def test_times_outside_of_the_run():
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param({"h": 0.01}, marks=pytest.mark.slow), {"rtol": 1e-4, "max_steps": 200}]
+    "options", [{"h": 0.01}, pytest.param({"rtol": 1e-4, "max_steps": 200}, marks=pytest.mark.slow)]
 )
 def test_output_under_jit(options):
     plain = {k: v for k, v in options.items() if k != "max_steps"}
