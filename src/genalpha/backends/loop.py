@@ -146,7 +146,7 @@ def run(
         last = out[taken - 1] if taken else before
         done += taken
         events = runner.fired
-        over = bool(taken) and bool(events.any())
+        over = bool(taken and events.size and events.any())
         if over:
             over = occur(out[taken - 2] if taken > 1 else before, last, done, events)
         before = last.copy()

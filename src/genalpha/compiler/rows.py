@@ -99,9 +99,13 @@ class RowFunction:
         with np.errstate(all="ignore"):
             return self.unpack(np.array(self._graph.evaluate(self._flat, self._named(row)), dtype=float))
 
-    def row(self, arguments: Any) -> np.ndarray:
-        """One set of arguments as a row (inputs,)."""
-        row = np.empty(len(self._columns))
+    @property
+    def inputs(self) -> int:
+        return len(self._columns)
+
+    def row(self, arguments: Any, out: np.ndarray | None = None) -> np.ndarray:
+        """One set of arguments as a row (inputs,), written into ``out`` if it is given."""
+        row = np.empty(self.inputs) if out is None else out
         for (at, flat), leaf in zip(self._inputs, jax.tree.leaves(arguments), strict=True):
             row[at] = leaf if flat else np.ravel(leaf)
         return row

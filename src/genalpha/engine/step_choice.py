@@ -78,7 +78,7 @@ def choose(
 
 def _on_grid(span: tuple[float, float], h: ArrayLike, state: RunState | None) -> tuple[Any, Any, Grid | None]:
     """Times and sizes of steps. If a state is on a grid of this step size, the next ones on that grid."""
-    if np.ndim(h) or isinstance(h, str | jax.core.Tracer):
+    if not isinstance(h, float) and (np.ndim(h) or isinstance(h, str | jax.core.Tracer)):
         return *steps_of_size(*span, h), None
     size = float(h)  # type: ignore[arg-type]
     if state is not None and state.grid is not None and state.grid.h == size:

@@ -65,6 +65,9 @@ class RowCode:
     def numbers(self, arguments: Any) -> np.ndarray:
         """The results as one row of numbers. The last number is 1 if they are good."""
         assert self.lanes == 1
-        row, results, work = self.rows.row(arguments), np.empty(self.rows.width), aligned(self.program.slots)
-        self._map(work.ctypes.data, row.ctypes.data, results.ctypes.data, 1)
-        return results
+        slots, inputs = self.program.slots, self.rows.inputs
+        block = aligned(slots + inputs + self.rows.width)  # one array, because addresses take time
+        self.rows.row(arguments, block[slots : slots + inputs])
+        address = block.ctypes.data
+        self._map(address, address + 8 * slots, address + 8 * (slots + inputs), 1)
+        return block[slots + inputs :]

@@ -119,7 +119,7 @@ class NativeGiven(_Native[xla.XlaGiven]):
         first = self.done
         if self.setup.crossings:
             self.machine.slots[self.step.fired] = 0.0
-        while not self.finished and self.done - first < len(out) and not self.fired.any():
+        while not self.finished and self.done - first < len(out) and not (self.setup.crossings and self.fired.any()):
             if self._rest is not None:
                 self.done += self._rest.take(out[self.done - first :])
                 self.status = self._rest.status
@@ -217,7 +217,7 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
         step, done = self.step, 0
         if self.setup.crossings:
             self.machine.slots[step.fired] = 0.0
-        while not self.finished and done < len(out) and not self.fired.any():
+        while not self.finished and done < len(out) and not (self.setup.crossings and self.fired.any()):
             if self._rest is not None:
                 return done + self._rest.take(out[done:])
             slots = self.machine.slots
