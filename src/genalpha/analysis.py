@@ -71,7 +71,9 @@ def amplification(coefficients: Coefficients, h_omega: ArrayLike, damping: float
     """
     c, z = coefficients, np.asarray(h_omega, dtype=float)
     if np.any(z < 0):
-        raise ValueError("h_omega must not be negative")
+        raise ValueError(
+            f"h_omega must not be negative, got {z.min():g}: pass the product of step and frequency"
+        )
     one, none = np.ones_like(z), np.zeros_like(z)
     stiffness, damper = z**2, 2 * damping * z
 

@@ -161,18 +161,27 @@ def _fields(kind: Any) -> list[str]:
 
 
 def write(path: str, kind: str, tree: Any, mode: int = 0o666) -> None:
-    """Write a tree as a file of this kind. A write replaces the whole file or leaves it unchanged."""
+    """Write a tree as a file of this kind."""
     about = {"format": FORMAT, "version": VERSION, "kind": kind, "genalpha": __version__}
     skeleton, arrays = encode(tree)
     arrays["header"] = np.frombuffer(json.dumps(about | skeleton).encode(), np.uint8)
     arrays["checksum"] = _checksum(arrays)
+    put(path, arrays, mode)
+
+
+def put(path: str, arrays: dict[str, Any], mode: int = 0o666) -> None:
+    """Write arrays to an .npz file. A write replaces the whole file or leaves it unchanged."""
     target = os.path.realpath(path)
+    if os.path.exists(target) and not os.path.isfile(target):  # a device or a pipe (a folder is an error)
+        with open(target, "wb") as file:
+            np.savez(file, **arrays)
+        return
     name = f"{target}.{secrets.token_hex(6)}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     handle = os.open(name, flags, mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, target)

@@ -34,8 +34,7 @@ def save(sol: Solution, path: str | os.PathLike[str]) -> None:
     header |= {name: getattr(sol, name) for name in META}
     header["space"] = None if sol.space is None else repr(sol.space)
     arrays["header"] = np.array(json.dumps(header))
-    with open(path, "wb") as file:
-        np.savez(file, **arrays)
+    files.put(os.path.expanduser(os.fspath(path)), arrays)
 
 
 def load(path: str | os.PathLike[str]) -> Solution:
@@ -50,11 +49,12 @@ def load(path: str | os.PathLike[str]) -> Solution:
     >>> bool((again.q == sol.q).all()), again.stats == sol.stats
     (True, True)
     """
-    header, parts = _opened(os.fspath(path))
+    path = os.path.expanduser(os.fspath(path))
+    header, parts = _opened(path)
     try:
         return _solution(header, parts)
     except files.ODD as error:
-        raise ValueError(f"{os.fspath(path)} is damaged: {error}. Save the solution again") from error
+        raise ValueError(f"{path} is damaged: {error}. Save the solution again") from error
 
 
 def load_state(path: str | os.PathLike[str]) -> RunState:

@@ -270,7 +270,10 @@ class Solution:
         return f"<Solution by {self.method}: {self.stats.steps} steps, {span}, {self.message}>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the solution to one .npz file of NumPy, without loss. ``ga.load`` reads it back."""
+        """Write the solution to one .npz file of NumPy, without loss. ``ga.load`` reads it back.
+
+        A write replaces the whole file or leaves it unchanged.
+        """
         from genalpha.results import files
 
         files.save(self, path)

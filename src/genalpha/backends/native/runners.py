@@ -59,6 +59,11 @@ class _Native(Generic[Rest]):
             return _NO_EVENTS
         return self.machine.fired if self._rest is None else self._rest.fired
 
+    @property
+    def crossed(self) -> bool:
+        """Whether the last step has passed an event."""
+        return bool(self.setup.crossings) and bool(self.fired.any())
+
     def fields(self) -> Fields:
         return self._fields() if self._rest is None else self._rest.fields()
 
@@ -119,7 +124,7 @@ class NativeGiven(_Native[xla.XlaGiven]):
         first = self.done
         if self.setup.crossings:
             self.machine.slots[self.step.fired] = 0.0
-        while not self.finished and self.done - first < len(out) and not (self.setup.crossings and self.fired.any()):
+        while not self.finished and self.done - first < len(out) and not self.crossed:
             if self._rest is not None:
                 self.done += self._rest.take(out[self.done - first :])
                 self.status = self._rest.status
@@ -217,7 +222,7 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
         step, done = self.step, 0
         if self.setup.crossings:
             self.machine.slots[step.fired] = 0.0
-        while not self.finished and done < len(out) and not (self.setup.crossings and self.fired.any()):
+        while not self.finished and done < len(out) and not self.crossed:
             if self._rest is not None:
                 return done + self._rest.take(out[done:])
             slots = self.machine.slots
