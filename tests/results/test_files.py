@@ -377,30 +377,3 @@ def test_checkpoints_whose_parts_do_not_fit(change, tmp_path):
     files.write(str(tmp_path / "run"), "checkpoint", (whose, saved._replace(**{name: wrong[change]})))
     with pytest.raises(ValueError, match="holds no run"):
         run(checkpoint=tmp_path / "run")
-
-
-def test_a_solution_that_cannot_be_written_leaves_the_old_file(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    sol = run()
-    sol.save("~/sol.npz")
-    old = (tmp_path / "sol.npz").read_bytes()
-
-    def full(file, **arrays):
-        file.write(b"half")
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="no space"):
-        sol.save("~/sol.npz")
-    assert (tmp_path / "sol.npz").read_bytes() == old
-    assert [path.name for path in tmp_path.iterdir()] == ["sol.npz"]
-    np.testing.assert_array_equal(ga.load("~/sol.npz").q, sol.q)
-
-
-def test_devices_are_written_and_folders_refused(tmp_path):
-    import stat
-
-    run().save("/dev/null")
-    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-    with pytest.raises(IsADirectoryError):
-        run().save(tmp_path)
