@@ -6,7 +6,7 @@ joint constraints:
 
     M (v⁺ − v⁻) = n Λ − Gᵀ Λ_G,    G v⁺ = 0.
 
-The impact takes (1 − e²)/2 · Λ n·v⁻/(1 + e) of energy. The result is checked against this loss.
+The impact takes −(1 − e)/2 · Λ n·v⁻ of energy, where n·v⁻ < 0. The result is checked against this loss.
 """
 
 from __future__ import annotations

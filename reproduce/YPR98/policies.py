@@ -112,7 +112,7 @@ EXPERIMENT = Experiment(
         "and needs more corrections. If only few are allowed, it takes smaller steps than (3.3). If many "
         "are allowed and the start is extrapolated, it takes larger ones. From the values of the last step "
         "both allow the same steps. With one matrix a step they do so too, and 25 corrections from the "
-        "parabola then give T/150, the value that the paper gives for (3.3). It does not matter here "
+        "parabola then give T/155 for (3.3), where the paper gives T/150. It does not matter here "
         "whether ν and μ take part in the test, because corrections of v are always larger. In the map "
         "(3.3) and CM depend only on h/ε until gravity becomes important, near ε = 0.1."
     ),
