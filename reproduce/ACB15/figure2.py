@@ -48,7 +48,7 @@ def plot(errors: Any) -> Figure:
         sol = run(name, 1e-3)
         window = (sol.t >= 0.65) & (sol.t <= 0.8)
         shift = {"index 3": 0, "stabilized": 1200, "SOI2": 2400}[name]
-        left.plot(sol.t[window], sol.lam[window] - shift, color=color, lw=0.8)
+        left.plot(sol.t[window], sol.lam_method[window] - shift, color=color, lw=0.8)
         left.text(0.745, -shift + 250, name, fontsize="small", color=color)
         for part, style in (("before", "--"), ("all", "-")):
             label = f"{name}, {'t < t*' if part == 'before' else '0 ≤ t ≤ 1'}"

@@ -20,7 +20,7 @@ def run() -> Result:
     for start in STARTS:
         method = ga.Index3(ga.chung_hulbert(RHO), start=start)  # type: ignore[arg-type]
         runs = [top().solve(t_end=0.3, h=h, method=method) for h in STEPS]
-        data[start] = [np.linalg.norm(sol.lam - multipliers(sol.t), axis=1) for sol in runs]
+        data[start] = [np.linalg.norm(sol.lam_method - multipliers(sol.t), axis=1) for sol in runs]
     lines = ["| h | " + " | ".join(STARTS) + " |", "|---|" + "---|" * len(STARTS)]
     for i, h in enumerate(STEPS):
         lines.append(f"| {h:g} | " + " | ".join(f"{data[s][i].max():.3e}" for s in STARTS) + " |")

@@ -44,4 +44,6 @@ def multipliers(t: Any) -> np.ndarray:
 
 def relative_error(sol: ga.Solution) -> np.ndarray:
     """‖λ(t_n) − λ_n‖/‖λ_n‖ (N+1,)."""
-    return np.linalg.norm(sol.lam - multipliers(sol.t), axis=1) / np.linalg.norm(sol.lam, axis=1)
+    return np.linalg.norm(sol.lam_method - multipliers(sol.t), axis=1) / np.linalg.norm(
+        sol.lam_method, axis=1
+    )

@@ -34,7 +34,7 @@ def change(h: float) -> tuple[np.ndarray, np.ndarray]:
     measured, predicted = [], []
     for n in range(1, COUNT + 1):
         power = T @ power
-        measured.append(with_it.lam[at + n] - without.lam[at + n])
+        measured.append(with_it.lam_method[at + n] - without.lam_method[at + n])
         predicted.append(power[1, 0] * impulse)
     return np.array(measured), np.array(predicted)
 

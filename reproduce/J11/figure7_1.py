@@ -9,7 +9,7 @@ from genalpha.convergence import Study, study
 from reproduce.common import Experiment, Result, convergence_plot, convergence_result
 
 STEPS = [0.01 / 2**i for i in range(6)]
-BANDS = dict.fromkeys(("q", "v", "a_alpha", "psi"), (2.0, 0.15))
+BANDS = dict.fromkeys(("q", "v", "a_alpha", "psi_method"), (2.0, 0.15))
 TITLE = "J11 figure 7.1: problem (7.1), constant steps, t = 1"
 
 

@@ -10,7 +10,7 @@ from reproduce.common import Experiment, Result, convergence_plot, convergence_r
 
 STEPS = [0.016 / 2**i for i in range(9)]
 ASYMPTOTIC = 4
-BANDS = dict.fromkeys(("q", "v", "a_alpha", "psi"), (2.0, 0.15))
+BANDS = dict.fromkeys(("q", "v", "a_alpha", "psi_method"), (2.0, 0.15))
 TITLE = "J11 figure 7.2: rolling disk (7.2), constant steps, t = 10"
 
 

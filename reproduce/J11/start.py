@@ -12,10 +12,10 @@ H, STEPS = 1e-4, 100
 TITLE = "Decay of the starting error from a_α = a_0"
 # problem, ρ∞, and for each component the steps over which one factor dominates and its name
 CASES = [
-    ("jay-negrut", 0.9, {"a_alpha": ((1, 40), "r_gamma"), "psi": ((40, 80), "r_alpha_f")}),
-    ("jay-negrut", 0.2, {"a_alpha": ((1, 6), "r_gamma"), "psi": ((3, 9), "r_alpha_f")}),
-    ("rolling-disk", 0.9, {"a_alpha": ((1, 20), "r_alpha_m"), "psi": ((1, 60), "r_alpha_f")}),
-    ("rolling-disk", 0.2, {"a_alpha": ((1, 5), "r_alpha_m"), "psi": ((1, 4), "r_alpha_f")}),
+    ("jay-negrut", 0.9, {"a_alpha": ((1, 40), "r_gamma"), "psi_method": ((40, 80), "r_alpha_f")}),
+    ("jay-negrut", 0.2, {"a_alpha": ((1, 6), "r_gamma"), "psi_method": ((3, 9), "r_alpha_f")}),
+    ("rolling-disk", 0.9, {"a_alpha": ((1, 20), "r_alpha_m"), "psi_method": ((1, 60), "r_alpha_f")}),
+    ("rolling-disk", 0.2, {"a_alpha": ((1, 5), "r_alpha_m"), "psi_method": ((1, 4), "r_alpha_f")}),
 ]
 SYMBOLS = {"r_gamma": "r_γ", "r_alpha_f": "r_αf", "r_alpha_m": "r_αm = r"}
 Data = dict[tuple[str, float], dict[str, np.ndarray]]
@@ -26,7 +26,7 @@ def starting_error(name: str, rho: float) -> dict[str, np.ndarray]:
     p = ga.problems.get(name)
     methods = [ga.SOI2(ga.chung_hulbert(rho), start=start) for start in ("a0", "second-order")]
     runs = [p.solve(t_end=STEPS * H, h=H, method=method) for method in methods]
-    fields = ("a_alpha", "lam", "psi")
+    fields = ("a_alpha", "lam_method", "psi_method")
     return {f: np.linalg.norm(getattr(runs[0], f) - getattr(runs[1], f), axis=1) for f in fields}
 
 
@@ -44,7 +44,7 @@ def run() -> Result:
             n = np.arange(first, last + 1)
             fit = np.polyfit(n, np.log(data[name, rho][component][first : last + 1]), 1)
             measured = float(np.exp(fit[0]))
-            symbol = {"a_alpha": "a", "psi": "ψ"}[component]
+            symbol = {"a_alpha": "a", "psi_method": "ψ"}[component]
             ratios = f"{c.r_alpha_m:.3f} | {c.r_gamma:.3f} | {c.r_alpha_f:.3f}"
             lines.append(f"| {name} | {rho} | {symbol} | {measured:.3f} | {ratios} | {SYMBOLS[factor]} |")
             checks.append(Check(f"{name} ρ∞={rho} {symbol}", measured, getattr(c, factor), 0.01))
@@ -58,7 +58,7 @@ def plot(data: Data) -> Figure:
         error = data[name, 0.9]
         c = ga.chung_hulbert(0.9)
         n = np.arange(1, STEPS + 1)
-        for component, symbol in (("a_alpha", "a"), ("psi", "ψ")):
+        for component, symbol in (("a_alpha", "a"), ("psi_method", "ψ")):
             ax.semilogy(n, error[component][1:], label=symbol, lw=1.2)
         for factor, style in (("r_alpha_m", ":"), ("r_gamma", "--"), ("r_alpha_f", "-.")):
             line = error["a_alpha"][1] * getattr(c, factor) ** (n - 1)

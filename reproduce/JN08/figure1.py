@@ -9,7 +9,7 @@ from genalpha.convergence import Study, study
 from reproduce.common import Experiment, Result, convergence_plot, convergence_result
 
 STEPS = [0.1 / 2**i for i in range(7)]
-BANDS = dict.fromkeys(("q", "v", "a_alpha", "lam", "psi"), (2.0, 0.15))
+BANDS = dict.fromkeys(("q", "v", "a_alpha", "lam_method", "psi_method"), (2.0, 0.15))
 TITLE = "JN08 figure 1: problem (15), steps h/3 and 2h/3, adjusted, t = 1"
 
 

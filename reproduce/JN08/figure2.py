@@ -8,7 +8,13 @@ from genalpha.convergence import Study
 from reproduce.common import Experiment, Result, convergence_plot, convergence_result
 from reproduce.JN08.figure1 import measure
 
-BANDS = {"q": (2.0, 0.15), "v": (2.0, 0.15), "a_alpha": (1.0, 0.3), "lam": (1.0, 0.3), "psi": (1.0, 0.3)}
+BANDS = {
+    "q": (2.0, 0.15),
+    "v": (2.0, 0.15),
+    "a_alpha": (1.0, 0.3),
+    "lam_method": (1.0, 0.3),
+    "psi_method": (1.0, 0.3),
+}
 TITLE = "JN08 figure 2: problem (15), steps h/3 and 2h/3, not adjusted, t = 1"
 
 

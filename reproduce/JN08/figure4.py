@@ -9,7 +9,7 @@ from genalpha.convergence import Study, study
 from reproduce.common import Experiment, Result, convergence_plot, convergence_result
 
 STEPS = [0.004 / 2**i for i in range(6)]
-BANDS = dict.fromkeys(("q", "v", "lam"), (2.0, 0.15))
+BANDS = dict.fromkeys(("q", "v", "lam_method"), (2.0, 0.15))
 TITLE = "JN08 figure 4: pendulum (16), steps h/3 and 2h/3, adjusted, t = 2"
 
 

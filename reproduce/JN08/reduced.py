@@ -13,7 +13,7 @@ CASES = {
     "wheel-on-rod": ([0.02 / 2**i for i in range(5)], (1 / 3, 2 / 3)),
 }
 DAMPING = (0.0, 0.2, 0.8)
-COMPONENTS = ["q", "v", "a_alpha", "lam", "psi"]
+COMPONENTS = ["q", "v", "a_alpha", "lam_method", "psi_method"]
 TITLE = "JN08 (13) without ψ̃: the reduced method"
 
 

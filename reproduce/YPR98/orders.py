@@ -23,7 +23,7 @@ CASES = [
     ("wheel-on-rod", 1e-2, 1.0),
     ("rolling-disk", 1e-2, 2.0),
 ]
-COMPONENTS = ["q", "v", "a_alpha", "lam", "psi"]
+COMPONENTS = ["q", "v", "a_alpha", "lam_method", "psi_method"]
 Errors = dict[tuple[str, str, float], dict[str, np.ndarray]]
 
 
@@ -62,12 +62,12 @@ def stiff_spring(rho: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     solve = partial(ga.solve, problem.system, (0.0, 1.0), *start, args=problem.args)
     q, v, tension = slow_motion()
     h = np.array([0.02 / 2**k for k in range(4)])
-    errors: dict[str, list[float]] = {"q": [], "v": [], "lam": []}
+    errors: dict[str, list[float]] = {"q": [], "v": [], "lam_method": []}
     for size in h:
         sol = solve(h=size, method=ga.DAEAlpha(ga.chung_hulbert(rho)))
         errors["q"].append(float(np.linalg.norm(sol.q[-1] - q)))
         errors["v"].append(float(np.linalg.norm(sol.v[-1] - v)))
-        errors["lam"].append(float(abs((np.linalg.norm(sol.q[-1]) - 1) / EPS2 - tension)))
+        errors["lam_method"].append(float(abs((np.linalg.norm(sol.q[-1]) - 1) / EPS2 - tension)))
     return h, {name: np.array(values) for name, values in errors.items()}
 
 

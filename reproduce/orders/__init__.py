@@ -27,7 +27,7 @@ CASES = {
     "rolling-disk": ("nonholonomic", 4e-3, 2.0),
     "spring-chain": ("none", 2.5e-3, 1.0),
 }
-COMPONENTS = ["q", "v", "a_alpha", "lam", "psi"]
+COMPONENTS = ["q", "v", "a_alpha", "lam_method", "psi_method"]
 TITLE = "Orders of SOI2 for every coefficient family"
 Data = dict[tuple[str, str], Study]
 

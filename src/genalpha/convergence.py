@@ -10,15 +10,16 @@ import numpy as np
 
 from genalpha.problems import Problem
 
-_COMPONENTS = ("q", "v", "a_alpha", "lam", "psi", "a")
+_COMPONENTS = ("q", "v", "a_alpha", "lam_method", "psi_method", "a", "lam", "psi")
 
 
 @dataclass(frozen=True)
 class Study:
     """Errors of one method on one problem at the end of the time span.
 
-    ``h`` (H,) are the step sizes. ``errors[component]`` (H,) are the 2-norms of the errors of q, v, a_alpha
-    (at its own time t_alpha), lam, psi and a. Components that the problem does not have are left out.
+    ``h`` (H,) are the step sizes. ``errors[component]`` (H,) are the 2-norms of the errors of q and v, of the
+    method's own a_alpha (at its own time t_alpha), lam_method and psi_method, and of a, lam and psi.
+    Components that the problem does not have are left out.
     """
 
     problem: str
@@ -72,7 +73,7 @@ def study(
     >>> import genalpha as ga
     >>> result = study(ga.problems.get("double-pendulum"), "soi2", h=[4e-3, 2e-3, 1e-3, 5e-4], t_end=0.5)
     >>> {name: round(value, 1) for name, value in result.slopes.items()}
-    {'q': 2.0, 'v': 2.0, 'a_alpha': 2.0, 'lam': 2.0, 'a': 2.0}
+    {'q': 2.0, 'v': 2.0, 'a_alpha': 2.0, 'lam_method': 2.0, 'a': 2.0, 'lam': 2.0}
     """
     if problem.reference is None:
         raise ValueError(f"problem {problem.name!r} has no reference: choose a problem that has one")
@@ -87,7 +88,7 @@ def study(
     own = problem.reference([sol.t_alpha[-1] for sol in runs])
     errors = {}
     for name in _COMPONENTS:
-        true = own.a if name == "a_alpha" else getattr(end, name)
+        true = own.a if name == "a_alpha" else getattr(end, name.removesuffix("_method"))
         last = np.array([getattr(sol, name)[-1] for sol in runs])
         if last.size:
             errors[name] = np.linalg.norm(last - true, axis=1)

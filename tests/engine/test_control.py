@@ -37,7 +37,7 @@ def right_side(name):
     def rhs(t, y):
         q, v = y[: dims.size], y[dims.size :]
         scale = initial_values.scales(initial_values.matrices(system, dims, t, q, v, p.args))
-        a, _, _ = initial_values.accelerations(system, dims, scale, t, q, v, p.args)
+        a, _, _ = initial_values.underlying(system, dims, scale, t, q, v, p.args)
         return jnp.concatenate([system.space.rate(q, v), a])
 
     return lambda t, y: np.asarray(rhs(t, y))

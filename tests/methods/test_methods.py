@@ -10,7 +10,7 @@ from problem_energies import energies as energies_of
 
 
 def history(sol, i):
-    return sol.t[i], sol.q[i], sol.v[i], sol.a_alpha[i], sol.lam[i], sol.psi[i]
+    return sol.t[i], sol.q[i], sol.v[i], sol.a_alpha[i], sol.lam_method[i], sol.psi_method[i]
 
 
 @pytest.mark.parametrize("alpha", [-0.1, pytest.param(-1 / 3, marks=pytest.mark.slow)])

@@ -38,10 +38,12 @@ def waiting(sol):
 def test_nothing_is_computed_before_it_is_asked_for(options):
     sol = solve(**options)
     assert waiting(sol) == set(DERIVED)
-    g, q, lam = 9.81, sol.q, sol.lam
+    g, q = 9.81, sol.q
+    lam = sol.lam
     np.testing.assert_allclose(sol.reactions.total, -2 * q * lam, atol=1e-12)
     np.testing.assert_allclose(2 * sol.a, [0.0, -2 * g] - 2 * q * lam, atol=1e-12)
     np.testing.assert_allclose(sol.residuals.position, np.abs(np.sum(q**2, axis=1) - 1), atol=1e-15)
+    assert sol.psi.shape == (len(sol.t), 0)
     assert waiting(sol) == set()
     assert sol.a is sol.a
 

@@ -17,7 +17,6 @@ from genalpha.engine.setup import Setup
 from genalpha.mechanics.initial_values import accelerations
 from genalpha.mechanics.system import Args, Dims
 from genalpha.methods import Method
-from genalpha.numerics import linear
 from genalpha.numerics.data import Carry, NewtonReport, Scale, State, StepOutput
 
 
@@ -50,9 +49,11 @@ class Errors(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """Quantities derived from a row: v', constraint residuals, reaction forces."""
+    """Quantities derived from a row: v', λ, ψ, constraint residuals, reaction forces."""
 
     a: Any
+    lam: Any
+    psi: Any
     position: Any
     velocity: Any
     nonholonomic: Any
@@ -150,25 +151,27 @@ def counts(report: NewtonReport) -> Array:
     return jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
 
 
-def derive_row(setup: Setup, at: StepEnd, scale: Scale, args: Args, massless: bool) -> Derived:
-    """Accelerations, residuals and reactions for one row.
+def derive_row(setup: Setup, at: StepEnd, scale: Scale, args: Args) -> Derived:
+    """Accelerations, multipliers, residuals and reactions for one row.
 
-    v' solves M v' = f. If the mass matrix is singular (``massless``), v' follows from the hidden acceleration
-    constraints too.
+    v', λ and ψ solve the equations of motion and the hidden acceleration constraints at t, q and v (JN08
+    below (12)). So they are as accurate as q and v. Where these equations have no solution, v' is NaN, and λ
+    and ψ are the method's own.
     """
     system, dims = setup.system, setup.dims
-    t, q, v, lam, psi = at
+    t, q, v, *own = at
+    a, lam, psi = accelerations(system, dims, scale, t, q, v, args, (own[0], own[1]))
+    solved = jnp.isfinite(jnp.sum(a) + jnp.sum(lam) + jnp.sum(psi))
+    lam, psi = jnp.where(solved, lam, own[0]), jnp.where(solved, psi, own[1])
     holonomic = system.holonomic_force(t, q, lam, args)
     nonholonomic = system.nonholonomic_force(t, q, v, psi, args)
     custom = system.reaction is not None
     reaction = system.reactions(t, q, v, lam, psi, args) if custom else holonomic + nonholonomic
-    if massless:
-        acceleration = accelerations(system, dims, scale, t, q, v, args)[0]
-    else:
-        acceleration = linear.solve_once(system.M(t, q, args), system.applied(t, q, v, args) + reaction)
     position, velocity = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0),) * 2
     return Derived(
-        a=acceleration,
+        a=jnp.where(solved, a, jnp.nan),
+        lam=lam,
+        psi=psi,
         position=jnp.max(jnp.abs(position), initial=0.0),
         velocity=jnp.max(jnp.abs(velocity), initial=0.0),
         nonholonomic=jnp.max(jnp.abs(system.k(t, q, v, args)), initial=0.0),
@@ -178,6 +181,6 @@ def derive_row(setup: Setup, at: StepEnd, scale: Scale, args: Args, massless: bo
     )
 
 
-def derive_rows(setup: Setup, at: StepEnd, scale: Scale, args: Args, massless: bool) -> Derived:
-    """Accelerations, residuals and reactions for rows (K, ...)."""
-    return jax.vmap(lambda row: derive_row(setup, row, scale, args, massless))(at)
+def derive_rows(setup: Setup, at: StepEnd, scale: Scale, args: Args) -> Derived:
+    """Accelerations, multipliers, residuals and reactions for rows (K, ...)."""
+    return jax.vmap(lambda row: derive_row(setup, row, scale, args))(at)

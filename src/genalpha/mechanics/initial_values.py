@@ -147,11 +147,17 @@ class _Hidden(NamedTuple):
 
 
 def accelerations(
-    system: System, dims: Dims, scale: Scale, t: Array, q: Array, v: Array, args: Args
+    system: System, dims: Dims, scale: Scale, t: Array, q: Array, v: Array, args: Args, guess: Multipliers
 ) -> tuple[Array, Array, Array]:
-    """Consistent (a, λ, ψ) at one state."""
+    """Consistent (a, λ, ψ) at one state; NaN if there are none.
+
+    ``guess`` (λ, ψ) decides between several solutions, which only a reaction of the user's own can have.
+    """
     hidden = _Hidden(system, dims, scale, args)
-    return hidden.unpack(hidden.solve(matrices(system, dims, t, q, v, args), t, q, v, None)[0])
+    x, report = hidden.solve(matrices(system, dims, t, q, v, args), t, q, v, guess)
+    if system.reaction is not None:
+        x = jnp.where(report.status == codes.SUCCESS, x, jnp.nan)
+    return hidden.unpack(x)
 
 
 def underlying(

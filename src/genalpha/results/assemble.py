@@ -15,7 +15,7 @@ from genalpha.results.deferred import Deferred
 from genalpha.results.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
 
 # Quantities that are derived from rows, and computed on first access.
-DERIVED = ("a", "residuals", "reactions")
+DERIVED = ("a", "lam", "psi", "residuals", "reactions")
 
 
 class Work(NamedTuple):
@@ -34,8 +34,8 @@ def recorded(rows: Rows, errors: Errors | None) -> dict[str, Any]:
         "q": rows.q,
         "v": rows.v,
         "a_alpha": rows.a_alpha,
-        "lam": rows.lam,
-        "psi": rows.psi,
+        "lam_method": rows.lam,
+        "psi_method": rows.psi,
         "extra": rows.extra,
         "errors": errors,
         "newton": Deferred(lambda: history(rows.report)),
@@ -46,6 +46,8 @@ def derived(found: Deferred) -> dict[str, Deferred]:
     """The quantities derived from rows, by their names in a solution; ``found`` is a :class:`Derived`."""
     return {
         "a": found.then(lambda x: x.a),
+        "lam": found.then(lambda x: x.lam),
+        "psi": found.then(lambda x: x.psi),
         "residuals": found.then(lambda x: Residuals(x.position, x.velocity, x.nonholonomic)),
         "reactions": found.then(lambda x: Reactions(x.holonomic_force, x.nonholonomic_force, x.reaction)),
     }

@@ -23,8 +23,8 @@ from genalpha.results.solution import (
     Stats,
 )
 
-_FORMAT = 5
-_READ = (2, 3, 4, _FORMAT)
+_FORMAT = 6
+_READ = (2, 3, 4, 5, _FORMAT)
 
 
 def save(sol: Solution, path: str | os.PathLike[str]) -> None:
@@ -119,9 +119,9 @@ def _solution(header: dict[str, Any], parts: dict[str, np.ndarray]) -> Solution:
     counts = {key: number(parts.pop(f"stats.{key}")) for key in COUNTS}
     stats, newton = Stats(**counts, fallback=header.get("fallback")), group(NewtonHistory, "newton")
     extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
-    arrays: dict[str, Any] = {
-        name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha", "lam", "psi")
-    }
+    arrays: dict[str, Any] = {name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha")}
+    for name in ("lam", "psi"):  # older files hold the method's own
+        arrays |= {name: parts.get(name), f"{name}_method": parts.get(f"{name}_method", parts.get(name))}
     status = number(parts.pop("status"))
     end = parts["t"][..., -1] if parts["t"].size else np.array(np.nan)  # in older files
     errors, nodes = group(Errors, "errors"), group(StepEnd, "nodes")

@@ -17,10 +17,11 @@ from genalpha.engine.setup import Setup
 from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
 from genalpha.results.deferred import Deferred
+from genalpha.results.output import NAMES
 from genalpha.results.solution import Solution
 
 # Fields of a solution with one row for every kept time, except the history of Newton's method.
-TIMED = ("q", "v", "a", "a_alpha", "t_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors")
+TIMED = ("t_alpha", *(name for name in NAMES if name != "newton"))
 
 
 class Alone(NamedTuple):
@@ -90,7 +91,7 @@ class BatchSolution:
             return assemble.history(column(self.layout.parts["report"]))
         if name == "extra":
             return {key: column(at) for key, at in self.layout.extra.items()}
-        return column(self.layout.parts[name])
+        return column(self.layout.parts[name.removesuffix("_method")])
 
     def _t_alpha(self) -> np.ndarray:
         plan, count = self.plan, len(self.results.t_alpha)

@@ -12,7 +12,10 @@ import numpy as np
 from genalpha.errors import unknown
 
 # The quantities that ``save`` may name.
-NAMES = ("q", "v", "a", "a_alpha", "lam", "psi", "residuals", "reactions", "extra", "errors", "newton")
+NAMES = (
+    *("q", "v", "a", "a_alpha", "lam", "psi", "lam_method", "psi_method"),
+    *("residuals", "reactions", "extra", "errors", "newton"),
+)
 
 
 _ROUNDING = 8 * np.finfo(float).eps

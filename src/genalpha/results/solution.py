@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -11,9 +12,9 @@ import numpy as np
 from jax import Array
 
 from genalpha.backends import sampling
-from genalpha.engine import interpolate
 from genalpha.engine.files import storable
-from genalpha.engine.row import Errors
+from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.row import Derived, Errors
 from genalpha.engine.run_data import RunState
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics import codes
@@ -90,11 +91,12 @@ class Solution:
     Attributes
     ----------
     t (N+1,), q (N+1, size), v (N+1, n) : times, coordinates, velocities.
-    a (N+1, n) : accelerations v' at t, with M a = f(t, q, v, λ, ψ). If M is singular, they follow from the
-        constraints. Under a JAX transform this works only if M is an array. If it is a function, a is NaN.
+    a (N+1, n), lam (N+1, m), psi (N+1, p) : accelerations v' and multipliers λ and ψ at t. They solve the
+        equations of motion and the twice differentiated constraints at (t, q, v), so they are as accurate
+        as q and v.
     a_alpha (N+1, n), t_alpha (N+1,) : the method's own a_{n+α} and its time t_n + α(t_n − t_{n−1}). Row 0 is
         the starting value and its time.
-    lam (N+1, m), psi (N+1, p) : multipliers λ and ψ at t.
+    lam_method (N+1, m), psi_method (N+1, p) : the method's own λ and ψ at t, of second order.
     residuals : .position, .velocity and .nonholonomic (N+1,), see :class:`Residuals`.
     reactions : .holonomic, .nonholonomic and .total (N+1, n), see :class:`Reactions`.
     stats : totals of the run, see :class:`Stats`.
@@ -116,8 +118,9 @@ class Solution:
     nodes, space, complete : data for ``sol(t)``: the ends of all steps (if the rows are not enough), the
         space of q, and whether the rows are enough.
 
-    Outside of JAX transforms the arrays are NumPy's and end at the last good row. a, residuals and reactions
-    are computed on first access. Under a transform all arrays are traced, and rows after a failure are NaN.
+    Outside of JAX transforms the arrays are NumPy's and end at the last good row. a, lam, psi, residuals and
+    reactions are computed on first access. Under a transform all arrays are traced, and rows after a failure
+    are NaN.
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> pendulum = ga.System(
@@ -140,6 +143,8 @@ class Solution:
     t_alpha: Any
     lam: Any
     psi: Any
+    lam_method: Any
+    psi_method: Any
     residuals: Residuals
     reactions: Reactions
     stats: Stats
@@ -158,7 +163,7 @@ class Solution:
     v_events: list[Any] | None = None
     lam_events: list[Any] | None = None
     psi_events: list[Any] | None = None
-    nodes: interpolate.StepEnd | None = None
+    nodes: StepEnd | None = None
     space: Space | None = None
     complete: bool = False
 
@@ -180,7 +185,7 @@ class Solution:
     def __getstate__(self) -> dict[str, Any]:
         for name in self._deferred:
             getattr(self, name)
-        return self.__dict__ | {"_deferred": {}}
+        return self.__dict__ | {"_deferred": {}, "_equations": None, "nodes": self._nodes_for_a_file()}
 
     @property
     def state(self) -> RunState | None:
@@ -191,22 +196,25 @@ class Solution:
         later = self.__dict__.get("_later")
         return None if later is None else later()
 
-    def continued_by(self, later: Deferred | None) -> Solution:
-        """This solution, with the state from which another run can continue.
+    def connected(self, later: Deferred | None, equations: Callable[[StepEnd], Derived]) -> Solution:
+        """This solution, with the state from which another run can continue, and its equations of motion.
 
-        The state is not a field, because JAX must treat it neither as an array nor as a constant.
+        ``equations`` computes a, λ and ψ for ``sol(t)``. Both are no fields, because JAX must treat them
+        neither as arrays nor as constants. A solution from a file has none of them.
         """
         object.__setattr__(self, "_later", later)
+        object.__setattr__(self, "_equations", equations)
         return self
 
     def __call__(self, t: Any) -> State:
         """The motion at a time t, or at an array of times (K,), within the run.
 
         Returns a :class:`State` with t, q, v, a, lam, psi; for an array of times each has a leading axis K.
-        Between the steps, q and v are interpolated with third order on their space, and a, λ and ψ with
-        second order. At the ends of steps q, v, λ and ψ are those of the method, and a is the derivative of
-        the interpolated v. All steps are needed: a run with ``t_eval`` or ``save`` keeps them if
-        ``dense_output=True``.
+        Between the steps, q and v are interpolated with third order on their space. a, λ and ψ solve the
+        equations of motion there, as those of the rows do. A solution that was read from a file, is a member
+        of a batch, or was returned by a jitted function has no equations: its λ and ψ are interpolated
+        linearly, and its a is the derivative of the interpolated v. All steps are needed: a run with
+        ``t_eval`` or ``save`` keeps them if ``dense_output=True``.
 
         >>> import jax.numpy as jnp, genalpha as ga
         >>> fall = ga.System(mass=jnp.eye(1), force=lambda t, q, v: jnp.array([-10.0]))
@@ -220,7 +228,8 @@ class Solution:
             raise ValueError(
                 "sol(t) needs all steps, and this run did not keep them: pass dense_output=True to ga.solve"
             )
-        nodes = self.nodes or interpolate.StepEnd(self.t, self.q, self.v, self.lam, self.psi)
+        equations = self.__dict__.get("_equations")
+        nodes = self.nodes or self._rows_as_nodes(equations is not None)
         times = t if isinstance(t, jax.core.Tracer) else np.asarray(t, dtype=float)
         if isinstance(nodes.t, np.ndarray) and isinstance(times, np.ndarray):
             first, last = nodes.t[0], nodes.t[-1]
@@ -230,7 +239,16 @@ class Solution:
                     "pass times within it"
                 )
         found = sampling.at(self.space, nodes, times.reshape(-1))
+        if equations is not None:
+            t, q, v, _, *own = found
+            exact = equations(StepEnd(t, q, v, *own))
+            found = State(t, q, v, exact.a, exact.lam, exact.psi)
         return State(*(x.reshape((*np.shape(times), *x.shape[1:])) for x in found))
+
+    def _rows_as_nodes(self, own: bool) -> StepEnd:
+        """The rows as ends of steps, with the method's own multipliers or with those of the rows."""
+        multipliers = (self.lam_method, self.psi_method) if own else (self.lam, self.psi)
+        return StepEnd(self.t, self.q, self.v, *multipliers)
 
     @property
     def success(self) -> Any:
@@ -278,11 +296,19 @@ class Solution:
 
         files.save(self, path)
 
+    def _nodes_for_a_file(self) -> StepEnd | None:
+        """The ends of all steps with the multipliers that solve the equations of motion there."""
+        equations = self.__dict__.get("_equations")
+        if self.nodes is None or equations is None:
+            return self.nodes
+        exact = equations(self.nodes)
+        return self.nodes._replace(lam=exact.lam, psi=exact.psi)
+
     def _parts(self) -> dict[str, Any]:
         """All arrays, by names such as ``q`` and ``residuals.position``."""
         parts: dict[str, Any] = {}
         for spec in fields(self):
-            value = getattr(self, spec.name)
+            value = getattr(self, spec.name) if spec.name != "nodes" else self._nodes_for_a_file()
             if spec.name in META or value is None:
                 continue
             if isinstance(value, Stats):

@@ -56,7 +56,7 @@ def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, know
     values = known(lambda: begun.start.begin.state)
     runner: Any = NativeControlled if steps.controlled else NativeGiven
     runner = runner(setup, begun, steps, args, values)
-    derive = functools.partial(native.derive, setup, begun, args=args)
+    derive = functools.partial(native.derive, begun)
     return Begun(runner, begun.row, begun.t_alpha, derive, "native")
 
 
@@ -73,8 +73,7 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
         runner = XlaControlled(setup, point, steps.control, begin.scale, args)
     else:
         runner = XlaGiven(setup, (start.carry, memory, crossed), begin.scale, steps.steps, args)
-    massless = start_errors.is_singular(begin.M)
-    derive = lambda ends: derive_blocks(setup, ends, begin.scale, args, massless)
+    derive = lambda ends: derive_blocks(setup, ends, begin.scale, args)
     return Begun(runner, np.asarray(start.row), np.asarray(start.t_alpha), derive, "xla")
 
 

@@ -10,17 +10,20 @@ import numpy as np
 from genalpha.backends import loop
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine import events, row
+from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.row import Derived
 from genalpha.engine.run_data import RunState
 from genalpha.engine.steps import Given, Steps
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
+from genalpha.numerics.tracing import is_traced
 from genalpha.results import assemble, collect
 from genalpha.results.assemble import Ending, Work
 from genalpha.results.collect import Begun, Part, Pieces, RunSoFar
 from genalpha.results.deferred import Deferred
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
-from genalpha.run import beginning, checkpoint, failure, restart
+from genalpha.run import beginning, checkpoint, failure, restart, traced
 from genalpha.run.beginning import StartPoint
 from genalpha.run.checkpoint import Saved
 from genalpha.run.event_handling import Handler, Outcome, explained
@@ -146,7 +149,7 @@ class SingleRun:
         if self.saving is not None:
             watchers.append(loop.Watcher(None, lambda record, done: self._save(pieces, record, done)))
         if callback is not None:
-            look = lambda record, done: bool(callback(pieces.course.state(record, done)))
+            look = lambda record, done: bool(callback(_with_forces(pieces.course, record, done)))
             watchers.append(loop.Watcher(every, look))
         if progress:
             show = lambda record, done: self._show(pieces.course.time(record, done), before + done)
@@ -213,7 +216,9 @@ class SingleRun:
             happened = events.lists(len(self.listed), self.handler.happened, self.setup.dims)
         complete = self.keep.complete
         sol = assemble.solution(self.setup, of_rows, t, t_alpha, ending, complete, nodes, happened)
-        return sol.continued_by(self._after(pieces, outcome))
+        return sol.connected(
+            self._after(pieces, outcome), functools.partial(_derived, self.asked, course.begun)
+        )
 
     def _status(self, pieces: Pieces, outcome: Outcome | None) -> int:
         runner = pieces.course.begun.runner
@@ -236,3 +241,14 @@ class SingleRun:
         if pieces.course.begun.runner.status == codes.SUCCESS and not self.refused:
             return self._state(pieces, pieces.last_row, pieces.done)
         return None
+
+
+def _derived(asked: Request, begun: Begun, ends: StepEnd) -> Derived:
+    """The quantities derived from the motion at some times."""
+    return traced.derived(asked, ends) if is_traced(ends) else begun.derive(ends)
+
+
+def _with_forces(course: RunSoFar, record: np.ndarray, done: int) -> State:
+    """The state after a step, with a, λ and ψ that solve the equations of motion."""
+    found = course.begun.derive(course.nodes(record[None], done))
+    return course.state(record, done)._replace(a=found.a[0], lam=found.lam[0], psi=found.psi[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from genalpha.backends.xla.whole import Whole
 from genalpha.engine import interpolate, row, step_choice
 from genalpha.engine import start as starts
 from genalpha.engine.interpolate import StepEnd
-from genalpha.engine.row import Errors
+from genalpha.engine.row import Derived, Errors
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
 from genalpha.mechanics import initial_values, start_errors
@@ -35,7 +36,15 @@ def run(asked: Request) -> Solution:
     fallback = "under a JAX transform" if asked.backend == "native" else None
     start = asked.start
     compiled = program(asked.setup, ("traced", start.mode, fallback), compute(start.mode, fallback), False)
-    return compiled(asked.span, asked.steps, asked.output, start.q, start.v, asked.args, start.guess)
+    sol = compiled(asked.span, asked.steps, asked.output, start.q, start.v, asked.args, start.guess)
+    return sol.connected(None, functools.partial(derived, asked))
+
+
+def derived(asked: Request, ends: StepEnd) -> Derived:
+    """The quantities derived from the motion at some times, which JAX can trace."""
+    (system, _, _, dims, _), start = asked.setup, asked.start
+    of = initial_values.matrices(system, dims, jnp.asarray(start.t), start.q, start.v, asked.args)
+    return row.derive_rows(asked.setup, ends, initial_values.scales(of), asked.args)
 
 
 def compute(mode: str, fallback: str | None) -> Any:
@@ -82,11 +91,6 @@ def _begun(
     return begin._replace(report=begin.report._replace(status=status))
 
 
-def _massless(setup: Setup) -> bool:
-    """Whether the mass matrix is singular. Under a transform this is known only for a constant matrix."""
-    return setup.system.constant_mass and start_errors.is_singular(setup.system.mass)
-
-
 class _Ends(NamedTuple):
     """The start and the ends of all steps: records, times, times of a_α, and estimated errors."""
 
@@ -110,7 +114,7 @@ def _solution(
         ends = _without_end(ends, found.status)
     if keep.t_eval is None and keep.every != 1:
         ends = jax.tree.map(lambda x: x[keep.rows(len(found.t) - 1)], ends)
-    derived = row.derive_rows(setup, layout.ends(ends.table, ends.t), scale, args, _massless(setup))
+    derived = row.derive_rows(setup, layout.ends(ends.table, ends.t), scale, args)
     quantities = assemble.recorded(layout.rows(ends.table), ends.errors)
     quantities |= assemble.derived(Deferred(lambda: derived))
     quantities = {name: value(x) for name, x in quantities.items()}

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from genalpha.backends import sampling
-from genalpha.backends.batch.lanes import alike
 from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, begun_status
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.writer import PIVOT
@@ -187,7 +186,7 @@ class _CudaBatch:
         if self.sample is not None:
             rows = self._sampled(rows, cupy.stack(pick(where.begin.state.v)).T[None])
         status = np.where(first_status != codes.SUCCESS, first_status, found.status)
-        good = trusted.get() & alike(self.kernels, lambda: numpy(where.begin.M)) & (found.status != PIVOT)
+        good = trusted.get() & (found.status != PIVOT)
         scale, t_alpha = jax.tree.map(numpy, (where.begin.scale, where.t_alpha))
         return Results(DeviceRecords(rows), found._replace(status=status), t_alpha, good, scale)
 

@@ -20,7 +20,6 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.engine import row
 from genalpha.engine.start import RunStart
-from genalpha.mechanics import start_errors
 from genalpha.numerics import codes
 
 # The most systems that run together, the most bytes of their slots, and the most rows that are evaluated at a
@@ -90,20 +89,9 @@ def _chunk(
         slices = [slice(first, first + some) for first in range(0, count, some)]
         v0 = start.begin.state.v[:, None]
         list(pool.map(lambda at: _sample(kernels, plan, records[at], v0[at], table[at]), slices))
-    trusted &= alike(kernels, lambda: start.begin.M) & (found.status != PIVOT)
+    trusted &= found.status != PIVOT
     status = np.where(first_status != codes.SUCCESS, first_status, found.status)
     return Results(None, found._replace(status=status), start.t_alpha, trusted, start.begin.scale)
-
-
-def alike(kernels: Kernels, masses: Callable[[], Any]) -> Any:
-    """Which members get their accelerations in the same way as the first one.
-
-    If its mass matrix is singular, accelerations follow from the constraints. The kernels are then only for
-    members with a singular mass matrix.
-    """
-    if not kernels.massless or kernels.step.setup.system.constant_mass:
-        return True
-    return np.array([start_errors.is_singular(M) for M in masses()])
 
 
 class _Groups:

@@ -15,7 +15,6 @@ from genalpha.backends.native.code import MAKING, StepCode
 from genalpha.backends.native.controlled_step import ControlledKernels, SampledKernels
 from genalpha.backends.native.step import LIMIT, Orders, StepKernels, Values, floating
 from genalpha.backends.rowwise import Rowwise
-from genalpha.backends.xla.given import derive_blocks
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.program import Loop, Program
 from genalpha.compiler.rows import RowFunction
@@ -64,7 +63,6 @@ class Kernels:
     step: StepKernels
     start: Rowwise | None
     derive: Rowwise
-    massless: bool
     order: Orders
     codes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     programs: dict[Orders, tuple[Program, Loop]] = field(default_factory=dict)
@@ -120,13 +118,6 @@ class NativeRun:
         if isinstance(self._found, np.ndarray):
             return self._found[self.kernels.columns.t_alpha]
         return np.asarray(self._found.t_alpha)
-
-    @functools.cached_property
-    def massless(self) -> bool:
-        """Whether the mass matrix is singular at the start."""
-        if self.kernels.step.setup.system.constant_mass:
-            return self.kernels.massless
-        return start_errors.is_singular(self.start.begin.M)
 
     def fill(self, slots: np.ndarray) -> None:
         """Write the start into the slots of a run."""
@@ -242,7 +233,6 @@ def _built(
     doubles: list[np.ndarray],
 ) -> Kernels:
     setup, state, scale = step.setup, found.begin.state, found.begin.scale
-    massless = start_errors.is_singular(found.begin.M)
     slots = np.zeros(step.builder.slots)
     step.fill(slots, found, doubles)
     step.fill_first(slots, at.t, at.first)
@@ -251,16 +241,13 @@ def _built(
         raise AtFirst("the Newton matrix is singular or not finite at the first step")
 
     def derive(at: StepEnd, scale: Scale, x: Any) -> Derived:
-        return row.derive_row(setup, at, scale, rebuild(x), massless)
+        return row.derive_row(setup, at, scale, rebuild(x))
 
     example = (StepEnd(state.t, state.q, state.v, state.lam, state.psi), scale, doubles)
-    return Kernels(step, start, Rowwise("derive", derive, example, LIMIT, often=True), massless, order)
+    return Kernels(step, start, Rowwise("derive", derive, example, LIMIT, often=True), order)
 
 
-def derive(setup: Setup, run: NativeRun, ends: StepEnd, args: Args) -> Derived:
-    """Accelerations, residuals and reactions at the ends of steps (K, ...)."""
-    made, scale = run.kernels, run.start.begin.scale
-    if made.massless == run.massless:
-        fixed = jax.tree.map(lambda x: np.asarray(x)[None], (scale, run.doubles))
-        return made.derive((ends, *fixed))
-    return derive_blocks(setup, ends, scale, args, run.massless)
+def derive(run: NativeRun, ends: StepEnd) -> Derived:
+    """Accelerations, multipliers, residuals and reactions at the ends of steps (K, ...)."""
+    fixed = jax.tree.map(lambda x: np.asarray(x)[None], (run.start.begin.scale, run.doubles))
+    return run.kernels.derive((ends, *fixed))

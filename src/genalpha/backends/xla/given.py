@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -175,7 +174,6 @@ def _pick(columns: Any, first: int) -> Any:
 # --- what follows from the rows ---------------------------------------------------------------------
 
 
-def derive_blocks(setup: Setup, ends: StepEnd, scale: Scale, args: Args, massless: bool) -> Derived:
-    """Accelerations, residuals and reactions at the ends of steps (K, ...), compiled once for every K."""
-    derive = functools.partial(row.derive_rows, massless=massless)
-    return in_blocks(program(setup, ("derive", massless), derive), ends, scale, args)
+def derive_blocks(setup: Setup, ends: StepEnd, scale: Scale, args: Args) -> Derived:
+    """Accelerations, multipliers, residuals and reactions at the ends of steps (K, ...)."""
+    return in_blocks(program(setup, "derive", row.derive_rows), ends, scale, args)

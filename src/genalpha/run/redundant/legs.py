@@ -163,6 +163,9 @@ class Legs:
             total = sol.reactions.total[: len(holonomic)]
             parts["reactions"] = Reactions(holonomic, total - holonomic, total)
         parts["extra"] = {name: self._filled(name, value, kept) for name, value in sol.extra.items()}
+        own = np.zeros((len(sol.t), m + p))
+        own[:, list(kept)] = np.concatenate([sol.lam_method, sol.psi_method], axis=1)
+        parts |= {"lam_method": own[:, :m], "psi_method": own[:, m:]}
         parts = jax.tree.map(lambda x: x[:good], parts)
         steps = len(sol.newton.iterations)
         by_rows = steps == len(sol.t) - 1
