@@ -41,7 +41,7 @@ def test_members_are_single_runs(method):
 
 def test_xla_and_native_agree():
     some = LENGTHS[::9]
-    native, xla = run(lengths=some, rtol=1e-4), run("xla", lengths=some, rtol=1e-4, max_steps=400)
+    native, xla = run(lengths=some, rtol=1e-4), run("xla", lengths=some, rtol=1e-4, max_steps=1000)
     assert xla.backend == "xla"
     np.testing.assert_allclose(native.q[:, -1], xla.q[:, -1], atol=1e-4)
     assert np.abs(native.stats.steps - xla.stats.steps).max() <= 3

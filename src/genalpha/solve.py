@@ -72,15 +72,14 @@ def solve(
         and 1 (none). The default is 0.8.
     h : the step size, or an array of step sizes that sum to t1 − t0. If a number does not divide the span,
         the last step is shorter. None (default): error control chooses the steps.
-    rtol, atol : tolerances of error control. The estimated local error of a step is divided by
-        atol + rtol · size in every component of q (in the tangent space) and of v. The step is accepted if
-        the root mean square of these ratios is at most 1. Each is a number, an array (n,) for q and v alike,
-        or an array (2, n), first for q, then for v. The defaults are 1e-4 and 1e-6. The error at the end of
-        the span is proportional to the tolerance to the power 2/3 (docs/theory.md).
+    rtol, atol : tolerances of error control. The error at the end is about as large as atol + rtol · size in
+        the root mean square over the components of q (in the tangent space) and of v, and proportional to it
+        (docs/theory.md). Each is a number, an array (n,) for q and v alike, or an array (2, n), first for q,
+        then for v. The default of rtol is 1e-4, that of atol is a hundredth of rtol.
     first_step, max_step, min_step : step sizes under error control. By default the first step is estimated,
         the longest is 0.0618 of the span, and the shortest is set by rounding.
     max_steps : the most steps that error control may take. The default is one million. Under a JAX transform
-        it is 1024, because memory for all of them is reserved in advance.
+        it is 4096, because memory for all of them is reserved in advance.
     newton : the policy and the tolerance of the nonlinear solver.
     t_eval : increasing times (K,). The rows of the solution are then at these times, interpolated between the
         steps (see :meth:`Solution.__call__`).

@@ -106,7 +106,7 @@ def test_the_estimate_with_both_constraints_and_on_a_lie_group(name, method, rho
 
 @pytest.mark.parametrize("name", ["pendulum", "wheel-on-rod"])
 @pytest.mark.parametrize("method", ["soi2", "stabilized", "projected"])
-def test_the_global_error_falls_like_the_tolerance_to_two_thirds(method, name):
+def test_the_global_error_is_proportional_to_the_tolerance(method, name):
     p = problem(name)
     exact = p.reference(p.t_span[1])
     tolerances = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7]
@@ -115,7 +115,7 @@ def test_the_global_error_falls_like_the_tolerance_to_two_thirds(method, name):
         sol = solve(p, rtol=rtol, method=method)
         errors.append([np.abs(sol.q[-1] - exact.q).max(), np.abs(sol.v[-1] - exact.v).max()])
     slopes = [np.polyfit(np.log(tolerances), np.log(e), 1)[0] for e in np.transpose(errors)]
-    assert np.all(np.abs(np.array(slopes) - 2 / 3) < 0.08), slopes
+    assert np.all(np.abs(np.array(slopes) - 1.0) < 0.12), slopes
 
 
 def test_constraints_hold_and_the_end_is_met():
@@ -227,7 +227,7 @@ def test_steps_that_shrink_without_a_rejection_have_a_limit_too(backend, min_ste
     """q'' = exp(q) becomes infinite at t = π/√2. The steps shrink smoothly until t + h equals t."""
     sol = suffer("exponential", t_span=(0.0, 9.0), min_step=min_step, backend=backend)
     assert "the step size fell below its limit" in sol.message
-    assert abs(sol.t[-1] - np.pi / np.sqrt(2)) < 0.02
+    assert abs(sol.t[-1] - np.pi / np.sqrt(2)) < 0.05
     assert np.diff(sol.t).min() > (0.0 if min_step is None else 0.999 * min_step)
 
 
@@ -271,7 +271,7 @@ def end(g, **options):
 
 def test_under_jit_and_vmap():
     gravities = jnp.array([1.0, 9.81, 25.0])
-    batch = jax.jit(jax.vmap(functools.partial(end, max_steps=300)))(gravities)
+    batch = jax.jit(jax.vmap(functools.partial(end, max_steps=1000)))(gravities)
     assert len(set(batch.stats.steps.tolist())) == 3
     for i, g in enumerate(gravities):
         plain, steps = end(float(g), backend="xla"), int(batch.stats.steps[i])
@@ -288,7 +288,7 @@ def number(sol):
 @pytest.mark.parametrize("derivative", [jax.grad, pytest.param(jax.jacfwd, marks=pytest.mark.slow)])
 def test_forward_and_reverse_derivatives_agree_with_differences(derivative):
     g, eps = 9.81, 1e-4
-    found = jax.jit(derivative(lambda g: number(end(g, max_steps=200))))(g)
+    found = jax.jit(derivative(lambda g: number(end(g, max_steps=1000))))(g)
     fine = functools.partial(ga.solve, pendulum, (0.0, 1.0), [1.0, 0.0], [0.0, 0.5], h=1e-4)
     difference = (number(fine(args=(g + eps,))) - number(fine(args=(g - eps,)))) / (2 * eps)
     np.testing.assert_allclose(found, difference, rtol=1e-3)
@@ -296,7 +296,7 @@ def test_forward_and_reverse_derivatives_agree_with_differences(derivative):
 
 @pytest.mark.slow
 def test_forward_and_reverse_derivatives_are_the_same():
-    last = lambda g: number(end(g, max_steps=200))
+    last = lambda g: number(end(g, max_steps=1000))
     forward, backward = (jax.jit(derivative(last))(9.81) for derivative in (jax.jacfwd, jax.grad))
     np.testing.assert_allclose(forward, backward, rtol=1e-9)
 

@@ -72,7 +72,7 @@ def test_under_transforms():
 
 
 @pytest.mark.parametrize("method", ["soi2", "index3", "stabilized"])
-@pytest.mark.parametrize("name", ["pendulum", "double-pendulum", "wheel-on-rod", "jay-negrut"])
+@pytest.mark.parametrize("name", ["double-pendulum", "wheel-on-rod"])
 def test_errors_of_multipliers_are_those_of_q_and_v(name, method):
     """Under error control the λ of index 3 was wrong by up to a hundred times more than its q and v."""
     p = problem(name)

@@ -156,21 +156,25 @@ def test_jit_equals_the_plain_call_and_returns_a_solution():
     assert len(jax.tree.leaves(jitted)) > 10  # a pytree
 
 
-def test_a_system_may_close_over_traced_values():
+@pytest.mark.parametrize("steps", [{"h": 0.02}, {"rtol": 1e-4, "max_steps": 100}], ids=str)
+def test_a_system_may_close_over_traced_values(steps):
     """A force, a constraint and the mass matrix that depend on the argument of grad, without args."""
 
-    def end(p):
+    def end(p, **steps):
         system = ga.System(
             mass=p * jnp.eye(2),
             force=lambda t, q, v: jnp.array([p**2, -9.81]),
             holonomic=lambda t, q: jnp.array([q @ q - 1.0 + 0.0 * p]),
         )
-        return ga.solve(system, (0, 0.3), [1.0, 0.0], [0.0, 0.0], h=0.02).q[-1, 1]
+        return ga.solve(system, (0, 0.3), [1.0, 0.0], [0.0, 0.0], **steps).q[-1, 1]
 
-    sides = 2.0 + 1e-5 * np.array([-1, 1])
-    values = [float(end(p)) for p in sides]
-    assert float(jax.jit(jax.grad(end))(2.0)) == pytest.approx(np.diff(values)[0] / 2e-5, rel=1e-6)
-    np.testing.assert_allclose(jax.jit(jax.vmap(end))(sides), values, rtol=1e-10)
+    sides, traced = 2.0 + 1e-5 * np.array([-1, 1]), functools.partial(end, **steps)
+    same = steps if "h" in steps else {"h": 1e-3}  # differences need the same steps on both sides
+    values = [float(end(p, **same)) for p in sides]
+    found, tolerance = float(jax.jit(jax.grad(traced))(2.0)), 1e-6 if same is steps else 1e-3
+    assert found == pytest.approx(np.diff(values)[0] / 2e-5, rel=tolerance)
+    if same is steps:
+        np.testing.assert_allclose(jax.jit(jax.vmap(traced))(sides), values, rtol=1e-10)
 
 
 def count_compilations(function):
@@ -229,6 +233,21 @@ def test_failures_under_transforms_become_status_and_nan():
     assert batch.t_end[0] < batch.t_end[1] == batch.t[1, -1]
     assert batch.stats.steps.tolist() == [4, 10]
     assert np.isfinite(batch.q[1]).all()  # the other member is not disturbed
+
+
+@pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
+def test_derivatives_of_rows_that_were_not_reached_are_not_finite(derivative):
+    """They were zero. Rows that were reached have their derivatives all the same."""
+    run = functools.partial(ga.solve, systems.spring(), (0.0, 2.0), [1.0], [0.0], t_eval=[0.25, 2.0])
+
+    def value(k, i, most=60):
+        sol = run(args=(k,), rtol=1e-4, max_steps=most)
+        return sol.q[i, 0] + sol.a[i, 0]
+
+    slope = jax.jit(derivative(value), static_argnums=(1, 2))
+    assert not np.isfinite(slope(1.0, 1))
+    assert float(slope(1.0, 0)) == pytest.approx(-np.cos(0.25), rel=1e-3)  # of (1 − k) cos √k t at k = 1
+    assert float(slope(1.0, 1, 400)) == pytest.approx(-np.cos(2.0), rel=1e-3)
 
 
 def test_inconsistent_start_under_transforms_becomes_status():

@@ -16,7 +16,7 @@ import numpy as np
 import genalpha as ga
 from genalpha.cli import Refused, models
 from genalpha.cli.text import WIDTH, as_json, table, vector
-from genalpha.engine.step_choice import DEFAULT_ATOL, DEFAULT_RTOL
+from genalpha.engine.step_choice import ATOL_PER_RTOL, DEFAULT_RTOL
 from genalpha.errors import unknown
 from genalpha.run.request import DEFAULT_RHO_INF, Backend
 
@@ -121,7 +121,8 @@ def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
             raise  # a bug of the package, not of the model
         raise Refused(reason or models.in_one_line(error)) from error
     seconds = time.perf_counter() - begin
-    defaults = {"rho_inf": DEFAULT_RHO_INF, "rtol": DEFAULT_RTOL, "atol": DEFAULT_ATOL}
+    rtol = chosen.get("rtol", DEFAULT_RTOL)
+    defaults = {"rho_inf": DEFAULT_RHO_INF, "rtol": rtol, "atol": ATOL_PER_RTOL * rtol}
     settings = {"rho_inf": None, "h": options.h, "rtol": None, "atol": None} | defaults | chosen
     if options.h is not None:
         settings |= {"rtol": None, "atol": None}

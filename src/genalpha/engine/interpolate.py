@@ -11,6 +11,7 @@ from jax import Array
 
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics.data import State
+from genalpha.numerics.derivatives import blanked
 
 _BESIDE = 1e-9  # distance from the end of a run, relative to its length, that counts as the end
 
@@ -31,7 +32,7 @@ def within(space: Space, nodes: StepEnd, steps: Any, t: Any) -> State:
     step = lambda i, t: between(space, pick(jnp.maximum(i - 1, 0)), pick(i), t)
     last = jnp.nanmax(nodes.t)  # times after a failure are NaN; traced steps may end slightly off t1
     reached = t <= last + _BESIDE * (last - nodes.t[0])
-    return jax.vmap(lambda i, t, reached: jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), step(i, t)))(
+    return jax.vmap(lambda i, t, reached: jax.tree.map(lambda x: blanked(~reached, x), step(i, t)))(
         steps, t, reached
     )
 

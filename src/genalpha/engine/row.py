@@ -40,7 +40,8 @@ class Errors(NamedTuple):
     """Estimated local errors of each step under error control. The first row is zero.
 
     ``q`` and ``v`` have shape (N+1, n); the errors of q are in the tangent space. ``norm`` (N+1,) is the
-    root mean square in units of the tolerances. A step is accepted if it is at most 1.
+    root mean square in units of the tolerances of a step, which are stricter than those of the run. A step is
+    accepted if it is at most 1.
     """
 
     q: Any

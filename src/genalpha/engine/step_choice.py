@@ -15,7 +15,12 @@ from genalpha.engine.run_data import Grid, RunState
 from genalpha.engine.steps import SPREAD, Controlled, Given, Steps
 from genalpha.numerics.tracing import is_traced
 
-DEFAULT_RTOL, DEFAULT_ATOL = 1e-4, 1e-6
+DEFAULT_RTOL = 1e-4
+ATOL_PER_RTOL = 0.01  # the default of atol, as a multiple of rtol
+# The local error of a step is of size h³, and the error at the end of size h². So a local tolerance of
+# STRICTER · rtol^(3/2) makes the error at the end proportional to rtol. The factor is such that the median of
+# error over tolerance is near 1 (docs/theory.md). LEAST_LOCAL is the smallest local tolerance above rounding.
+STRICTER, LEAST_LOCAL = 5.0, 1e-13
 MOST_GIVEN = 1e9
 SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
 # Defaults of the longest and the shortest step under error control, as fractions of the span. The longest
@@ -69,8 +74,7 @@ def choose(
         longest = min(longest, span[1] - span[0])
         shortest = min(shortest, longest)
     rtol = DEFAULT_RTOL if asked.rtol is None else asked.rtol
-    atol = DEFAULT_ATOL if asked.atol is None else asked.atol
-    control = controlled(span, n, rtol, atol, longest, shortest)
+    control = controlled(span, n, rtol, asked.atol, longest, shortest)
     first = asked.first_step
     wish = np.nan if first is None else limit("first_step", first, span[1] - span[0])
     return Controlled(np.float64(wish), *control, asked.max_steps), None
@@ -117,18 +121,19 @@ def controlled(
     span: tuple[float, float],
     n: int,
     rtol: ArrayLike,
-    atol: ArrayLike,
+    atol: ArrayLike | None,
     max_step: float | None,
     min_step: float | None,
 ) -> tuple[Tolerances, Limits]:
-    """The tolerances for n velocities and the limits of the steps under error control.
+    """The local tolerances for n velocities and the limits of the steps under error control.
 
     >>> tolerances, limits = controlled((0.0, 2.0), 2, 1e-4, [1e-6, 1e-8], None, None)
     >>> tolerances.atol_v.tolist(), float(limits.max_step)
-    ([1e-06, 1e-08], 0.1236)
+    ([5e-08, 5e-10], 0.1236)
     """
     t0, t1 = span
-    relative, absolute = _tolerance("rtol", rtol, n), _tolerance("atol", atol, n)
+    relative = _tolerance("rtol", rtol, n)
+    absolute = ATOL_PER_RTOL * relative if atol is None else _tolerance("atol", atol, n)
     if relative.min() < LEAST_RTOL and not absolute.min() > 0:
         raise ValueError(
             f"rtol = {relative.min():g} must be at least {LEAST_RTOL:g} if atol is 0, because rounding hides "
@@ -142,8 +147,21 @@ def controlled(
         raise ValueError(
             f"min_step = {shortest:g} is larger than max_step = {longest:g}: lower min_step or raise max_step"
         )
+    factor = _stricter(relative, absolute)
+    relative, absolute = factor * relative, factor * absolute
     tolerances = Tolerances(relative[0], absolute[0], relative[1], absolute[1])
     return tolerances, Limits(np.float64(t1), np.float64(longest), np.float64(shortest))
+
+
+def _stricter(relative: np.ndarray, absolute: np.ndarray) -> np.ndarray:
+    """The factors (2, n) from tolerances of the error at the end to those of the error of a step.
+
+    Where rtol is zero, the smallest positive one of the others counts. If there is none, atol takes its
+    place.
+    """
+    given = relative[relative > 0] if relative.any() else absolute[absolute > 0]
+    level = np.where(relative > 0, relative, given.min(initial=1.0))
+    return np.clip(STRICTER * np.sqrt(level), np.minimum(LEAST_LOCAL / level, 1.0), 1.0)
 
 
 def _tolerance(name: str, value: ArrayLike, n: int) -> np.ndarray:

@@ -23,7 +23,7 @@ from genalpha.numerics.tracing import is_traced
 
 SPREAD = 1e-9  # a remainder below this fraction of h is spread over all steps
 # Defaults of max_steps: outside of JAX transforms, and under them, where memory for all steps is reserved.
-MOST_STEPS, MOST_TRACED = 1_000_000, 1024
+MOST_STEPS, MOST_TRACED = 1_000_000, 4096
 
 
 @storable

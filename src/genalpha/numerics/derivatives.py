@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.extend.core import Primitive
 
 _left_to_reader = ContextVar("left_to_reader", default=False)
@@ -77,3 +77,19 @@ def _left(
 
     both.__name__ = f"{PREFIX}_{kind}_{len(at)}"
     return jax.jit(both)(at, factors)
+
+
+def blanked(bad: Array, x: Array) -> Array:
+    """x (...) with NaN where ``bad`` (...).
+
+    Unlike those of ``jnp.where``, derivatives of such values are infinite or NaN, not zero. Values that
+    nothing depends on do not affect derivatives.
+
+    >>> bad = jnp.array([False, True])
+    >>> [float(jax.grad(lambda k: blanked(bad, k * jnp.ones(2))[i])(1.0)) for i in (0, 1)]
+    [1.0, inf]
+    """
+    # Repeated factors make every derivative infinite but zero. A factor of infinity would make NaN of zero.
+    factor = jnp.where(bad, 1e300, 1.0)
+    large = x * factor * factor * factor
+    return jnp.where(bad, jnp.nan, lax.stop_gradient(x)) + (large - lax.stop_gradient(large))

@@ -23,6 +23,7 @@ from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import Scale
+from genalpha.numerics.derivatives import blanked
 from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
 from genalpha.results.deferred import Deferred, value
@@ -114,7 +115,7 @@ def _solution(
         ends = _without_end(ends, found.status)
     if keep.t_eval is None and keep.every != 1:
         ends = jax.tree.map(lambda x: x[keep.rows(len(found.t) - 1)], ends)
-    derived = row.derive_rows(setup, layout.ends(ends.table, ends.t), scale, args)
+    derived = _derived_where_reached(setup, layout.ends(ends.table, ends.t), scale, args)
     quantities = assemble.recorded(layout.rows(ends.table), ends.errors)
     quantities |= assemble.derived(Deferred(lambda: derived))
     quantities = {name: value(x) for name, x in quantities.items()}
@@ -130,9 +131,20 @@ def _solution(
     return assemble.solution(setup, quantities, ends.t, ends.t_alpha, ending, keep.complete, apart)
 
 
+def _derived_where_reached(setup: Setup, ends: StepEnd, scale: Scale, args: Args) -> Derived:
+    """The quantities derived from rows, NaN in rows that were not reached.
+
+    Those are replaced by the first row before, because derivatives of NaN are NaN even if nothing uses them.
+    """
+    bad = ~jnp.isfinite(sum(jnp.sum(x, axis=1) for x in (ends.q, ends.v)))
+    wide = lambda x: bad.reshape(-1, *[1] * (x.ndim - 1))
+    safe = jax.tree.map(lambda x: jnp.where(wide(x), x[:1], x), ends)
+    return jax.tree.map(lambda x: blanked(wide(x), x), row.derive_rows(setup, safe, scale, args))
+
+
 def _without_end(ends: _Ends, status: Any) -> _Ends:
     """The rows, with NaN in the last one if the run did not reach its end."""
-    last = lambda x: jnp.where(status == codes.SUCCESS, x[-1], jnp.nan)
+    last = lambda x: blanked(status != codes.SUCCESS, x[-1])
     return jax.tree.map(lambda x: x.at[-1].set(last(x)), ends)
 
 

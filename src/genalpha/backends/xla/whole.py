@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +20,7 @@ from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import Carry, Times
+from genalpha.numerics.derivatives import blanked
 
 
 class Whole(NamedTuple):
@@ -56,7 +56,7 @@ def _given(setup: Setup, begin: Beginning, steps: Given, args: Args) -> Whole:
         carry, memory, output, report = advance(setup, carry, memory, at, begin.scale, args)
         status = codes.first(status, report.status)
         record = row.record(carry, output, row.counts(report))
-        return (carry, memory, status), jnp.where(status == codes.SUCCESS, record, jnp.nan)
+        return (carry, memory, status), blanked(status != codes.SUCCESS, record)
 
     first = (start.carry, no_memory(start.x), begin.report.status)
     (_, _, status), rows = lax.scan(step, first, steps.steps)
@@ -95,25 +95,42 @@ def _controlled(setup: Setup, begin: Beginning, steps: Controlled, args: Args) -
     """
     steps, most, layout = lax.stop_gradient(steps), steps.rows(MOST_TRACED), row.layout(setup)
 
-    @jax.custom_jvp
-    def run(begin: Beginning, args: Args, steps: Controlled) -> _Taken:
+    def forward(begin: Beginning, args: Args, steps: Controlled) -> _Taken:
         start, control = from_consistent(setup, begin, steps, args), steps.control
         assert start.pace is not None
         point = Point(start.carry, no_memory(start.x), start.pace)
         point, rows, taken, totals = block(setup, point, control, begin.scale, args, most, most)
         return _taken(start.row, start.t_alpha, point, rows, taken, totals, control)
 
+    def again(begin: Beginning, args: Args, times: Times, taken: Array) -> tuple[Array, Array]:
+        return _once_more(setup, times, taken, begin, args)
+
+    # Traced values that the functions of the system close over become arguments, because rules need this.
+    forward, closed = jax.closure_convert(forward, begin, args, steps)
+    closed_again: list[Any] = []
+    if closed:
+        spare = Times(jnp.zeros(most), jnp.ones(most))
+        again, closed_again = jax.closure_convert(again, begin, args, spare, jnp.array(0))
+
+    @jax.custom_jvp
+    def run(begin: Beginning, args: Args, closed: Any, closed_again: Any, steps: Controlled) -> _Taken:
+        return forward(begin, args, steps, *closed)
+
     def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[_Taken, _Taken]:
-        result = run(*primals)
+        result, (begin, args, _, closed, _) = run(*primals), primals
         ends, sizes = layout.timing(result.table)
-        again = functools.partial(_once_more, setup, Times(ends[:-1], sizes[1:]), result.taken)
-        _, (table, t_alpha) = jax.jvp(again, primals[:2], tangents[:2])
+        times = Times(ends[:-1], sizes[1:])
+        repeat = lambda begin, args, closed: again(begin, args, times, result.taken, *closed)
+        changes = (tangents[0], tangents[1], tangents[3])
+        _, (table, t_alpha) = jax.jvp(repeat, (begin, args, closed), changes)
         rest = jnp.zeros((most + 1, layout.controlled - layout.plain))
+        bad = jnp.isnan(result.table[:, :1])
+        _, (table,) = jax.jvp(lambda x: (blanked(bad, x),), (result.table[:, : layout.plain],), (table,))
         zero = jax.tree.map(_no_tangent, result)
         return result, zero._replace(table=jnp.concatenate([table, rest], axis=1), t_alpha=t_alpha)
 
     run.defjvp(rule)
-    table, t_alpha, taken, rejected, totals, status = run(begin, args, steps)
+    table, t_alpha, taken, rejected, totals, status = run(begin, args, closed, closed_again, steps)
     t, h = layout.timing(table)
     counts = (taken, rejected.astype(int), totals.astype(int), status)
     return Whole(table, t, h, layout.errors(table), t_alpha, *counts)
@@ -129,8 +146,7 @@ def _taken(
     status = codes.first(point.pace.status, status).astype(int)
     table = jnp.concatenate([first[None], rows])[jnp.minimum(jnp.arange(most + 1), taken)]
     bad = (status != codes.SUCCESS) & (jnp.arange(most + 1) > taken)
-    table = jnp.where(bad[:, None], jnp.nan, table)
-    return _Taken(table, t_alpha, taken, point.pace.rejected, totals, status)
+    return _Taken(blanked(bad[:, None], table), t_alpha, taken, point.pace.rejected, totals, status)
 
 
 def _no_tangent(x: Array) -> Any:
