@@ -13,10 +13,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from genalpha.mechanics.programs import Programs
+from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
 from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pulled_back, value_and_rate
 
 Args = tuple[Any, ...]
+_MOST_READS = 64
+_FUNCTIONS = ("mass", "force", "holonomic", "nonholonomic", "reaction")
 
 
 class Dims(NamedTuple):
@@ -79,6 +82,8 @@ class System:
     # Compiled programs belong to the system, and are freed with it.
     _programs: Programs = field(default_factory=Programs, init=False, repr=False)
     _traced: dict[str, Callable[..., Array]] = field(default_factory=dict, init=False, repr=False)
+    # What functions read from outside: those of the system (key 0), those of recent events (key: their id).
+    _reads: dict[int, tuple[Any, Reads]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.space is None:
@@ -92,7 +97,7 @@ class System:
             raise TypeError(f"space must be a space such as ga.R3xSO3(), got {self.space!r}{hint}")
         if not callable(self.mass):
             object.__setattr__(self, "mass", _constant_mass(self.mass))
-        for name in ("mass", "force", "holonomic", "nonholonomic", "reaction"):
+        for name in _FUNCTIONS:
             function = getattr(self, name)
             if name == "mass" and self.constant_mass:
                 continue
@@ -103,6 +108,26 @@ class System:
                     f"{name} must be a function {SIGNATURES[name]}, got {type(function).__name__}"
                 )
             self._traced[name] = _as_array_function(name, function)
+
+    def forget_if_changed(self, others: tuple[Any, ...] = ()) -> None:
+        """Forget all programs if a value that a function reads from outside has changed.
+
+        The functions are those of the system and ``others``. Such values are closures, globals and
+        attributes. They are constants of the compiled programs.
+        """
+        known = self._reads
+        if any(key in known and known[key][1].changed() for key in (0, *map(id, others))):
+            self._programs.clear()
+            known.clear()
+            for name in self._traced:
+                self._traced[name] = _as_array_function(name, getattr(self, name))
+        if not known:
+            known[0] = None, Reads([getattr(self, name) for name in self._traced])
+        for function in others:
+            if id(function) not in known:
+                known[id(function)] = function, Reads([function])
+        while len(known) > _MOST_READS:
+            del known[next(key for key in known if key)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies hold what the user gave. They compile their own programs."""

@@ -163,6 +163,7 @@ def trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool = 
     ``redundant`` allows more constraints than can be independent.
     """
     is_system(system)
+    system.forget_if_changed()
     leaves, structure = jax.tree.flatten((q, v, args))
     key = ("trace", redundant, structure, *((np.shape(x), x.dtype) for x in leaves))
     return system._programs.made(key, lambda: _trace(system, t, q, v, args, redundant))

@@ -1,0 +1,172 @@
+"""The values that the user's functions read from outside: closures, globals and attributes.
+
+A function is traced once, and what it reads becomes a constant of the compiled program. `Reads` remembers
+these values, so that a program is made again if one of them has changed.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+# Functions of these packages read nothing that changes.
+_KNOWN = {"jax", "jaxlib", "numpy", "scipy", "builtins", "math", "functools", "genalpha"}
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), np.number, np.bool_)
+# Larger containers and deeper ones are compared by identity only.
+_MOST, _DEEPEST, _MOST_SOURCES = 4096, 4, 500
+_MISSING = object()
+
+Read = Callable[[], Any]
+
+
+class Reads:
+    """What some functions read from outside, with the values at the time of the call."""
+
+    def __init__(self, functions: Iterable[Any]) -> None:
+        self._plain: list[tuple[Read, Any]] = []
+        self._copied: list[tuple[Read, Any]] = []
+        self._seen: set[int] = set()
+        self._kept: list[Any] = []  # so that no id in _seen is used again
+        for function in functions:
+            self._follow(function, 0)
+
+    def changed(self) -> bool:
+        """Whether one of the values has changed."""
+        for read, value in self._plain:
+            now = read()
+            if now is not value and not _same(now, value):
+                return True
+        return any(_copy(read(), 0) != copy for read, copy in self._copied)
+
+    def _follow(self, function: Any, depth: int) -> None:
+        """Find what a function or an object that is called reads."""
+        if isinstance(function, functools.partial):
+            self._follow(function.func, depth)
+            for value in (*function.args, *function.keywords.values()):
+                self._value(lambda value=value: value, _names(function.func), depth)  # type: ignore[misc]
+        elif isinstance(function, types.MethodType):
+            self._follow(function.__func__, depth)
+            self._value(lambda: function.__self__, _names(function.__func__), depth)
+        elif isinstance(function, types.FunctionType):
+            self._of_code(function, depth)
+        elif hasattr(function, "__wrapped__"):
+            self._follow(function.__wrapped__, depth)
+        elif not isinstance(function, type) and isinstance(
+            called := type(function).__call__, types.FunctionType
+        ):
+            self._follow(called, depth)
+            self._value(lambda: function, _names(called), depth)
+
+    def _of_code(self, function: types.FunctionType, depth: int) -> None:
+        if not self._is_new(function) or _package(function.__globals__.get("__name__")) in _KNOWN:
+            return
+        names = _names(function)
+        for cell in function.__closure__ or ():
+            self._value(functools.partial(_content, cell), names, depth + 1)
+        for name in _globals(function.__code__):
+            read = functools.partial(function.__globals__.get, name, _MISSING)
+            if read() is not _MISSING:
+                self._value(read, names, depth + 1)
+
+    def _value(self, read: Read, names: tuple[str, ...], depth: int) -> None:
+        """Remember a value, and what it leads to; ``names`` are the attributes that the function may read."""
+        value = read()
+        if isinstance(value, types.ModuleType) or len(self._plain) + len(self._copied) > _MOST_SOURCES:
+            return
+        if isinstance(value, list | tuple | dict | set | np.ndarray):
+            copy = _copy(value, 0)
+            if copy is not None:
+                self._copied.append((read, copy))
+                return
+        self._plain.append((read, value))
+        if isinstance(value, (*_PLAIN, jax.Array, jax.core.Tracer)) or depth >= _DEEPEST:
+            return
+        if callable(value):
+            self._follow(value, depth + 1)
+        if not isinstance(value, types.FunctionType) and self._is_new(value):
+            self._attributes(value, names, depth)
+
+    def _attributes(self, value: Any, names: tuple[str, ...], depth: int) -> None:
+        if _package(getattr(type(value), "__module__", "")) in _KNOWN and not isinstance(value, type):
+            return
+        for name in names:
+            found = inspect.getattr_static(value, name, _MISSING)
+            methods = (types.FunctionType, property, classmethod, staticmethod)
+            if found is not _MISSING and not isinstance(found, methods):
+                self._value(functools.partial(getattr, value, name, _MISSING), names, depth + 1)
+
+    def _is_new(self, thing: Any) -> bool:
+        new = id(thing) not in self._seen
+        self._seen.add(id(thing))
+        self._kept.append(thing)
+        return new
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # the variable has no value yet
+        return _MISSING
+
+
+def _package(module: Any) -> str:
+    return str(module).partition(".")[0]
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+@functools.lru_cache(maxsize=1024)
+def _globals(code: types.CodeType) -> tuple[str, ...]:
+    """The names of the globals that a function reads."""
+    found = {
+        str(step.argval)
+        for part in _codes(code)
+        for step in dis.get_instructions(part)
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    return tuple(sorted(found))
+
+
+def _names(function: Any) -> tuple[str, ...]:
+    """The names of the attributes that a function may read."""
+    if not isinstance(function, types.FunctionType):
+        return ()
+    return tuple(sorted({name for part in _codes(function.__code__) for name in part.co_names}))
+
+
+def _same(now: Any, value: Any) -> bool:
+    """Whether two different objects are equal values. Arrays of JAX cannot be changed, only replaced."""
+    if type(now) is not type(value):
+        return False
+    if isinstance(now, _PLAIN):
+        return bool(now == value)
+    if isinstance(now, jax.Array) and not isinstance(now, jax.core.Tracer):
+        alike = now.shape == value.shape and now.dtype == value.dtype and now.size <= _MOST
+        return alike and bool(np.array_equal(np.asarray(now), np.asarray(value)))
+    return False
+
+
+def _copy(value: Any, depth: int) -> Any:
+    """A copy of a container that can be compared; None if it is too large."""
+    if isinstance(value, _PLAIN):
+        return type(value), value
+    if isinstance(value, np.ndarray):
+        return (value.shape, value.dtype.str, value.tobytes()) if value.size <= _MOST else None
+    if isinstance(value, list | tuple | dict | set):
+        if len(value) > _MOST or depth >= _DEEPEST:
+            return None
+        items = [*value.items()] if isinstance(value, dict) else [*value]
+        return type(value), tuple(_copy(item, depth + 1) for item in items)
+    return id(value)

@@ -1,0 +1,132 @@
+"""Values that functions read from outside may change between runs: the programs are made again."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import genalpha as ga
+from genalpha.mechanics.reads import Reads
+
+k, table, settings = 1.0, np.array([1.0]), {"k": [1.0]}
+
+
+class Store:
+    k = 1.0
+
+
+class Model:
+    k = 1.0
+
+    def force(self, t, q, v):
+        return -self.k * q
+
+    def __call__(self, t, q, v):
+        return -self.k * q
+
+
+def stiffness():
+    return k
+
+
+def by_closure():
+    k = 1.0
+
+    def change(value):
+        nonlocal k
+        k = value
+
+    return lambda t, q, v: -k * q, change
+
+
+def by_global():
+    return lambda t, q, v: -k * q, lambda value: globals().__setitem__("k", value)
+
+
+def by_global_of_a_helper():
+    return lambda t, q, v: -stiffness() * q, lambda value: globals().__setitem__("k", value)
+
+
+def by_array():
+    return lambda t, q, v: -table[0] * q, lambda value: table.__setitem__(0, value)
+
+
+def by_dict():
+    return lambda t, q, v: -settings["k"][0] * q, lambda value: settings["k"].__setitem__(0, value)
+
+
+def by_jax_array():
+    held = [jnp.array(1.0)]
+    return lambda t, q, v: -held[0] * q, lambda value: held.__setitem__(0, jnp.array(value))
+
+
+def by_class():
+    return lambda t, q, v: -Store.k * q, lambda value: setattr(Store, "k", value)
+
+
+def by_method():
+    model = Model()
+    return model.force, lambda value: setattr(model, "k", value)
+
+
+def by_callable():
+    model = Model()
+    return model, lambda value: setattr(model, "k", value)
+
+
+def by_partial():
+    model = Model()
+    force = functools.partial(lambda m, t, q, v: -m.k * q, model)
+    return force, lambda value: setattr(model, "k", value)
+
+
+WAYS = [by_closure, by_global, by_global_of_a_helper, by_array, by_dict, by_jax_array, by_class, by_method]
+WAYS += [by_callable, by_partial]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_changed_value_counts(way):
+    force, change = way()
+    change(1.0)
+    system = ga.System(jnp.eye(1), force)
+    run = lambda: ga.solve(system, (0.0, 1.0), [1.0], [0.0], h=0.01).q[-1, 0]
+    for value in (1.0, 4.0, 9.0):
+        change(value)
+        assert run() == pytest.approx(np.cos(np.sqrt(value)), abs=1e-3), value
+    known = list(system._programs)
+    run()
+    assert list(system._programs) == known  # unchanged values change nothing
+    change(1.0)
+
+
+def test_batches_events_and_other_calls():
+    where, pull = [0.5], [1.0]
+    system = ga.System(jnp.eye(1), lambda t, q, v: -pull[0] * q)
+    event = ga.Event(lambda t, q, v: q[0] - where[0])
+    run = lambda: ga.solve(system, (0.0, 1.5), [1.0], [0.0], h=0.01, events=event).t_events[0][0]
+    assert run() == pytest.approx(np.arccos(0.5), abs=1e-4)
+    where[0] = 0.25
+    assert run() == pytest.approx(np.arccos(0.25), abs=1e-4)
+    pull[0] = 4.0
+    assert ga.consistent(system, 0.0, [1.0], [0.0]).a[0] == -4.0
+    many = ga.solve_batch(system, (0.0, 1.0), np.array([[1.0], [2.0]]), [0.0], h=0.01)
+    np.testing.assert_allclose(many.q[:, -1, 0], np.cos(2.0) * np.array([1.0, 2.0]), atol=1e-3)
+
+
+def test_reads_that_are_not_followed_are_harmless():
+    class Odd:
+        __slots__ = ("k",)
+
+        @property
+        def broken(self):
+            raise RuntimeError("must not be called")
+
+    odd, big = Odd(), np.zeros(10_000)
+    odd.k = 1.0
+    later = lambda: unset  # noqa: F821
+    force = lambda t, q, v: -odd.k * q + big[0] + (0.0 if q.ndim else odd.broken + later())
+    reads = Reads([force])
+    assert not reads.changed()
+    odd.k = 2.0
+    assert reads.changed()
