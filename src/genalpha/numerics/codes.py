@@ -11,6 +11,7 @@ UNIT_TOLERANCE = 1e-6  # for the length of a quaternion at the start
 SUCCESS = 0
 EVENT = -1
 STOPPED = -2
+INTERRUPTED = -3
 NOT_CONVERGED = 1
 SINGULAR = 2
 NOT_FINITE = 3
@@ -32,6 +33,7 @@ MESSAGES = {
     SUCCESS: "reached the end of the time span",
     EVENT: "a terminal event ended the run",
     STOPPED: "the callback ended the run",
+    INTERRUPTED: "the run was interrupted",
     NOT_CONVERGED: (
         "Newton's iteration did not converge. Try a smaller h, newton=ga.Newton(policy='full'), "
         "or a larger max_iterations"

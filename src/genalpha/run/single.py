@@ -49,7 +49,7 @@ class SingleRun:
         self.saving = checkpoint.saving(asked)
         self.fallback: str | None = None
         self.parts: list[Pieces | Part] = []
-        self.stopped = False
+        self.stopped = self.interrupted = False
         self.refused = ""  # the reason why it could not start again after an event
 
     def solution(self) -> Solution:
@@ -130,7 +130,12 @@ class SingleRun:
         patience = loop.PATIENCE if self.saving is None else min(loop.PATIENCE, self.saving.interval)
         watchers = self._watchers(pieces, before)
         counts = loop.Counts(steps.room(before), done, before, patience)
-        self.stopped = loop.run(begun.runner, pieces.keeper, record, watchers, occur, counts)
+        try:
+            self.stopped = loop.run(begun.runner, pieces.keeper, record, watchers, occur, counts)
+        except KeyboardInterrupt as error:
+            self.interrupted = True
+            error.solution = self._finished(pieces, None)  # type: ignore[attr-defined]
+            raise
         if self.saving is not None and outcome is None:
             self._save(pieces, pieces.last_row, pieces.done, now=True)
         return outcome
@@ -222,6 +227,8 @@ class SingleRun:
 
     def _status(self, pieces: Pieces, outcome: Outcome | None) -> int:
         runner = pieces.course.begun.runner
+        if self.interrupted:
+            return codes.INTERRUPTED
         if self.refused:
             return codes.NOT_RESUMED
         if outcome is not None and (outcome.velocity is None or outcome.crowded):
@@ -238,7 +245,7 @@ class SingleRun:
             at = outcome.state._replace(v=velocity)  # type: ignore[arg-type]
             setup, args, just = self.setup, self.args, outcome.together
             return Deferred(lambda: restart.state_anew(setup, at, args, just))
-        if pieces.course.begun.runner.status == codes.SUCCESS and not self.refused:
+        if pieces.course.begun.runner.status == codes.SUCCESS and not (self.refused or self.interrupted):
             return self._state(pieces, pieces.last_row, pieces.done)
         return None
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -12,6 +10,7 @@ import numpy as np
 
 from genalpha.backends import sampling
 from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, begun_status
+from genalpha.backends.batch.pool import Pool, cores
 from genalpha.backends.native.code import StepCode, aligned
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.step import StepKernels
@@ -25,13 +24,6 @@ from genalpha.numerics import codes
 # The most systems that run together, the most bytes of their slots, and the most rows that are evaluated at a
 # time. This is enough for all cores and takes little memory.
 CHUNK, MEMORY, ROWS = 4096, 2**27, 4096
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def run(
@@ -50,7 +42,7 @@ def run(
     chunk = max(code.lanes, min(CHUNK, fitting))
     table = np.empty((len(members), len(plan.times), plan.steps.width(row.layout(setup))))
     parts = []
-    with ThreadPoolExecutor(cores()) as pool:
+    with Pool() as pool:
         for first in range(0, len(members), chunk):
             here = slice(first, first + chunk)
             parts.append(_chunk(kernels, members[here], plan, begun, pool, table[here]))
@@ -63,7 +55,7 @@ def _chunk(
     members: Members,
     plan: BatchPlan,
     begun: Callable[[Members], RunStart],
-    pool: ThreadPoolExecutor,
+    pool: Pool,
     table: np.ndarray,
 ) -> Results:
     """Run some members. The rows of the solution go to the table (B, K, width)."""
@@ -79,7 +71,8 @@ def _chunk(
     records = table if plan.t_eval is None else np.empty((count, plan.records, len(kernels.step.row)))
     share = max(1, len(groups) // (8 * cores()))
     firsts = range(0, len(groups), share)
-    list(pool.map(lambda first: groups.run(range(first, min(first + share, len(groups))), records), firsts))
+    share_of = lambda first: range(first, min(first + share, len(groups)))
+    pool.map(lambda first: groups.run(share_of(first), records, pool.proceed), firsts)
     found = plan.summary(kernels.step, groups.slot)
     records[np.broadcast_to(plan.unreached(found), records.shape[:2])] = np.nan
     if plan.has_start:
@@ -88,7 +81,7 @@ def _chunk(
         some = max(1, ROWS // len(plan.times))
         slices = [slice(first, first + some) for first in range(0, count, some)]
         v0 = start.begin.state.v[:, None]
-        list(pool.map(lambda at: _sample(kernels, plan, records[at], v0[at], table[at]), slices))
+        pool.map(lambda at: _sample(kernels, plan, records[at], v0[at], table[at]), slices)
     trusted &= found.status != PIVOT
     status = np.where(first_status != codes.SUCCESS, first_status, found.status)
     return Results(None, found._replace(status=status), start.t_alpha, trusted, start.begin.scale)
@@ -131,14 +124,22 @@ class _Groups:
         full = np.concatenate([flat, np.repeat(flat[-1:], missing, axis=0)]) if missing else flat
         return full.reshape(len(full) // lanes, lanes, flat.shape[1]).swapaxes(1, 2)
 
-    def run(self, groups: range, table: np.ndarray) -> None:
-        """Take all steps of some groups. The records that are kept go to the table (B, K, width)."""
+    def run(self, groups: range, table: np.ndarray, proceed: Callable[[], None]) -> None:
+        """Take all steps of some groups. The records that are kept go to the table (B, K, width).
+
+        ``proceed`` is called from time to time, and raises if the steps are no longer wanted.
+        """
         step, lanes, steps = self.step, self.code.lanes, self.code.steps
         for group in groups:
             work, rows = self.work[group], np.full((self.plan.records, len(step.row), lanes), np.nan)
             arrays = tuple(x.ctypes.data for x in (work, *self.lists, rows))
             alive = work[step.flags["alive"]]
-            self.plan.drive(lambda first, last: steps(*arrays, first, last), alive.any)  # noqa: B023
+
+            def some(first: int, last: int, arrays: tuple[int, ...] = arrays) -> None:
+                proceed()
+                steps(*arrays, first, last)
+
+            self.plan.drive(some, alive.any)
             here = slice(group * lanes, min((group + 1) * lanes, self.count))
             table[here] = rows.transpose(2, 0, 1)[: here.stop - here.start]
 
@@ -166,7 +167,7 @@ def in_parts(rowwise: Rowwise, arguments: Any) -> Any:
     if count <= ROWS or rowwise.rows is None:
         return rowwise(arguments, machine.lanes())
     cut = lambda first: jax.tree.map(lambda x: x if len(x) == 1 else x[first : first + ROWS], arguments)
-    with ThreadPoolExecutor(cores()) as pool:
+    with Pool() as pool:
         run = lambda first: rowwise(cut(first), machine.lanes())
-        parts = list(pool.map(run, range(0, count, ROWS)))
+        parts = pool.map(run, range(0, count, ROWS))
     return jax.tree.map(lambda *blocks: np.concatenate(blocks), *parts)

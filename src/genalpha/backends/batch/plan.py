@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha.backends.loop import BLOCK
 from genalpha.backends.native.controlled_step import ControlledKernels, SampledKernels
 from genalpha.backends.native.step import StepKernels
 from genalpha.backends.native.writer import PIVOT
@@ -18,6 +17,8 @@ from genalpha.engine.row import Errors, Layout
 from genalpha.engine.steps import MOST_STEPS, Controlled, Given
 from genalpha.numerics import codes
 
+# The most steps in one call of a kernel. Between the calls a batch can be stopped.
+BLOCK = 10_000
 _NEVER = 1e18
 
 

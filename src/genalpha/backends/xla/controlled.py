@@ -93,7 +93,7 @@ class XlaControlled:
         self.setup, self.point, self.control, self.scale, self.args = setup, point, control, scale, args
         self.totals, self.width = np.zeros(3), row.layout(setup).controlled
         run = functools.partial(block, capacity=xla.BLOCK)
-        self._block = program(setup, "controlled block", run)
+        self._block, self._size = program(setup, "controlled block", run), xla.BlockSize()
 
     @property
     def status(self) -> int:
@@ -143,10 +143,10 @@ class XlaControlled:
         with linear.single_threaded(self.point.memory.x.size):
             self.point = self.point._replace(known=xla.nothing_crossed(self.point.known.values))
             while done < len(out) and not self.finished and not self.fired.any():
-                most = min(xla.BLOCK, len(out) - done)
-                inputs = (self.control, self.scale, self.args, most)
-                self.point, rows, taken, totals = self._block(self.point, *inputs)
-                out[done : done + int(taken)] = np.asarray(rows)[: int(taken)]
-                done += int(taken)
-                self.totals += np.asarray(totals)
+                with self._size as most:
+                    inputs = (self.control, self.scale, self.args, min(most, len(out) - done))
+                    self.point, rows, taken, totals = self._block(self.point, *inputs)
+                    out[done : done + int(taken)] = np.asarray(rows)[: int(taken)]
+                    done += int(taken)
+                    self.totals += np.asarray(totals)
         return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 import jax
@@ -22,8 +23,9 @@ from genalpha.mechanics.system import Args
 from genalpha.numerics import codes, linear, newton
 from genalpha.numerics.data import Carry, Scale, StepOutput, Times
 
-# The most steps in one call of the compiled loop. So one program is enough for any number of steps.
-BLOCK = 512
+# The most steps in one call of the compiled loop. So one program is enough for any number of steps. The first
+# call takes few, and later ones so many that a call takes at most this many seconds.
+BLOCK, FEW, LONG = 512, 16, 0.1
 
 
 @storable
@@ -84,6 +86,24 @@ def _block(
     return carry, memory, known, rows, good, status
 
 
+class BlockSize:
+    """How many steps a call of a program takes. Ctrl-C is noticed between the calls: they must be short."""
+
+    def __init__(self) -> None:
+        self._most, self._began = FEW, 0.0
+
+    def __enter__(self) -> int:
+        self._began = time.monotonic()
+        return self._most
+
+    def __exit__(self, *_: object) -> None:
+        took = time.monotonic() - self._began
+        if took > LONG:
+            self._most = max(1, self._most // 2)
+        elif took < LONG / 4:
+            self._most = min(BLOCK, 2 * self._most)
+
+
 class XlaGiven:
     """A run with given steps, taken in blocks."""
 
@@ -95,7 +115,7 @@ class XlaGiven:
         self.setup, self.scale, self.steps, self.args = setup, scale, steps, args
         self.carry, self.memory, self.known = point
         self.done, self.width, self.status = 0, row.layout(setup).plain, codes.SUCCESS
-        self._block = program(setup, "block", _block)
+        self._block, self._size = program(setup, "block", _block), BlockSize()
 
     @property
     def next_size(self) -> float:
@@ -132,13 +152,14 @@ class XlaGiven:
         with linear.single_threaded(self.memory.x.size):
             self.known = nothing_crossed(self.known.values)
             while not self.finished and self.done - first < len(out) and not self.fired.any():
-                count = min(BLOCK, len(self.steps.h) - self.done, len(out) - (self.done - first))
-                inputs = (_pick(self.steps, self.done), count, self.scale, self.args)
-                before = (self.carry, self.memory, self.known)
-                self.carry, self.memory, self.known, rows, good, status = self._block(*before, *inputs)
-                at = self.done - first
-                out[at : at + int(good)] = np.asarray(rows)[: int(good)]
-                self.done, self.status = self.done + int(good), int(status)
+                with self._size as most:
+                    count = min(most, len(self.steps.h) - self.done, len(out) - (self.done - first))
+                    inputs = (_pick(self.steps, self.done), count, self.scale, self.args)
+                    before = (self.carry, self.memory, self.known)
+                    self.carry, self.memory, self.known, rows, good, status = self._block(*before, *inputs)
+                    at = self.done - first
+                    out[at : at + int(good)] = np.asarray(rows)[: int(good)]
+                    self.done, self.status = self.done + int(good), int(status)
         return self.done - first
 
 
