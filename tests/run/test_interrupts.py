@@ -18,14 +18,9 @@ from genalpha.backends.batch.pool import Pool, Stopped
 from genalpha.numerics import codes
 
 
-def interrupted(run):
-    """The exception of a run that is interrupted after a while, as by Ctrl-C."""
-    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        run()
-    timer.join()
-    return caught.value
+def press():
+    """As Ctrl-C, a while later."""
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 
 
 @pytest.mark.parametrize(
@@ -34,9 +29,14 @@ def interrupted(run):
 )
 def test_a_single_run(backend, steps):
     spring = systems.oscillator()
-    solve = lambda span: ga.solve(spring, span, [1.0], [0.0], save=1000, backend=backend, **steps)
-    solve((0.0, 1.0))  # compiled
-    sol = interrupted(lambda: solve((0.0, 1e7 if "rtol" in steps else 1e4))).solution
+    solve = lambda span, **more: ga.solve(
+        spring, span, [1.0], [0.0], save=1000, backend=backend, **steps, **more
+    )
+    seen = []
+    begun = lambda state: seen.append(state) or (press() if len(seen) == 1 else None)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        solve((0.0, 1e7 if "rtol" in steps else 1e4), callback=begun, callback_every=2000)
+    sol = caught.value.solution
     assert sol.status == codes.INTERRUPTED
     assert "interrupted" in sol.message
     assert sol.state is None
@@ -51,7 +51,9 @@ def test_a_batch(steps):
     v0 = p.v0 * np.linspace(1.0, 1.01, 64)[:, None]
     solve = lambda end: ga.solve_batch(p.system, (0.0, end), p.q0, v0, args=p.args, **steps)
     few = solve(0.01)
-    interrupted(lambda: solve(1e4))
+    press()
+    with pytest.raises(KeyboardInterrupt):
+        solve(1e4)
     np.testing.assert_array_equal(solve(0.01).q, few.q)
 
 
