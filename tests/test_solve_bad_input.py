@@ -66,7 +66,7 @@ def solve(system=CIRCLE, **changes):
         ({"q0": [1.0, np.nan]}, ValueError, r"q0 .* NaN or infinite .*\[1\]"),
         ({"v0": [np.inf, 0.0]}, ValueError, r"v0 .* NaN or infinite .*\[0\]"),
         ({"q0": [[1.0, 0.0]]}, ValueError, r"q0 must have shape \(n,\)"),
-        ({"q0": [1.0, 0.0, 0.0]}, ValueError, "q0 has 3 entries.*v0 of size 2"),
+        ({"q0": [1.0, 0.0, 0.0]}, ValueError, "q0 has 3 entries and v0 has 2"),
         ({"q0": "here"}, TypeError, "q0 must be an array of numbers"),
         ({"q0": []}, ValueError, "n > 0"),
         ({"method": "soi3"}, ValueError, "unknown method 'soi3'.*hht-soi2.*Did you mean 'soi2'"),
@@ -134,7 +134,7 @@ def test_shapes_of_what_functions_return(parts, message):
 
 def test_numpy_on_traced_values_is_explained():
     system = ga.System(np.eye(2), lambda t, q, v: np.sin(q))
-    with pytest.raises(TypeError, match=r"force mixes NumPy.*jax\.numpy"):
+    with pytest.raises(TypeError, match=r"force: `np\.sin\(q\)`.*mixes NumPy.*jax\.numpy"):
         solve(system)
 
 
@@ -213,7 +213,7 @@ def test_a_kinematic_singularity_at_the_start():
 
 def test_a_singular_matrix_12():
     massless = ga.System(np.diag([1.0, 0.0]), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q[0]]))
-    with pytest.raises(ga.SingularSystem, match=r"\(12\).*massless"):
+    with pytest.raises(ga.SingularSystem, match=r"not determined at the start.*massless"):
         solve(massless, q0=[0.0, 0.0])
     useless = ga.System(
         np.eye(2),

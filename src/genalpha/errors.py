@@ -17,8 +17,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     ValueError("unknown method 'soi3'. Known: soi2, hht-soi2. Did you mean 'soi2'?")
     """
     known = list(known)
-    nearest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    lower = {one.lower(): one for one in known}
+    nearest = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.4)
+    hint = f" Did you mean {lower[nearest[0]]!r}?" if nearest else ""
     return ValueError(f"unknown {kind} {name!r}. Known: {', '.join(known)}.{hint}")
 
 

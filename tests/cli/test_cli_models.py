@@ -140,7 +140,7 @@ def test_a_reference_that_fails_does_not_lose_the_run(run):
             HEAD.replace("jnp.array([0.0, -g])", "jnp.array([0.0, -g if q[0] > 0 else g])")
             + "problem = parts",
             "model.py:problem",
-            "model.py, line 7: TracerBoolConversionError",
+            r"force: `q\[0\] > 0` \(model.py, line 7\) asks for a truth value",
         ),
     ],
 )

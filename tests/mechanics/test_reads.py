@@ -130,3 +130,21 @@ def test_reads_that_are_not_followed_are_harmless():
     assert not reads.changed()
     odd.k = 2.0
     assert reads.changed()
+
+
+def test_what_a_function_changes_itself_does_not_count():
+    """Such as a counter of its calls."""
+    calls, pull = [], [1.0]
+
+    def force(t, q, v):
+        calls.append(t)
+        return -pull[0] * q
+
+    system = ga.System(jnp.eye(1), force)
+    run = lambda: ga.solve(system, (0.0, 1.0), [1.0], [0.0], h=0.01).q[-1, 0]
+    run()
+    count = len(calls)
+    run()
+    assert len(calls) == count
+    pull[0] = 4.0
+    assert run() == pytest.approx(np.cos(2.0), abs=1e-3)

@@ -14,6 +14,7 @@ from jax import Array
 
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Dims
+from genalpha.mechanics.user_errors import explained
 from genalpha.numerics.data import State
 from genalpha.numerics.derivatives import value_and_rate
 
@@ -158,12 +159,23 @@ def call(function: Function, state: State, args: tuple[Any, ...]) -> Any:
 def values(crossings: tuple[Crossing, ...], t: Any, q: Any, v: Any, lam: Any, psi: Any, args: Any) -> Array:
     """The functions of all events (E,) at a state. Its accelerations are not known."""
     state = State(t, q, v, _NoAcceleration(), lam, psi)  # type: ignore[arg-type]
-    found = [jnp.asarray(call(c.function, state, args), float) for c in crossings]
+    found = [_number(c.function, state, args) for c in crossings]
     for value, crossing in zip(found, crossings, strict=True):
         if value.size != 1:
             name = getattr(crossing.function, "__name__", "event")
             raise ValueError(f"the event {name!r} must return one number, got shape {value.shape}")
     return jnp.stack([value.reshape(()) for value in found]) if found else jnp.zeros(0)
+
+
+def _number(function: Function, state: State, args: Any) -> Array:
+    """The function of an event. Errors in it are explained."""
+    try:
+        return jnp.asarray(call(function, state, args), float)
+    except Exception as error:
+        better = explained(f"the event {getattr(function, '__name__', 'function')!r}", error)
+        if better is None:
+            raise
+        raise better from error
 
 
 def fired(crossings: tuple[Crossing, ...], before: Array, after: Array) -> Array:
@@ -239,8 +251,6 @@ def lists(count: int, happened: list[Happened], dims: Any) -> dict[str, list[np.
 
 def check_events(crossings: tuple[Crossing, ...], dims: Dims, args: Any) -> None:
     """Trace the functions once, so that errors in them are raised before the run."""
-    if not crossings:
-        return
     number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
     at = [number(), number(dims.size), number(dims.n), number(dims.m), number(dims.p)]
     try:

@@ -45,6 +45,13 @@ class Reads:
                 return True
         return any(_copy(read(), 0) != copy for read, copy in self._copied)
 
+    def settle(self) -> None:
+        """Disregard values that have changed, because the functions change them when they are called."""
+        self._plain = [
+            (read, value) for read, value in self._plain if (now := read()) is value or _same(now, value)
+        ]
+        self._copied = [(read, copy) for read, copy in self._copied if _copy(read(), 0) == copy]
+
     def _follow(self, function: Any, depth: int) -> None:
         """Find what a function or an object that is called reads."""
         if isinstance(function, functools.partial):

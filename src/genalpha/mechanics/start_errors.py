@@ -154,11 +154,11 @@ def _unsolvable(begin: Beginning) -> None:
         condition = float(begin.report.condition)
         number = f" (condition number {condition:.1e})" if np.isfinite(condition) else ""
         raise SingularSystem(
-            f"the matrix (12) of JN08, of mass matrix and constraints, is singular at the start{number}. "
-            "Either the mass matrix is singular for motions that the constraints allow (check for massless "
-            "coordinates), or a reaction of your own does not act against a constraint, at least not at the "
-            "multipliers from which Newton's iteration starts (see the argument multipliers)."
-            + (f" {nearly}." if nearly else "")
+            "the accelerations are not determined at the start: the matrix of mass and constraints is "
+            f"singular{number}. Either the mass matrix is singular for motions that the constraints allow "
+            "(check for massless coordinates), or a reaction of your own does not act against a constraint, "
+            "at least not at the multipliers from which Newton's iteration starts (see the argument "
+            "multipliers)." + (f" {nearly}." if nearly else "")
         )
     raise ValueError(
         "found no consistent accelerations and multipliers at the start: "

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from genalpha.mechanics.programs import Programs
 from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
+from genalpha.mechanics.user_errors import explained
 from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pulled_back, value_and_rate
 
 Args = tuple[Any, ...]
@@ -115,19 +116,24 @@ class System:
         The functions are those of the system and ``others``. Such values are closures, globals and
         attributes. They are constants of the compiled programs.
         """
-        known = self._reads
-        if any(key in known and known[key][1].changed() for key in (0, *map(id, others))):
+        known, keys = self._reads, (0, *map(id, others))
+        if any(key in known and known[key][1].changed() for key in keys):
             self._programs.clear()
             known.clear()
             for name in self._traced:
                 self._traced[name] = _as_array_function(name, getattr(self, name))
-        if not known:
+        if 0 not in known:
             known[0] = None, Reads([getattr(self, name) for name in self._traced])
         for function in others:
             if id(function) not in known:
                 known[id(function)] = function, Reads([function])
         while len(known) > _MOST_READS:
             del known[next(key for key in known if key)]
+
+    def settle(self, others: tuple[Any, ...] = ()) -> None:
+        """Disregard values that the functions themselves have changed while they were traced."""
+        for key in (0, *map(id, others)):
+            self._reads[key][1].settle()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies hold what the user gave. They compile their own programs."""
@@ -265,10 +271,11 @@ def _as_array_function(name: str, function: Callable[..., Any]) -> Callable[...,
         try:
             with left_to_reader(False):  # JAX reuses this trace for other purposes
                 return jnp.asarray(function(*inputs), dtype=float)
-        except jax.errors.TracerArrayConversionError as error:
-            raise TypeError(
-                f"{name} mixes NumPy with traced values. Write it with jax.numpy (import jax.numpy as jnp)."
-            ) from error
+        except Exception as error:
+            better = explained(name, error)
+            if better is None:
+                raise
+            raise better from error
 
     evaluate.__name__ = name
     return jax.jit(evaluate, inline=True)

@@ -34,13 +34,10 @@ MESSAGES = {
     EVENT: "a terminal event ended the run",
     STOPPED: "the callback ended the run",
     INTERRUPTED: "the run was interrupted",
-    NOT_CONVERGED: (
-        "Newton's iteration did not converge. Try a smaller h, newton=ga.Newton(policy='full'), "
-        "or a larger max_iterations"
-    ),
+    NOT_CONVERGED: "Newton's iteration did not converge. Try a smaller h",
     SINGULAR: (
-        "the Newton matrix is singular: constraints have become dependent, or the mass matrix is singular "
-        "on the motions they allow (JN08 (12)). Look for a kinematic singularity at this configuration"
+        "the Newton matrix is singular: constraints are dependent there, or the mass matrix is singular on "
+        "the motions they allow. Look for a kinematic singularity at this configuration"
     ),
     NOT_FINITE: (
         "a force, mass matrix or constraint became NaN or infinite. Evaluate the system's functions at the "
@@ -118,6 +115,16 @@ def reason(status: int, rotations: tuple[str, ...] = ()) -> str:
     "Newton's iteration did not converge"
     """
     return _text(status, rotations).split(". ")[0]
+
+
+def no_projection(status: int) -> str:
+    """Why there is no nearest point on the constraints."""
+    if status != SINGULAR:
+        return reason(status)
+    return (
+        "gradients of the constraints vanish or are dependent there. Start from another guess, for example "
+        "with links that are neither aligned nor of length zero"
+    )
 
 
 def _text(status: int, rotations: tuple[str, ...]) -> str:

@@ -166,7 +166,13 @@ def trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool = 
     system.forget_if_changed()
     leaves, structure = jax.tree.flatten((q, v, args))
     key = ("trace", redundant, structure, *((np.shape(x), x.dtype) for x in leaves))
-    return system._programs.made(key, lambda: _trace(system, t, q, v, args, redundant))
+
+    def make() -> tuple[Dims, bool]:
+        found = _trace(system, t, q, v, args, redundant)
+        system.settle()
+        return found
+
+    return system._programs.made(key, make)
 
 
 def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) -> tuple[Dims, bool]:
@@ -174,6 +180,8 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
     if system.space.dim not in (None, n):
         raise ValueError(f"v0 has {n} entries, but {system.space} has velocities of size {system.space.dim}")
     size = system.space.size(n)
+    if q.shape[0] != size and not system.space.rotations and size == n:
+        raise ValueError(f"q0 has {q.shape[0]} entries and v0 has {n}, but q and v must have the same size")
     if q.shape[0] != size:
         raise ValueError(f"q0 has {q.shape[0]} entries, but {system.space} with v0 of size {n} needs {size}")
     traced = isinstance(system.mass, jax.core.Tracer)

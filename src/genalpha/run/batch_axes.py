@@ -23,6 +23,7 @@ def find_axes(system: System, t: float, q: Any, v: Any, args: Args, chosen: Any)
     leaves, structure = jax.tree.flatten(args)
     names = [f"args{jax.tree_util.keystr(path)}" for path, _ in jax.tree_util.tree_leaves_with_path(args)]
     sizes = {name: len(x) for name, x in (("q0", q), ("v0", v)) if x.ndim == 2}
+    refused: list[Exception] = []
     if isinstance(chosen, str):
         if chosen != "auto":
             raise ValueError(f'args_axes must be "auto" or a tree of 0 and None, got {chosen!r}')
@@ -32,15 +33,10 @@ def find_axes(system: System, t: float, q: Any, v: Any, args: Args, chosen: Any)
             for count in possible:
                 flags = [np.ndim(x) > 0 and len(x) == count for x in leaves]
                 for choice in _choices(flags):
-                    if _fits(
-                        system,
-                        t,
-                        q,
-                        v,
-                        jax.tree.unflatten(structure, leaves),
-                        jax.tree.unflatten(structure, choice),
-                    ):
-                        return jax.tree.unflatten(structure, choice), count
+                    axes = jax.tree.unflatten(structure, choice)
+                    one = member((q, v, args), (q.ndim == 2, v.ndim == 2, axes), 0)
+                    if _fits(system, t, one, refused):
+                        return axes, count
         sizes |= candidates
     else:
         flags = _flags(args, chosen)
@@ -51,6 +47,13 @@ def find_axes(system: System, t: float, q: Any, v: Any, args: Args, chosen: Any)
         raise ValueError(
             "nothing varies over the batch: give q0, v0 or an array in args a leading axis, or use ga.solve"
         )
+    if refused and len(set(sizes.values())) == 1:
+        error = refused[0]
+        raise ValueError(
+            "the functions of the system do not accept one member of the batch: "
+            f"{type(error).__name__}: {error}. Compare args with the arguments of the functions, and name "
+            "the arrays that vary with args_axes"
+        ) from error
     listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
     raise ValueError(
         f"the leading axes of the batch have the lengths {listed}. All that vary must have the same length, "
@@ -66,11 +69,12 @@ def _choices(flags: list[bool]) -> Iterator[list[bool]]:
         yield [f and k != i for k, f in enumerate(flags)]
 
 
-def _fits(system: System, t: float, q: Any, v: Any, args: Args, axes: Any) -> bool:
-    """Whether the functions of the system accept the values of one member."""
+def _fits(system: System, t: float, one: Any, refused: list[Exception]) -> bool:
+    """Whether the functions accept the (q, v, args) of one member. If not, the error goes to ``refused``."""
     try:
-        arguments.trace(system, t, *member((q, v, args), (q.ndim == 2, v.ndim == 2, axes), 0))
-    except Exception:  # any error of the user's functions
+        arguments.trace(system, t, *one)
+    except Exception as error:  # any error of the user's functions
+        refused.append(error)
         return False
     return True
 

@@ -83,6 +83,6 @@ def projected(setup: Setup, t: float, q: Any, v: Any, args: Args) -> tuple[Any, 
     if int(status) != codes.SUCCESS:
         raise ValueError(
             "initial='project' found no q and v on the constraints near q0 and v0: "
-            + codes.reason(int(status))
+            + codes.no_projection(int(status))
         )
     return q, v

@@ -18,6 +18,8 @@ from genalpha.numerics.data import State
 
 # Iterations of Newton's method that are shown.
 _SHOWN = 8
+# Residuals at rounding level; their fraction after an iteration that converged, and in one that stagnates.
+_AT_ROUNDING, _CONVERGED, _STAGNANT = 1e-12, 1e-10, 0.5
 
 
 def detail(setup: Setup, status: int, at: State, h: float, args: Args) -> str:
@@ -113,7 +115,39 @@ def _history(setup: Setup, at: State, h: float, args: Args) -> str:
     rows = [names[i] for i in np.argsort(-worst)[:3] if worst[i] > 0.1 * worst.max() > 0]
     history = ", ".join(f"{size:.1e}" for size in sizes)
     stuck = f"; largest at the end in {start_errors.some(rows)}" if rows else ""
-    return f"Newton's scaled residuals in that step, started anew: {history}{stuck}"
+    return f"{_cause(sizes, setup)}. Newton's scaled residuals in that step, started anew: {history}{stuck}"
+
+
+def _cause(sizes: list[float], setup: Setup) -> str:
+    """The likely cause, from the residuals of an iteration that starts again with a new matrix each time."""
+    newton = setup.newton
+    if max(sizes) <= _AT_ROUNDING:
+        return (
+            "The steps became so short that only rounding is left: a force probably jumps at this time or "
+            "velocity (jnp.sign, jnp.where, dry friction). Make it continuous, for example with jnp.tanh, or "
+            "use an event"
+        )
+    if sizes[-1] > _STAGNANT * sizes[0] and sizes[-1] > _STAGNANT * sizes[len(sizes) // 2]:
+        return (
+            "The residuals do not fall: a force probably jumps between the iterates (jnp.sign, jnp.where, "
+            "dry friction), or the step has no solution near the last row. Make the force continuous, for "
+            "example with jnp.tanh"
+        )
+    needed = next((i for i, size in enumerate(sizes) if size <= _CONVERGED * max(sizes)), None)
+    if needed is None or needed > newton.max_iterations:
+        return (
+            f"The residuals fall too slowly for {newton.max_iterations} iterations: take smaller steps, or "
+            "raise max_iterations of ga.Newton"
+        )
+    if newton.policy != "full":
+        return (
+            f"From the last row, with a new matrix in every iteration, it converges after {needed}: smaller "
+            "steps help, and newton=ga.Newton(policy='full') may"
+        )
+    return (
+        f"From the last row alone it converges after {needed}, but not from the guess that continues the "
+        "motion of the last steps: the step is too large for this motion"
+    )
 
 
 def row_names(blocks: dict[str, int]) -> list[str]:

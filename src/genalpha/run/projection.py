@@ -43,7 +43,7 @@ def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args) ->
         return jnp.where((status == codes.SUCCESS) & is_point(system, q), result, jnp.nan)
     if int(status) != codes.SUCCESS:
         raise ValueError(
-            f"found no {what} on the constraints near the given one: {codes.reason(int(status))}"
+            f"found no {what} on the constraints near the given one: {codes.no_projection(int(status))}"
         )
     return jax.tree.map(np.asarray, result)
 

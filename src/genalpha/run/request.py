@@ -117,10 +117,12 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     q = arguments.point(system.space, q)
     method = chosen_method(given, system, dims, steps)
     listed = events.parse(given.events, args)
-    if listed:
-        system.forget_if_changed(tuple(e.function for e in listed))
     crossings = tuple(Crossing(e.function, float(e.direction)) for e in listed)
-    events.check_events(crossings, dims, args)
+    if crossings:
+        functions = tuple(c.function for c in crossings)
+        system.forget_if_changed(functions)
+        events.check_events(crossings, dims, args)
+        system.settle(functions)
     guess = arguments.multipliers(dims, given.multipliers)
     traced = closes_over_traced or under_transform(q, v, args, steps, guess)
     if traced:

@@ -1,0 +1,95 @@
+"""Errors inside the user's functions in plain words: where, what, and what to write instead."""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+import traceback
+from typing import Any, NamedTuple
+
+import jax
+
+# Files of packages are not the user's.
+_PACKAGES = tuple(
+    os.path.realpath(path)
+    for path in {
+        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.dirname(os.path.dirname(__file__)),
+    }
+)
+_ITEM = "arrays cannot be changed in place; write x = x.at[i].set(value), or build it with jnp.array([...])"
+_BOOL = (
+    "which of two cases applies is not known when the function is compiled; write jnp.where(condition, a, b)"
+)
+_MATH = "works on plain numbers only; write jnp.{name}"
+_CONVERT = (
+    "converts to a plain number, whose value is not known when the function is compiled; leave out {name}()"
+)
+
+
+class Place(NamedTuple):
+    """A place in the user's code: file, line number, the line, and the expression in it."""
+
+    file: str
+    line: int
+    text: str
+    expression: str
+
+
+def explained(name: str, error: Exception) -> TypeError | None:
+    """The error for the user, if JAX or NumPy raised ``error`` because the function ``name`` was traced."""
+    place = _place(error)
+    if place is None:
+        return None
+    advice = _advice(error, place)
+    if advice is None:
+        return None
+    where = f"{os.path.basename(place.file)}, line {place.line}"
+    shown = place.text if _ITEM in advice else place.expression
+    return TypeError(f"{name}: `{shown}` ({where}) {advice}")
+
+
+def _place(error: Exception) -> Place | None:
+    """The innermost line of the user's own code."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = os.path.realpath(frame.filename)
+        if file.startswith(_PACKAGES) and "doctest" not in frame.filename:
+            continue
+        text, expression = (frame.line or "").strip(), (frame.line or "").strip()
+        whole = frame.end_lineno == frame.lineno and frame.colno is not None and frame.end_colno is not None
+        if whole and frame._original_line:  # type: ignore[attr-defined]
+            found = frame._original_line.encode()[frame.colno : frame.end_colno].decode(errors="ignore")  # type: ignore[attr-defined]
+            expression = found.strip() or expression
+        return Place(frame.filename, frame.lineno or 0, text, expression)
+    return None
+
+
+def _advice(error: Exception, place: Place) -> str | None:
+    errors: Any = jax.errors
+    text, message = place.text, str(error)
+    if isinstance(error, errors.NonConcreteBooleanIndexError):
+        return "selects by values, which are not known when the function is compiled; write jnp.where(...)"
+    if isinstance(error, errors.TracerBoolConversionError):
+        found = re.search(r"(?<![\w.])(max|min)\(", text)
+        if found:
+            return f"compares values that are not known when it is compiled; write jnp.{found[1]}imum(a, b)"
+        return f"asks for a truth value: {_BOOL}"
+    if isinstance(error, errors.TracerArrayConversionError):
+        return "mixes NumPy with traced values; write it with jax.numpy (import jax.numpy as jnp)"
+    in_place = "immutable" in message or "array element with a sequence" in message
+    if isinstance(error, TypeError | ValueError) and in_place:
+        return f"assigns to an item: {_ITEM}"
+    if isinstance(error, errors.ConcretizationTypeError):
+        function = re.search(r"\b(?:math|cmath)\.(\w+)", text)
+        if function:
+            return f"of Python's math {_MATH.format(name=function[1])}"
+        if "range(" in text:
+            return "sets the length of a loop, which must be known when the function is compiled"
+        converted = re.search(r"(?<![\w.])(float|int|bool|complex)\(", text)
+        if converted:
+            return _CONVERT.format(name=converted[1])
+        if re.search(r"\.(item|tolist)\(", text):
+            return "asks for a plain number, which is not known when the function is compiled; use the array"
+        return "needs a value that is not known when the function is compiled; write it with jax.numpy"
+    return None
