@@ -150,3 +150,39 @@ def test_messages_for_bad_models(run, text, what, message):
     assert err.startswith("genalpha: ")
     assert err.count("\n") == 1
     assert re.search(message, err), err
+
+
+OPTIONS = (
+    HEAD
+    + """
+parts |= dict(q0=[1.1, 0.0], initial="project", rtol=1e-5, method="stabilized", max_step=0.05)
+problem = parts
+"""
+)
+
+
+def test_options_in_a_model_count_and_the_command_line_replaces_them(tmp_path, monkeypatch, genalpha):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(OPTIONS, encoding="utf-8")
+    command = lambda *options: json.loads(genalpha("run", "model.py:problem", "--json", *options)[1])
+    found = command()
+    assert (found["method"], found["rtol"], found["h"]) == ("stabilized", 1e-5, None)
+    assert found["atol"] == pytest.approx(1e-7)
+    assert found["residuals"]["position"] < 1e-12
+    given = command("--h", "0.01", "--newton", "full", "--method", "soi2")
+    assert (given["method"], given["h"], given["rtol"], given["steps"]) == ("soi2", 0.01, None, 20)
+    assert command("--rtol", "1e-7")["steps"] > found["steps"]
+    code, _, err = genalpha("run", "model.py:problem", "--initial", "check")
+    assert code == 2
+    assert "holonomic[0] = 0.21" in err
+
+
+def test_what_means_nothing_is_refused(run, genalpha):
+    code, _, err = run(HEAD + "problem = parts | dict(initail='project')")
+    assert code == 2
+    assert "unknown key 'initail'" in err
+    assert "Did you mean 'initial'?" in err
+    for option in ("initial", "newton"):
+        code, _, err = genalpha("run", "pendulum", f"--{option}", "fool")
+        assert code == 2
+        assert f"unknown value of --{option} 'fool'" in err

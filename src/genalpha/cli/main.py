@@ -140,6 +140,10 @@ def _run_options(command: argparse.ArgumentParser) -> None:
     add("--h", metavar="H", type=float, help="step size, without error control")
     add("--rtol", metavar="R", type=float, help="relative tolerance of error control")
     add("--atol", metavar="A", type=float, help="absolute tolerance of error control")
+    add(
+        "--initial", metavar="I", help="check (default), project or assume: initial values on the constraints"
+    )
+    add("--newton", metavar="N", help="modified (default), full or frozen: when Newton's matrix is renewed")
     add("--t-end", metavar="T", type=float, help="another end of the time span")
     add("--plot", metavar="FILE.png", type=Path, help="draw the motion; needs matplotlib")
     add("--save", metavar="FILE.npz", type=Path, help="save the solution for ga.load")

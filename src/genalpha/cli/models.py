@@ -15,13 +15,21 @@ from genalpha import problems
 from genalpha.cli import Refused
 from genalpha.errors import unknown
 from genalpha.run import arguments
+from genalpha.solve import solve
 
 _NEEDED = ("system", "t_span", "q0", "v0")
+_ABOUT = ("name", "title", "args", "coordinates", "reference", "energy")
+# The arguments of ga.solve that a model may set. The other ones are the command line's.
+OPTIONS = tuple(
+    name
+    for name in inspect.signature(solve).parameters
+    if name not in (*_NEEDED, "args", "progress", "throw", "checkpoint", "checkpoint_every", "state")
+)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A problem to run. ``file`` is the file of its functions, if known."""
+    """A problem to run. ``file`` is the file of its functions, if known; ``options`` are for ``ga.solve``."""
 
     name: str
     title: str
@@ -33,6 +41,7 @@ class Model:
     coordinates: list[str] | None
     reference: Callable[[float], Any] | None
     file: Path | None
+    options: dict[str, Any]
 
 
 def find(what: str) -> Model:
@@ -133,7 +142,12 @@ def _model(what: str, found: Any, file: Path | None) -> Model:
         t_span = arguments.span(t_span)
     except (TypeError, ValueError) as error:
         raise Refused(f"{what}: {error}") from error
+    known = (*_NEEDED, *_ABOUT, *OPTIONS)
+    strange = [name for name in found if name not in known] if isinstance(found, Mapping) else []
+    if strange:
+        raise Refused(f"{what}: {unknown('key', str(strange[0]), known)}")
     names, reference = _get(found, "coordinates"), _get(found, "reference")
+    own = () if isinstance(found, problems.Problem) else OPTIONS
     return Model(
         name=what,
         title=str(_get(found, "title") or ""),
@@ -145,6 +159,7 @@ def _model(what: str, found: Any, file: Path | None) -> Model:
         coordinates=[str(name) for name in names] if isinstance(names, list | tuple) else None,
         reference=reference if callable(reference) else None,
         file=file,
+        options={name: _get(found, name) for name in own if _get(found, name) is not None},
     )
 
 

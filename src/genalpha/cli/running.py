@@ -18,10 +18,13 @@ from genalpha.cli import Refused, models
 from genalpha.cli.text import WIDTH, as_json, table, vector
 from genalpha.engine.step_choice import ATOL_PER_RTOL, DEFAULT_RTOL
 from genalpha.errors import unknown
-from genalpha.run.request import DEFAULT_RHO_INF, Backend
+from genalpha.numerics.newton import Policy
+from genalpha.run.request import DEFAULT_RHO_INF, Backend, Initial
 
 _LABELS = 19  # width of the labels in the summary
 _SETTINGS = ("rho_inf", "h", "rtol", "atol")
+_GIVEN = ("method", "rho_inf", "backend", "h", "rtol", "atol", "initial")
+_OF_CONTROL = ("rtol", "atol", "first_step", "max_step", "min_step", "max_steps")
 _COMPONENTS = {"q": "q", "v": "v", "a": "a", "lam": "λ", "psi": "ψ"}
 
 
@@ -71,6 +74,10 @@ def _check(options: argparse.Namespace) -> None:
             "pass either --h or --rtol and --atol, not both: --h sets the steps, the others are for error "
             "control"
         )
+    for name, known in (("initial", get_args(Initial)), ("newton", get_args(Policy))):
+        value = getattr(options, name)
+        if value is not None and value not in known:
+            raise Refused(str(unknown(f"value of --{name}", value, known)))
     if options.backend is not None and options.backend not in get_args(Backend):
         raise Refused(str(unknown("backend", options.backend, get_args(Backend))))
     for name in ("save", "plot"):
@@ -100,8 +107,7 @@ def _check_plot(path: Path) -> None:
 
 def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
     t_span = model.t_span if options.t_end is None else (model.t_span[0], options.t_end)
-    given = {name: getattr(options, name) for name in ("method", "rho_inf", "backend", "rtol", "atol")}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = _chosen(model, options)
     begin = time.perf_counter()
     try:
         sol = ga.solve(
@@ -109,7 +115,6 @@ def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
             t_span,
             model.q0,
             model.v0,
-            h=options.h,
             args=model.args,
             progress=on_terminal(),
             throw=False,
@@ -123,10 +128,25 @@ def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
     seconds = time.perf_counter() - begin
     rtol = chosen.get("rtol", DEFAULT_RTOL)
     defaults = {"rho_inf": DEFAULT_RHO_INF, "rtol": rtol, "atol": ATOL_PER_RTOL * rtol}
-    settings = {"rho_inf": None, "h": options.h, "rtol": None, "atol": None} | defaults | chosen
-    if options.h is not None:
+    settings = {"rho_inf": None, "h": None, "rtol": None, "atol": None} | defaults | chosen
+    if settings["h"] is not None:
         settings |= {"rtol": None, "atol": None}
     return FinishedRun(model, t_span, sol, seconds, {name: settings[name] for name in _SETTINGS})
+
+
+def _chosen(model: models.Model, options: argparse.Namespace) -> dict[str, Any]:
+    """The options for ``ga.solve``: those of the model, replaced by those of the command line."""
+    given = {name: getattr(options, name) for name in _GIVEN if getattr(options, name) is not None}
+    if options.newton is not None:
+        given["newton"] = ga.Newton(options.newton)
+    chosen = dict(model.options)
+    if "h" in given:
+        chosen = {name: value for name, value in chosen.items() if name not in _OF_CONTROL}
+    elif "rtol" in given or "atol" in given:
+        chosen.pop("h", None)
+    if "rho_inf" in given and not isinstance(chosen.get("method", ""), str):
+        chosen.pop("method")
+    return chosen | given
 
 
 def _files(options: argparse.Namespace) -> dict[str, str | None]:
