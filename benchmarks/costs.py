@@ -29,7 +29,7 @@ from benchmarks.measure import OUT, cores, in_turns, markdown, paragraphs, plain
 
 Problem = ga.problems.Problem
 
-# With these tolerances a run takes some thousands of steps.
+# With these tolerances a run takes more than ten thousand steps.
 TOLERANCES = {
     "pendulum": 1e-7,
     "rolling-disk": 1e-7,
@@ -258,8 +258,8 @@ computed when they are first asked for.
 
 Steps: {METHOD}, error control with rtol = atol = 1e-7 (1e-3 for the flexible slider crank), and the same
 number of equal steps. µs: slope between a quarter and the whole of the span, medians of {REPEATS} in turns.
-call ms: the rest of the call. iter., Jac.: Newton corrections and new matrices per step. rejected: share of
-rejected steps.
+call ms: the rest of the call; negative if later steps take longer than those of the first quarter. iter.,
+Jac.: Newton corrections and new matrices per step. rejected: share of rejected steps.
 
 Options: {STEPS:,} equal steps of the pendulum; ratio to the run without options.
 

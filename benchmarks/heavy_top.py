@@ -284,11 +284,11 @@ worst λ: at any step, in units of |λ(1)|. pos., vel.: largest residual of the 
 the first result, after the packages are imported (genalpha {genalpha:.2f} s, exudyn {exudyn:.2f} s) and JAX
 has started ({start:.2f} s).
 
-A call of genalpha includes checks, initial values, and accelerations, residuals and reactions for all
-steps, and returns all steps. Exudyn's model is assembled before timing starts; it writes nothing and keeps
-only the end. The last two parts of a name are Newton's policy and tolerance; the two codes test convergence
-differently. Exudyn's new matrices: once per step (step), after three iterations (modified), by its own rule
-(default), in every iteration (full).
+A call of genalpha includes checks and initial values, and returns all steps. Accelerations, λ, residuals
+and reactions are computed when they are first asked for, and that is not timed. Exudyn's model is assembled
+before timing starts; it writes nothing and keeps only the end. The last two parts of a name are Newton's
+policy and tolerance; the two codes test convergence differently. Exudyn's new matrices: once per step
+(step), after three iterations (modified), by its own rule (default), in every iteration (full).
 
 Times to an error: h from {STEP_SIZES[0]:g} to {STEP_SIZES[6]:g}, medians of {TURNS} in turns, tolerance
 1e-8, the fastest policy for each, interpolated by a power law between step sizes. In brackets: relative to

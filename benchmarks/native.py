@@ -265,10 +265,10 @@ def batch_table(rows: Sequence[dict[str, Any]]) -> Table:
 NOTES = """\
 First table: one second in steps of {H:g}, Newton tolerance {TOL:g}; heavy top on R³×SO(3) with rho_inf =
 0.9, others with 0.8. Times are µs per step, median (and smallest) of {REPEATS} runs in turns. Whole call:
-ga.solve with checks, initial values, accelerations, residuals and reactions. Loop alone: only the steps,
-after the start of the run. Exudyn: the top on the Lie group, position constraints, a new Jacobian once per
-step; its "index 3" is the method "index3"; it keeps only the end. iter., Jac.: Newton iterations and new
-matrices per step.
+ga.solve with checks and initial values; accelerations, residuals and reactions are computed when they are
+first asked for, and are not included. Loop alone: only the steps, after the start of the run. Exudyn: the
+top on the Lie group, position constraints, a new Jacobian once per step; its "index 3" is the method
+"index3"; it keeps only the end. iter., Jac.: Newton iterations and new matrices per step.
 
 Operations: scalar operations in each kernel. prepare and finish run once per step, correct once per
 iteration, renew once per matrix, judge once after the iterations with a matrix. mean step: operations of a

@@ -255,14 +255,15 @@ interpolated by a power law between two settings of a ladder, from medians of up
 In brackets: the ratio to genalpha with error control. All finer settings must reach the error too. -: not
 reached by runs of at most {TOO_LONG:g} s. The name after the time is the fastest variant.
 
-genalpha: rtol = atol, ρ∞ = {RHO_INF:g} as in Exudyn, native code. Its time includes checks, consistent
-initial values, and the residuals and reactions of all steps, which it returns. Peers: rtol = atol. F(t, y,
-y') and its Jacobian are machine code made from the same equations. Initial values are consistent, given,
-and not timed. GGL: stabilised index 2 (Gear, Gupta, Leimkuhler). index 1: constraints of acceleration. ∫:
-integrals of the multipliers as unknowns. s3, s5: stages. free: multipliers are left out of the error test.
-Exudyn: equal steps; the model is assembled before timing starts, and nothing is written. For the rotation
-of the heavy top the general solvers use unit quaternions and Exudyn uses a Lie group node; heavy-top-angles
-is the same top in three angles for all solvers.
+genalpha: rtol = atol, ρ∞ = {RHO_INF:g} as in Exudyn, native code. Its time includes checks and consistent
+initial values. Accelerations, multipliers, residuals and reactions are computed when they are first asked
+for, and are not included. Peers: rtol = atol. F(t, y, y') and its Jacobian are machine code made from the
+same equations. Initial values are consistent, given, and not timed. GGL: stabilised index 2 (Gear, Gupta,
+Leimkuhler). index 1: constraints of acceleration. ∫: integrals of the multipliers as unknowns. s3, s5:
+stages. free: multipliers are left out of the error test. Exudyn: equal steps; the model is assembled before
+timing starts, and nothing is written. For the rotation of the heavy top the general solvers use unit
+quaternions and Exudyn uses a Lie group node; heavy-top-angles is the same top in three angles for all
+solvers.
 
 At consistent states F is at most {residual:.0e}, and its matrices differ from JAX's by {jacobian:.0e},
 relative to the largest entry. Cores available: {cores}; mean number of busy processes in the minute before:
