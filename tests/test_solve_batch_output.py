@@ -37,6 +37,8 @@ def assert_alike(member, one, rows=slice(None), rtol=0.0):
         for a, b in zip(
             jax.tree.leaves(getattr(member, name)), jax.tree.leaves(getattr(one, name)), strict=True
         ):
+            if rtol and b.dtype == bool:  # whether Newton ended at rounding is a question of rounding
+                continue
             scale = np.abs(b).max(initial=0.0)
             np.testing.assert_allclose(a[rows], b, rtol=0, atol=rtol * (1 + scale), err_msg=name)
 

@@ -126,3 +126,13 @@ def test_without_rtol_the_error_follows_atol():
     assert 50 < errors[0] / errors[1] < 200
     mixed = ga.solve(spring, (0.0, 5.0), [1.0], [0.0], rtol=[[1e-5], [0.0]], atol=1e-6)
     assert mixed.success
+
+
+def test_a_load_that_lasts_one_percent_of_the_span_is_seen():
+    """By a body at rest, wherever the load lies."""
+    pulse = lambda t, c: jnp.where(jnp.abs(t - c) < 0.05, jnp.cos(jnp.pi * (t - c) / 0.1) ** 2, 0.0)
+    body = ga.System(jnp.eye(1), lambda t, q, v, c: pulse(t, c) * jnp.ones(1))
+    centres = np.random.default_rng(0).uniform(0.5, 9.5, 64)
+    batch = ga.solve_batch(body, (0.0, 10.0), [0.0], [0.0], args=(centres,), save="final")
+    np.testing.assert_allclose(batch.v[:, -1, 0], 0.05, rtol=0.02)
+    assert ga.solve(body, (0.0, 10.0), [0.0], [0.0], args=(20.0,)).stats.steps < 200

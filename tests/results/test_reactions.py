@@ -38,8 +38,8 @@ def test_the_torque_of_a_prescribed_motion_is_exact(method, options):
     np.testing.assert_allclose(sol.reactions.total[:, 2], 4.0, atol=tolerance)
     np.testing.assert_allclose(sol.a[:, 2], 4.0, atol=tolerance)
     if method == "soi2" and not options:
-        assert sol.stats.steps < 40
-        assert np.abs(-sol.lam_method[:, 2] - torque(sol.t)).max() > 0.1  # the method's own
+        assert sol.stats.steps < 200
+        assert np.abs(-sol.lam_method[:, 2] - torque(sol.t)).max() > 1e-3  # the method's own
 
 
 @pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])

@@ -81,7 +81,7 @@ def test_values_of_traced_runs_are_arguments():
     @jax.jit
     def traced(q0):
         ends = [
-            ga.solve(SPRING, (0.0, end), q0, [0.0], rtol=rtol, max_steps=150, t_eval=[0.1, end])
+            ga.solve(SPRING, (0.0, end), q0, [0.0], rtol=rtol, max_steps=400, t_eval=[0.1, end])
             for rtol, end in ((1e-3, 0.2), (1e-5, 0.2), (1e-5, 0.3))
         ]
         return [(sol.q[-1, 0], sol.stats.steps) for sol in ends]

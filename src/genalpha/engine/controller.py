@@ -39,11 +39,17 @@ class Tolerances(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The end of a run, and the longest and shortest step."""
+    """The end of a run, the longest and the shortest step, and the longest one of a quiet motion.
+
+    A motion with errors below ``quiet_error`` is quiet, such as that of a system at rest. Its errors do not
+    reveal later loads.
+    """
 
     end: Any
     max_step: Any
     min_step: Any
+    quiet_step: Any
+    quiet_error: Any
 
 
 class Pace(NamedTuple):
@@ -145,6 +151,7 @@ def judged(limits: Limits, pace: Pace, error: Array, status: Array) -> tuple[Arr
     too_small = ~accepted & ~(wish >= least)
     # Without this limit, steps could shrink without a rejection until t + h equals t.
     wish = jnp.where(accepted, jnp.maximum(wish, least), wish)
+    wish = jnp.where(accepted & (error < limits.quiet_error), jnp.minimum(wish, limits.quiet_step), wish)
     failure = jnp.where(
         accepted, 0.0, jnp.where(solved, 0.0, jnp.where(status == 0, codes.NOT_FINITE, status))
     )

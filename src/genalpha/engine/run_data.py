@@ -110,7 +110,7 @@ class RunState:
     exact: ExactNumbers | None
     grid: Grid | None
     args: bytes = b""
-    limits: tuple[float, float] | None = None  # the longest and the shortest step under error control
+    limits: tuple[float, float, float] | None = None  # longest and shortest step, longest of a quiet motion
     just: tuple[int, ...] = ()  # the events that happened at this very time
     system: bytes = b""  # fingerprint of its functions
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from genalpha.engine.controller import ROUNDING, Limits, Tolerances
+from genalpha.engine.controller import ROUNDING, SMALLEST, Limits, Tolerances
 from genalpha.engine.run_data import Grid, RunState
 from genalpha.engine.steps import SPREAD, Controlled, Given, Steps
 from genalpha.numerics.tracing import is_traced
@@ -24,10 +24,12 @@ STRICTER, LEAST_LOCAL = 5.0, 1e-13
 MOST_GIVEN = 1e9
 SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
 # Defaults of the longest and the shortest step under error control, as fractions of the span. The longest
-# step is limited because the errors of a system at rest do not reveal later loads. The odd fraction avoids
-# steps in phase with a periodic load. Steps shorter than the rounding of t at the end of the span are useless
-# even near t = 0: q does not change, and Newton's residuals consist of rounding.
-LONGEST, SHORTEST = 0.0618, float(ROUNDING)
+# step is limited because errors reveal only loads that the steps meet. While the errors are negligible, as
+# for a system at rest, steps are limited further: a load that lasts 1 % of the span is seen. The odd
+# fractions avoid steps in phase with a periodic load. Steps shorter than the rounding of t at the end of the
+# span are useless even near t = 0: q does not change, and Newton's residuals consist of rounding.
+LONGEST, QUIET, SHORTEST = 0.0618, 0.00618, float(ROUNDING)
+AT_REST = 1e-14  # relative errors below this are rounding
 LEAST_RTOL = 1e-11  # the smallest useful value if atol is 0
 
 
@@ -68,13 +70,14 @@ def choose(
             "pass h"
         )
     whole_number("max_steps", asked.max_steps)
-    longest, shortest = asked.max_step, asked.min_step
+    longest, shortest, quiet = asked.max_step, asked.min_step, None
     if state is not None and state.limits is not None:  # the limits of the whole span
+        quiet = None if longest else state.limits[2]
         longest, shortest = longest or state.limits[0], shortest or state.limits[1]
         longest = min(longest, span[1] - span[0])
         shortest = min(shortest, longest)
     rtol = DEFAULT_RTOL if asked.rtol is None else asked.rtol
-    control = controlled(span, n, rtol, asked.atol, longest, shortest)
+    control = controlled(span, n, rtol, asked.atol, longest, shortest, quiet)
     first = asked.first_step
     wish = np.nan if first is None else limit("first_step", first, span[1] - span[0])
     return Controlled(np.float64(wish), *control, asked.max_steps), None
@@ -124,6 +127,7 @@ def controlled(
     atol: ArrayLike | None,
     max_step: float | None,
     min_step: float | None,
+    quiet: float | None = None,
 ) -> tuple[Tolerances, Limits]:
     """The local tolerances for n velocities and the limits of the steps under error control.
 
@@ -141,8 +145,9 @@ def controlled(
         )
     longest = limit("max_step", max_step, t1 - t0) if max_step is not None else LONGEST * (t1 - t0)
     shortest = max(limit("min_step", min_step, 0.0), SHORTEST * (t1 - t0))
-    if max_step is None:  # long enough to change t
-        longest = max(longest, min(max(shortest, SHORTEST * max(abs(t0), abs(t1))), t1 - t0))
+    least = min(max(shortest, SHORTEST * max(abs(t0), abs(t1))), t1 - t0)  # long enough to change t
+    if max_step is None:
+        longest = max(longest, least)
     if shortest > longest:
         raise ValueError(
             f"min_step = {shortest:g} is larger than max_step = {longest:g}: lower min_step or raise max_step"
@@ -150,7 +155,11 @@ def controlled(
     factor = _stricter(relative, absolute)
     relative, absolute = factor * relative, factor * absolute
     tolerances = Tolerances(relative[0], absolute[0], relative[1], absolute[1])
-    return tolerances, Limits(np.float64(t1), np.float64(longest), np.float64(shortest))
+    if quiet is None:
+        quiet = longest if max_step is not None else max(QUIET * (t1 - t0), least)
+    smallest = min(x[x > 0].min(initial=1.0) for x in (relative, absolute))
+    rest = min(SMALLEST, AT_REST / smallest)
+    return tolerances, Limits(*map(np.float64, (t1, longest, shortest, quiet, rest)))
 
 
 def _stricter(relative: np.ndarray, absolute: np.ndarray) -> np.ndarray:

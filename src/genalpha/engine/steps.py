@@ -67,7 +67,7 @@ class Given:
         return len(self.steps.h)
 
     @property
-    def longest_and_shortest(self) -> tuple[float, float] | None:
+    def step_limits(self) -> tuple[float, float, float] | None:
         """The limits of steps under error control."""
         return None
 
@@ -182,8 +182,9 @@ class Controlled:
         return None
 
     @property
-    def longest_and_shortest(self) -> tuple[float, float] | None:
-        return float(self.limits.max_step), float(self.limits.min_step)
+    def step_limits(self) -> tuple[float, float, float] | None:
+        _, longest, shortest, quiet, _ = map(float, self.limits)
+        return longest, shortest, quiet
 
     def room(self, before: int) -> int:
         return (MOST_STEPS if self.most is None else self.most) - before

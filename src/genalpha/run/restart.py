@@ -45,7 +45,7 @@ def state_after(
         fields=runner.fields(),
         exact=runner.exact(),
         grid=grid,
-        limits=steps.longest_and_shortest,
+        limits=steps.step_limits,
     )
 
 
