@@ -45,7 +45,9 @@ def test_a_single_run(backend, steps):
         np.testing.assert_array_equal(sol.q[1], again.q[1])
 
 
-@pytest.mark.parametrize("steps", [{"h": 1e-4}, {"rtol": 1e-9, "max_steps": 10**9}])
+@pytest.mark.parametrize(
+    "steps", [{"h": 1e-4}, pytest.param({"rtol": 1e-9, "max_steps": 10**9}, marks=pytest.mark.slow)]
+)
 def test_a_batch(steps):
     p = problem("heavy-top")
     v0 = p.v0 * np.linspace(1.0, 1.01, 64)[:, None]

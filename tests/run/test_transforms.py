@@ -156,7 +156,9 @@ def test_jit_equals_the_plain_call_and_returns_a_solution():
     assert len(jax.tree.leaves(jitted)) > 10  # a pytree
 
 
-@pytest.mark.parametrize("steps", [{"h": 0.02}, {"rtol": 1e-4, "max_steps": 100}], ids=str)
+@pytest.mark.parametrize(
+    "steps", [pytest.param({"h": 0.02}, marks=pytest.mark.slow), {"rtol": 1e-4, "max_steps": 100}]
+)
 def test_a_system_may_close_over_traced_values(steps):
     """A force, a constraint and the mass matrix that depend on the argument of grad, without args."""
 
@@ -235,7 +237,7 @@ def test_failures_under_transforms_become_status_and_nan():
     assert np.isfinite(batch.q[1]).all()  # the other member is not disturbed
 
 
-@pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
+@pytest.mark.parametrize("derivative", [jax.grad, pytest.param(jax.jacfwd, marks=pytest.mark.slow)])
 def test_derivatives_of_rows_that_were_not_reached_are_not_finite(derivative):
     """They were zero. Rows that were reached have their derivatives all the same."""
     run = functools.partial(ga.solve, systems.spring(), (0.0, 2.0), [1.0], [0.0], t_eval=[0.25, 2.0])
