@@ -14,7 +14,7 @@ from jax import Array
 from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
-from genalpha.mechanics.initial_values import accelerations
+from genalpha.mechanics.initial_values import accelerations, quick_accelerations
 from genalpha.mechanics.system import Args, Dims
 from genalpha.methods import Method
 from genalpha.numerics.data import Carry, NewtonReport, Scale, State, StepOutput
@@ -152,16 +152,17 @@ def counts(report: NewtonReport) -> Array:
     return jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
 
 
-def derive_row(setup: Setup, at: StepEnd, scale: Scale, args: Args) -> Derived:
+def derive_row(setup: Setup, at: StepEnd, scale: Scale, args: Args, quick: bool = False) -> Derived:
     """Accelerations, multipliers, residuals and reactions for one row.
 
     v', λ and ψ solve the equations of motion and the hidden acceleration constraints at t, q and v (JN08
     below (12)). So they are as accurate as q and v. Where these equations have no solution, v' is NaN, and λ
-    and ψ are the method's own.
+    and ψ are the method's own. With ``quick``, few iterations are made for a reaction of the user's own.
     """
     system, dims = setup.system, setup.dims
     t, q, v, *own = at
-    a, lam, psi = accelerations(system, dims, scale, t, q, v, args, (own[0], own[1]))
+    solve = quick_accelerations if quick else accelerations
+    a, lam, psi = solve(system, dims, scale, t, q, v, args, (own[0], own[1]))
     solved = jnp.isfinite(jnp.sum(a) + jnp.sum(lam) + jnp.sum(psi))
     lam, psi = jnp.where(solved, lam, own[0]), jnp.where(solved, psi, own[1])
     holonomic = system.holonomic_force(t, q, lam, args)

@@ -12,9 +12,10 @@ from jax import Array, lax
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.numerics import codes, linear, newton
 from genalpha.numerics.data import NewtonReport, Scale, State
-from genalpha.numerics.derivatives import value_and_rate
+from genalpha.numerics.derivatives import jacobian, value_and_rate
 
 Multipliers = tuple[Array, Array]
+_QUICK = 4
 _NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
 
 
@@ -158,6 +159,22 @@ def accelerations(
     if system.reaction is not None:
         x = jnp.where(report.status == codes.SUCCESS, x, jnp.nan)
     return hidden.unpack(x)
+
+
+def quick_accelerations(
+    system: System, dims: Dims, scale: Scale, t: Array, q: Array, v: Array, args: Args, guess: Multipliers
+) -> tuple[Array, Array, Array]:
+    """The same with few iterations, which can be unrolled; NaN if they are not enough."""
+    if system.reaction is None:
+        return accelerations(system, dims, scale, t, q, v, args, guess)
+    hidden = _Hidden(system, dims, scale, args)
+    residual = lambda x: hidden.residual(x, t, q, v)
+    x = jnp.concatenate([jnp.zeros(dims.n), guess[0] / scale.lam, guess[1] / scale.psi])
+    size = jnp.max(jnp.abs(residual(x)))
+    for _ in range(_QUICK):
+        x = x - linear.solve_once(jacobian(residual, x), residual(x))
+    left = jnp.max(jnp.abs(residual(x)))
+    return hidden.unpack(jnp.where(left <= 1e-11 * size, x, jnp.nan))
 
 
 def underlying(

@@ -56,7 +56,7 @@ def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, know
     values = known(lambda: begun.start.begin.state)
     runner: Any = NativeControlled if steps.controlled else NativeGiven
     runner = runner(setup, begun, steps, args, values)
-    derive = functools.partial(native.derive, begun)
+    derive = functools.partial(native.derive, setup, begun, args)
     return Begun(runner, begun.row, begun.t_alpha, derive, "native")
 
 

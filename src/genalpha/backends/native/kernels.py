@@ -15,6 +15,7 @@ from genalpha.backends.native.code import MAKING, StepCode
 from genalpha.backends.native.controlled_step import ControlledKernels, SampledKernels
 from genalpha.backends.native.step import LIMIT, Orders, StepKernels, Values, floating
 from genalpha.backends.rowwise import Rowwise
+from genalpha.backends.xla.given import derive_blocks
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.program import Loop, Program
 from genalpha.compiler.rows import RowFunction
@@ -241,13 +242,19 @@ def _built(
         raise AtFirst("the Newton matrix is singular or not finite at the first step")
 
     def derive(at: StepEnd, scale: Scale, x: Any) -> Derived:
-        return row.derive_row(setup, at, scale, rebuild(x))
+        return row.derive_row(setup, at, scale, rebuild(x), quick=True)
 
     example = (StepEnd(state.t, state.q, state.v, state.lam, state.psi), scale, doubles)
     return Kernels(step, start, Rowwise("derive", derive, example, LIMIT, often=True), order)
 
 
-def derive(run: NativeRun, ends: StepEnd) -> Derived:
+def derive(setup: Setup, run: NativeRun, args: Args, ends: StepEnd) -> Derived:
     """Accelerations, multipliers, residuals and reactions at the ends of steps (K, ...)."""
-    fixed = jax.tree.map(lambda x: np.asarray(x)[None], (run.start.begin.scale, run.doubles))
-    return run.kernels.derive((ends, *fixed))
+    scale = run.start.begin.scale
+    found = run.kernels.derive((ends, *jax.tree.map(lambda x: np.asarray(x)[None], (scale, run.doubles))))
+    bad = np.flatnonzero(np.isnan(found.a[:, 0]))
+    if setup.system.reaction is not None and bad.size:  # they need more iterations
+        again = derive_blocks(setup, StepEnd(*(x[bad] for x in ends)), scale, args)
+        for whole, part in zip(found, again, strict=True):
+            whole[bad] = part
+    return found
