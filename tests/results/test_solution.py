@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
+import systems
 from conftest import problem, run
 
 
@@ -142,6 +143,19 @@ def test_plot_shows_what_there_is(tmp_path):
     assert len(run("spring-chain", t_end=0.1).plot().axes) == 2
     with pytest.raises(ValueError, match="names has 1 entries for 4"):
         sol.plot(names=["x"])
+
+
+def test_batches_have_a_length_and_members_in_order():
+    many = ga.solve_batch(systems.oscillator(), (0.0, 1.0), [[1.0], [2.0], [3.0]], [0.0], h=0.1, save="all")
+    assert len(many) == 3
+    assert [float(one.q[0, 0]) for one in many] == [1.0, 2.0, 3.0]
+    assert many
+    one = many[0]
+    assert one
+    with pytest.raises(TypeError, match="not a batch"):
+        len(one)
+    with pytest.raises(TypeError, match="not a batch"):
+        list(one)
 
 
 def test_batches_have_members(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -278,6 +278,21 @@ class Solution:
             part = later(spec.name) if waiting else self.__dict__[spec.name]
             parts[spec.name] = part if waiting or spec.name in META else pick(part)
         return Solution(**parts)
+
+    def __len__(self) -> int:
+        """The number of members of a batch."""
+        if not np.ndim(self.status):
+            raise TypeError(
+                "this solution is a single run, not a batch: it has no members. Its rows are sol.t"
+            )
+        return len(self.status)
+
+    def __iter__(self) -> Iterator[Solution]:
+        """The members of a batch."""
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return True
 
     def __repr__(self) -> str:
         if isinstance(self.status, jax.core.Tracer):
