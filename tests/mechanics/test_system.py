@@ -159,3 +159,25 @@ def test_published_states_fulfil_the_equations(t):
     np.testing.assert_allclose(state.lam, true["lam"], rtol=1e-11)
     np.testing.assert_allclose(p.system.g(t, true["q"], p.args), 0, atol=1e-16)
     np.testing.assert_allclose(p.system.g_dot(t, true["q"], true["v"], p.args), 0, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (-np.eye(2), "negative eigenvalue -1"),
+        ([[1.0, 2.0], [0.0, 1.0]], r"not symmetric: mass\[0, 1\] = 2, mass\[1, 0\] = 0"),
+    ],
+)
+def test_odd_mass_matrices_are_warned_of(matrix, message):
+    force = lambda t, q, v: -q
+    with pytest.warns(UserWarning, match=message):
+        ga.System(matrix, force)
+    for backend in ("native", "xla"):
+        varying = ga.System(lambda t, q: jnp.asarray(matrix) * (2 + jnp.sin(t)) / 2, force)
+        with pytest.warns(UserWarning, match="at the start"):
+            ga.solve(varying, (0.0, 0.1), [1.0, 0.0], [0.0, 0.0], h=0.05, backend=backend)
+
+
+def test_singular_and_nearly_symmetric_masses_are_not():
+    ga.System(np.diag([1.0, 0.0]), lambda t, q, v: -q)
+    ga.System(np.array([[1.0, 1e-12], [0.0, 1.0]]), lambda t, q, v: -q)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pu
 
 Args = tuple[Any, ...]
 _MOST_READS = 64
+_SYMMETRIC = 1e-8  # relative to the largest entry of a mass matrix
 _FUNCTIONS = ("mass", "force", "holonomic", "nonholonomic", "reaction")
 
 
@@ -261,7 +263,30 @@ def _constant_mass(mass: ArrayLike) -> ArrayLike:
         raise ValueError(f"mass must be a square matrix (n, n), got shape {matrix.shape}")
     if not np.isfinite(matrix).all():
         raise ValueError("mass holds NaN or infinite entries: all must be finite")
+    warn_of_mass(matrix, "")
     return matrix
+
+
+def warn_of_mass(matrix: Any, where: str) -> None:
+    """Warn of a mass matrix that no mechanical system has."""
+    odd = odd_mass(np.asarray(matrix))
+    if odd:
+        warnings.warn(f"mass {odd}{where}. Check its signs and entries", stacklevel=5)
+
+
+def odd_mass(matrix: np.ndarray) -> str:
+    """What is unusual about a mass matrix; empty if it is symmetric without negative eigenvalues.
+
+    >>> odd_mass(np.diag([1.0, -2.0]))
+    'has the negative eigenvalue -2'
+    """
+    size = np.abs(matrix).max(initial=0.0)
+    apart = np.abs(matrix - matrix.T)
+    if apart.max(initial=0.0) > _SYMMETRIC * size:
+        i, j = np.unravel_index(int(apart.argmax()), apart.shape)
+        return f"is not symmetric: mass[{i}, {j}] = {matrix[i, j]:g}, mass[{j}, {i}] = {matrix[j, i]:g}"
+    least = float(np.linalg.eigvalsh(matrix).min(initial=0.0))
+    return f"has the negative eigenvalue {least:g}" if least < -_SYMMETRIC * size else ""
 
 
 def _as_array_function(name: str, function: Callable[..., Any]) -> Callable[..., Array]:

@@ -20,7 +20,7 @@ from genalpha.engine.start import project, start_run
 from genalpha.engine.step import no_memory
 from genalpha.engine.steps import Controlled, Steps
 from genalpha.mechanics import start_errors
-from genalpha.mechanics.system import Args
+from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results.collect import Begun
@@ -66,6 +66,8 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
     start = program(setup, "start", start_run)(t, q, v, first, args, guess)
     begin = start.begin
     start_errors.examine(begin, mode, setup.system.space)
+    if not setup.system.constant_mass:
+        warn_of_mass(begin.M, " at the start")
     crossed, memory = nothing_crossed(known(lambda: begin.state)), no_memory(start.x)
     runner: Any
     if isinstance(steps, Controlled):

@@ -25,7 +25,7 @@ from genalpha.engine.row import Derived
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, start_run
 from genalpha.mechanics import start_errors
-from genalpha.mechanics.system import Args
+from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import Scale
 
@@ -198,6 +198,8 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
     if found is None or not good:
         found = _start_by_xla(setup, at, args)
     start_errors.examine(found.begin, at.mode, setup.system.space)
+    if not setup.system.constant_mass:
+        warn_of_mass(found.begin.M, " at the start")
     step = kind(setup, Values(found.carry, found.begin.scale, args, found.x))
     made = _built(step, found, start, at, rebuild, doubles)
     made.program(made.order)
