@@ -6,6 +6,7 @@ import pytest
 
 import genalpha as ga
 import systems
+from genalpha.engine.steps import MOST_TRACED
 from genalpha.numerics import codes
 
 LENGTHS = np.linspace(0.2, 3.0, 37)
@@ -84,7 +85,7 @@ def test_one_member_that_fails_at_once_does_not_decide_for_the_others():
 
 
 SORTED = ga.System(jnp.eye(1), lambda t, q, v, k: -k * jnp.sort(q))  # has no scalar form
-SWING, TIGHT = ((0.0, 8.0), [1.0], [0.0]), {"rtol": 1e-7, "atol": 1e-9}
+SWING, TIGHT = ((0.0, 8.0), [1.0], [0.0]), {"rtol": 5e-7}
 
 
 @pytest.mark.parametrize("times", [{}, pytest.param({"t_eval": [1.0, 8.0]}, marks=pytest.mark.slow)], ids=str)
@@ -92,7 +93,7 @@ def test_batches_by_xla_take_as_many_steps_as_they_need(times):
     batch = ga.solve_batch(SORTED, *SWING, args=(np.array([0.01, 1.0]),), **TIGHT, **times)
     assert batch.backend == "xla"
     assert batch.success.all()
-    assert batch.stats.steps[1] > 1024
+    assert batch.stats.steps[1] > MOST_TRACED
     np.testing.assert_allclose(batch.q[:, -1, 0], np.cos(np.array([0.8, 8.0])), atol=1e-4)
 
 

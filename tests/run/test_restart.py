@@ -295,7 +295,7 @@ def test_files_of_other_runs_are_refused(tmp_path):
         solve(h=0.01, checkpoint=path, checkpoint_every="often")
 
 
-OF_CHILD = {"fixed": {"h": 1e-3}, "controlled": {"rtol": 1e-7, "atol": 1e-9}}
+OF_CHILD = {"fixed": {"h": 1e-3}, "controlled": {"rtol": 1e-6}}
 CHILD = """
     import json, os, sys, time
     import numpy as np
