@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import sysconfig
@@ -56,11 +57,11 @@ def _place(error: Exception) -> Place | None:
         file = os.path.realpath(frame.filename)
         if file.startswith(_PACKAGES) and "doctest" not in frame.filename:
             continue
-        text, expression = (frame.line or "").strip(), (frame.line or "").strip()
-        whole = frame.end_lineno == frame.lineno and frame.colno is not None and frame.end_colno is not None
-        if whole and frame._original_line:  # type: ignore[attr-defined]
-            found = frame._original_line.encode()[frame.colno : frame.end_colno].decode(errors="ignore")  # type: ignore[attr-defined]
-            expression = found.strip() or expression
+        line = linecache.getline(frame.filename, frame.lineno or 0)
+        expression = text = line.strip()
+        if frame.end_lineno == frame.lineno and frame.colno is not None and frame.end_colno is not None:
+            part = line.encode()[frame.colno : frame.end_colno].decode(errors="ignore")  # they count bytes
+            expression = part.strip() or text
         return Place(frame.filename, frame.lineno or 0, text, expression)
     return None
 
