@@ -20,7 +20,7 @@ from genalpha.numerics.data import State
 from genalpha.numerics.newton import Newton
 from genalpha.numerics.tracing import under_transform
 from genalpha.run import arguments, projection
-from genalpha.run.arguments import Numbers
+from genalpha.run.arguments import Hold, Numbers
 
 
 def consistent(
@@ -61,27 +61,35 @@ def consistent(
     return jax.tree.map(np.asarray, found.state)
 
 
-def project_position(system: System, t: Numbers, q: Numbers, args: Sequence[Any] = ()) -> Array:
+def project_position(
+    system: System, t: Numbers, q: Numbers, args: Sequence[Any] = (), hold: Hold | None = None
+) -> Array:
     """Project coordinates q (size,) onto the holonomic constraints, ACB15 (6).
 
     Returns the point q ∘ exp(d) (size,) on the constraints with the smallest dᵀM d. Raises a ValueError if
-    there is none near q. (The left side of (6a), printed as q_n, is q_{n+1}.)
+    there is none near q. (The left side of (6a), printed as q_n, is q_{n+1}.) ``hold`` lists the components
+    that stay as they are, numbered as the velocities.
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
     >>> ga.project_position(circle, 0.0, [0.6, 0.9]).round(6).tolist()  # straight outwards
     [0.5547, 0.83205]
+    >>> ga.project_position(circle, 0.0, [0.6, 0.9], hold=[0]).round(6).tolist()
+    [0.6, 0.8]
     """
     arguments.is_system(system)
     q, args = arguments.vector("q", q), arguments.arguments(args)
-    return projection.position(system, t, q, args)
+    return projection.position(system, t, q, args, hold)
 
 
-def project_velocity(system: System, t: Numbers, q: Numbers, v: Numbers, args: Sequence[Any] = ()) -> Array:
+def project_velocity(
+    system: System, t: Numbers, q: Numbers, v: Numbers, args: Sequence[Any] = (), hold: Hold | None = None
+) -> Array:
     """Project velocities v (n,) onto the hidden and nonholonomic constraints, ACB15 (7).
 
     Returns the velocity v + d (n,) with g_t + G (v + d) = 0, k(t, q, v + d) = 0 and the smallest dᵀM d.
-    Raises a ValueError if there is none near v. q is not changed.
+    Raises a ValueError if there is none near v. q is not changed. ``hold`` lists the components of v that
+    stay as they are.
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([q @ q - 1.0]))
@@ -89,4 +97,4 @@ def project_velocity(system: System, t: Numbers, q: Numbers, v: Numbers, args: S
     [0.0, 2.0]
     """
     q, v, args = arguments.vector("q", q), arguments.vector("v", v), arguments.arguments(args)
-    return projection.velocity(system, t, q, v, args)
+    return projection.velocity(system, t, q, v, args, hold)

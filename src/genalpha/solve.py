@@ -15,7 +15,7 @@ from genalpha.numerics.newton import Newton
 from genalpha.results.solution import Solution
 from genalpha.run import dispatch
 from genalpha.run import redundant as min_norm
-from genalpha.run.arguments import Numbers
+from genalpha.run.arguments import Hold, Numbers
 from genalpha.run.request import Backend, Initial, Options, one_of
 
 Redundant = Literal["raise", "min_norm"]
@@ -43,6 +43,7 @@ def solve(
     events: Any = None,
     args: Sequence[Any] = (),
     initial: Initial = "check",
+    hold: Hold | None = None,
     multipliers: tuple[Numbers, Numbers] | None = None,
     project_velocity_at: Numbers = (),
     callback: Callable[[State], Any] | None = None,
@@ -97,13 +98,16 @@ def solve(
     args : a tuple of pytrees of numbers. They are appended to the arguments of every function of the system.
     initial : "check" (default) raises if q0, v0 break the constraints by more than 1e-8 (1 + |q|).
         "project" moves them onto the constraints first. "assume" takes them as they are.
+    hold : with ``initial="project"``, the numbers of the components that stay as given, such as the angle and
+        the rate of a crank. A list holds for q and v alike; a dict may name "q" and "v" apart. On a Lie group
+        the components of q are numbered as those of v. The default is None: everything may move.
     multipliers : a guess (λ, ψ), of shapes (m,) and (p,), for the multipliers at t0. It matters only if
         ``reaction`` is nonlinear in them. The default is all ones.
     project_velocity_at : times of step ends at which the velocity is projected onto the hidden constraints by
         ACB15 (7). This is for experiments: with "index3" it makes the multipliers oscillate
         (docs/theory.md).
-    callback : a function of the :class:`State` that is called after every ``callback_every`` steps. The ``a``
-        of this state is the method's own a_{n+α}. If the function returns True, the run ends.
+    callback : a function of the :class:`State` that is called after every ``callback_every`` steps. If it
+        returns True, the run ends.
     progress : show a progress bar on standard error.
     state : ``sol.state`` of another run, instead of q0 and v0. The run continues from its end. t_span must
         start at the time of the state, or at the start of the run that it comes from. With the same system,
@@ -170,6 +174,7 @@ def solve(
         events=events,
         args=args,
         initial=initial,
+        hold=hold,
         multipliers=multipliers,
         callback=callback,
         callback_every=callback_every,

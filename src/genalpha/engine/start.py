@@ -12,7 +12,7 @@ from genalpha.engine.row import record
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Controlled
 from genalpha.mechanics import initial_values, start_errors
-from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.initial_values import NOTHING_HELD, Beginning, Held
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import Carry, StepOutput
@@ -42,9 +42,11 @@ def begin(setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any = None) -
     return initial_values.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
 
 
-def project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any, Any]:
+def project(
+    setup: Setup, t: Any, q: Any, v: Any, args: Args, held: Held = NOTHING_HELD
+) -> tuple[Any, Any, Any]:
     """q and v moved onto the constraints, and a status."""
-    return initial_values.project(setup.system, setup.dims, t, q, v, args)
+    return initial_values.project(setup.system, setup.dims, t, q, v, args, held)
 
 
 def start_run(setup: Setup, t: Any, q: Any, v: Any, first: Any, args: Args, guess: Any = None) -> RunStart:

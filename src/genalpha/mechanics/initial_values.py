@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from genalpha.mechanics.system import Args, Dims, System
@@ -260,22 +261,42 @@ def is_finite(start: Beginning) -> Array:
     return jnp.isfinite(sum(jnp.sum(x) for x in values))
 
 
+class Held(NamedTuple):
+    """The numbers of the coordinates (in the tangent space) and velocities that a projection keeps."""
+
+    q: tuple[int, ...] = ()
+    v: tuple[int, ...] = ()
+
+
+NOTHING_HELD = Held()
+
+
 def project(
-    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args
+    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args, held: Held = NOTHING_HELD
 ) -> tuple[Array, Array, Array]:
     """The nearest q, then the nearest v, on the constraints: (6) and (7) of ACB15.
 
     Returns q (size,), v (n,) and the larger of the two Newton statuses.
     """
-    q, position = project_position(system, dims, t, q, args)
-    v, velocity = project_velocity(system, dims, t, q, v, args)
+    q, position = project_position(system, dims, t, q, args, held.q)
+    v, velocity = project_velocity(system, dims, t, q, v, args, held=held.v)
     return q, v, jnp.maximum(position, velocity)
 
 
-def project_position(system: System, dims: Dims, t: Array, q: Array, args: Args) -> tuple[Array, Array]:
+def _kept(held: tuple[int, ...], d: Array, rows: Array) -> Array:
+    """Rows (n,) of a projection, in which d_i = 0 takes the place of the rows that are held."""
+    if not held:
+        return rows
+    index = np.array(held)
+    return rows.at[index].set(d[index])
+
+
+def project_position(
+    system: System, dims: Dims, t: Array, q: Array, args: Args, held: tuple[int, ...] = ()
+) -> tuple[Array, Array]:
     """q ∘ exp(d) on the constraints with the smallest d, in the norm of M(t, q), and Newton's status.
 
-    ACB15 (6). In the paper, the left side of (6a) must read q_{n+1}.
+    ACB15 (6). In the paper, the left side of (6a) must read q_{n+1}. d is zero where it is ``held``.
     """
     of = matrices(system, dims._replace(p=0), t, q, jnp.zeros(dims.n), args)
     scale, M = scales(of), of.M
@@ -283,7 +304,7 @@ def project_position(system: System, dims: Dims, t: Array, q: Array, args: Args)
     def residual(x: Array) -> Array:
         d, mu = x[: dims.n] * scale.a, x[dims.n :] * scale.lam
         g, transpose = jax.vjp(lambda d: system.g(t, system.space.retract(q, d), args), d)
-        return jnp.concatenate([scale.a * (M @ d + transpose(mu)[0]), scale.lam * g])
+        return jnp.concatenate([_kept(held, x, scale.a * (M @ d + transpose(mu)[0])), scale.lam * g])
 
     size = (1 + jnp.max(system.space.magnitude(q))) / jnp.min(scale.a)
     x, report = _root(residual, jnp.zeros(dims.n + dims.m), size)
@@ -291,11 +312,18 @@ def project_position(system: System, dims: Dims, t: Array, q: Array, args: Args)
 
 
 def project_velocity(
-    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args, offset: Array | float = 0.0
+    system: System,
+    dims: Dims,
+    t: Array,
+    q: Array,
+    v: Array,
+    args: Args,
+    offset: Array | float = 0.0,
+    held: tuple[int, ...] = (),
 ) -> tuple[Array, Array]:
     """v + d with g_t + G (v + d) = offset, k = 0 and the smallest d, in the norm of M(t, q), and the status.
 
-    ACB15 (7) for offset = 0.
+    ACB15 (7) for offset = 0. d is zero where it is ``held``.
     """
     of = matrices(system, dims, t, q, v, args)
     scale, M = scales(of), of.M
@@ -305,7 +333,7 @@ def project_velocity(
         d = d * scale.a
         push = system.holonomic_force(t, q, mu * scale.lam, args)
         push += system.nonholonomic_force(t, q, v + d, nu * scale.psi, args)
-        rows = [scale.a * (M @ d - push)]
+        rows = [_kept(held, x, scale.a * (M @ d - push))]
         if dims.m:
             rows += [scale.lam * (system.g_dot(t, q, v + d, args) - offset)]
         if dims.p:

@@ -117,8 +117,13 @@ def reason(status: int, rotations: tuple[str, ...] = ()) -> str:
     return _text(status, rotations).split(". ")[0]
 
 
-def no_projection(status: int) -> str:
-    """Why there is no nearest point on the constraints."""
+def no_projection(status: int, held: bool) -> str:
+    """Why there is no nearest point on the constraints. ``held`` says that some components were kept."""
+    if held:
+        return (
+            f"{reason(status)}. What hold keeps may contradict the constraints, or leave too little free: "
+            "hold fewer components, or choose their values so that the constraints can be met"
+        )
     if status != SINGULAR:
         return reason(status)
     return (

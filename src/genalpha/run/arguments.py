@@ -16,12 +16,14 @@ from jax.typing import ArrayLike
 from genalpha.backends.rowwise import Rowwise
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import whole_number
+from genalpha.mechanics.initial_values import Held
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import SIGNATURES, Args, Dims, System
 from genalpha.numerics import codes
 from genalpha.numerics.tracing import is_traced
 
 # Anything that can be read as an array: lists of numbers, nested or not, and arrays of NumPy or JAX.
+Hold = Sequence[int] | dict[str, Sequence[int]]
 Numbers = ArrayLike | Sequence[float] | Sequence[Sequence[float]]
 # Shorter spans would let h² underflow. The longest span is the reciprocal.
 SHORTEST_SPAN = 1e-120
@@ -247,6 +249,25 @@ def point(space: Space, q: Any) -> Any:
 def _rotations_of(space: Space, size: int) -> Rowwise:
     """The distances of the rotations in q (size,) from unit quaternions, and q with unit quaternions."""
     return Rowwise("rotations", lambda q: (space.defect(q), space.normalize(q)), (np.zeros(size),))
+
+
+def held(hold: Any, n: int) -> Held:
+    """What a projection keeps, from a list of numbers, or a dict with lists for "q" and "v"."""
+    if hold is None:
+        return Held()
+    both = hold if isinstance(hold, dict) else {"q": hold, "v": hold}
+    if not set(both) <= {"q", "v"}:
+        raise ValueError(f"hold must be a list of numbers or a dict with the keys q and v, got {hold!r}")
+    found = {}
+    for name, listed in both.items():
+        numbers = np.atleast_1d(np.asarray(listed))
+        if numbers.size and (numbers.dtype.kind not in "iu" or numbers.ndim != 1):
+            raise TypeError(f"hold must list the numbers of components, got {listed!r} for {name}")
+        wrong = [int(i) for i in numbers if not -n <= i < n]
+        if wrong:
+            raise ValueError(f"hold names component {wrong[0]} of {name}, but there are {n}: 0 to {n - 1}")
+        found[name] = tuple(sorted({int(i) % n for i in numbers}))
+    return Held(**found)
 
 
 def multipliers(dims: Dims, guess: Any) -> Any:

@@ -21,6 +21,7 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, project, start_run
 from genalpha.engine.steps import MOST_TRACED, Controlled
 from genalpha.errors import InconsistentInitialValues, IntegrationError, RedundantConstraints, SingularSystem
+from genalpha.mechanics.initial_values import Held
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.results import members as gathered
@@ -228,7 +229,7 @@ class Batch(NamedTuple):
         dims, mode = self.setup.dims, self._mode
         steps, output, q, v = self.plan.steps, self.output, self.q, self.v
         axes = (None, None, None, 0, 0, self._in_axes, None)
-        run = self._mapped(("traced", mode), traced.compute(mode, None), axes)
+        run = self._mapped(("traced", mode), traced.compute(mode, Held(), None), axes)
         width = 12 * (dims.size + 3 * dims.n + 2 * dims.m + 2 * dims.p) * (steps.rows(MOST_TRACED) + 1)
         chunk = max(1, min(len(q), _MEMORY // (8 * width)))
         parts = []

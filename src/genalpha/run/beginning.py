@@ -20,6 +20,7 @@ from genalpha.engine.start import project, start_run
 from genalpha.engine.step import no_memory
 from genalpha.engine.steps import Controlled, Steps
 from genalpha.mechanics import start_errors
+from genalpha.mechanics.initial_values import Held
 from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
@@ -79,12 +80,13 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
     return Begun(runner, np.asarray(start.row), np.asarray(start.t_alpha), derive, "xla")
 
 
-def projected(setup: Setup, t: float, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+def projected(setup: Setup, t: float, q: Any, v: Any, args: Args, held: Held) -> tuple[Any, Any]:
     """q and v projected onto the constraints."""
-    q, v, status = program(setup, "project", project)(t, q, v, args)
+    run = functools.partial(project, held=held)
+    q, v, status = program(setup, ("project", held), run)(t, q, v, args)
     if int(status) != codes.SUCCESS:
         raise ValueError(
             "initial='project' found no q and v on the constraints near q0 and v0: "
-            + codes.no_projection(int(status))
+            + codes.no_projection(int(status), bool(held.q or held.v))
         )
     return q, v

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -20,30 +21,34 @@ from genalpha.numerics.tracing import under_transform
 from genalpha.run import arguments
 
 
-def position(system: System, t: Any, q: Any, args: Args) -> Array:
+def position(system: System, t: Any, q: Any, args: Args, hold: Any = None) -> Array:
     """The nearest point on the holonomic constraints, ACB15 (6)."""
     n = q.size if system.space.dim is None else system.space.dim
-    return _projected(system, "position", t, q, jnp.zeros(n), args)
+    return _projected(system, "position", t, q, jnp.zeros(n), args, hold)
 
 
-def velocity(system: System, t: Any, q: Any, v: Any, args: Args) -> Array:
+def velocity(system: System, t: Any, q: Any, v: Any, args: Args, hold: Any = None) -> Array:
     """The nearest velocity on the hidden constraints, ACB15 (7)."""
-    return _projected(system, "velocity", t, q, v, args)
+    return _projected(system, "velocity", t, q, v, args, hold)
 
 
-def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args) -> Array:
+def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args, hold: Any) -> Array:
     dims, closes_over_traced = arguments.trace(system, t, q, v, args)
     q = arguments.point(system.space, q)
     setup = Setup(system, methods.SOI2(start="a0"), Newton(), dims)
     traced = closes_over_traced or under_transform(t, q, v, args)
+    held = arguments.held(hold, dims.n)
+    kept = held.q if what == "position" else held.v
     project = {"position": _project_position, "velocity": _project_velocity}[what]
-    run = program(setup, ("project", what, traced), project, outermost=not traced)
+    project = functools.partial(project, held=kept)
+    run = program(setup, ("project", what, kept, traced), project, outermost=not traced)
     result, status = run(jnp.asarray(t, float), q, v, args)
     if traced:
         return jnp.where((status == codes.SUCCESS) & is_point(system, q), result, jnp.nan)
     if int(status) != codes.SUCCESS:
         raise ValueError(
-            f"found no {what} on the constraints near the given one: {codes.no_projection(int(status))}"
+            f"found no {what} on the constraints near the given one: "
+            + codes.no_projection(int(status), bool(kept))
         )
     return jax.tree.map(np.asarray, result)
 
@@ -53,11 +58,15 @@ def is_point(system: System, q: Any) -> Array:
     return codes.not_rotations(jnp.array(codes.SUCCESS), system.space.defect(q)) == codes.SUCCESS
 
 
-def _project_position(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+def _project_position(
+    setup: Setup, t: Any, q: Any, v: Any, args: Args, held: tuple[int, ...]
+) -> tuple[Any, Any]:
     q = setup.system.space.normalize(q)
-    return initial_values.project_position(setup.system, setup.dims, t, q, args)
+    return initial_values.project_position(setup.system, setup.dims, t, q, args, held)
 
 
-def _project_velocity(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> tuple[Any, Any]:
+def _project_velocity(
+    setup: Setup, t: Any, q: Any, v: Any, args: Args, held: tuple[int, ...]
+) -> tuple[Any, Any]:
     q = setup.system.space.normalize(q)
-    return initial_values.project_velocity(setup.system, setup.dims, t, q, v, args)
+    return initial_values.project_velocity(setup.system, setup.dims, t, q, v, args, held=held)

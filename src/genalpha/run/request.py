@@ -16,6 +16,7 @@ from genalpha.engine.run_data import Grid, RunState
 from genalpha.engine.setup import Setup
 from genalpha.engine.step_choice import StepOptions
 from genalpha.engine.steps import Steps
+from genalpha.mechanics.initial_values import Held
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods import Method
 from genalpha.numerics.data import State
@@ -43,6 +44,7 @@ class Options(NamedTuple):
     events: Any = None
     args: Any = ()
     initial: Any = "check"
+    hold: Any = None
     multipliers: Any = None
     callback: Any = None
     callback_every: Any = 1
@@ -66,6 +68,7 @@ class Start(NamedTuple):
     guess: Any
     mode: Initial
     traced: bool
+    held: Held = Held()
 
 
 class Watch(NamedTuple):
@@ -124,6 +127,9 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         events.check_events(crossings, dims, args)
         system.settle(functions)
     guess = arguments.multipliers(dims, given.multipliers)
+    held = arguments.held(given.hold, dims.n)
+    if given.hold is not None and given.initial != "project":
+        raise ValueError("hold needs initial='project': otherwise q0 and v0 are not moved")
     traced = closes_over_traced or under_transform(q, v, args, steps, guess)
     if traced:
         arguments.possible_under_transform(given)
@@ -132,7 +138,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         Setup(system, method, given.newton, dims, crossings),
         args,
         span,
-        Start(span[0], q, v, guess, given.initial, traced),
+        Start(span[0], q, v, guess, given.initial, traced, held),
         steps,
         kept,
         Watch(given.callback, given.callback_every, given.progress, listed),

@@ -82,9 +82,9 @@ class SingleRun:
 
     def _first(self) -> tuple[StartPoint, Steps, RunState | None]:
         """The start of the run, its steps, and the state from which it continues."""
-        t, q, v, guess, mode, _ = self.asked.start
+        t, q, v, guess, mode, *_ = self.asked.start
         if mode == "project":
-            q, v = beginning.projected(self.setup, t, q, v, self.args)
+            q, v = beginning.projected(self.setup, t, q, v, self.args, self.asked.start.held)
         start, state = restart.resumed(self.asked, StartPoint(t, q, v, guess, mode))
         return start, self.asked.steps, state
 

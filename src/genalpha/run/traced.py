@@ -18,7 +18,7 @@ from genalpha.engine.row import Derived, Errors
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
 from genalpha.mechanics import initial_values, start_errors
-from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.initial_values import Beginning, Held
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
@@ -36,7 +36,8 @@ def run(asked: Request) -> Solution:
     """The solution. A failure becomes its status, and the rows after it are NaN."""
     fallback = "under a JAX transform" if asked.backend == "native" else None
     start = asked.start
-    compiled = program(asked.setup, ("traced", start.mode, fallback), compute(start.mode, fallback), False)
+    run = compute(start.mode, start.held, fallback)
+    compiled = program(asked.setup, ("traced", start.mode, start.held, fallback), run, False)
     sol = compiled(asked.span, asked.steps, asked.output, start.q, start.v, asked.args, start.guess)
     return sol.connected(None, functools.partial(derived, asked))
 
@@ -48,13 +49,13 @@ def derived(asked: Request, ends: StepEnd) -> Derived:
     return row.derive_rows(asked.setup, ends, initial_values.scales(of), asked.args)
 
 
-def compute(mode: str, fallback: str | None) -> Any:
+def compute(mode: str, held: Held, fallback: str | None) -> Any:
     """A run as a function of all its numbers, which JAX can trace."""
 
     def solution(
         setup: Setup, span: Any, steps: Steps, output: Output, q: Any, v: Any, args: Args, guess: Any
     ) -> Solution:
-        begin = _begun(setup, mode, _status(steps, span), (span[0], q, v), args, guess)
+        begin = _begun(setup, mode, held, _status(steps, span), (span[0], q, v), args, guess)
         found = whole.run(setup, begin, steps, args)
         return _solution(setup, output, found, begin.scale, args, fallback)
 
@@ -72,7 +73,7 @@ def _status(steps: Steps, span: Any) -> Any:
 
 
 def _begun(
-    setup: Setup, mode: str, status: Any, at: tuple[Any, Any, Any], args: Args, guess: Any
+    setup: Setup, mode: str, held: Held, status: Any, at: tuple[Any, Any, Any], args: Args, guess: Any
 ) -> Beginning:
     """The start. Its status says whether it is valid."""
     t, q, v = at
@@ -80,7 +81,7 @@ def _begun(
     status = codes.first(status, codes.not_rotations(jnp.array(codes.SUCCESS), setup.system.space.defect(q)))
     q = setup.system.space.normalize(q)
     if mode == "project":
-        q, v, code = starts.project(setup, t, q, v, args)
+        q, v, code = starts.project(setup, t, q, v, args, held)
         status = codes.first(status, code)
     begin = starts.begin(setup, t, q, v, args, guess)
     finite = jnp.where(initial_values.is_finite(begin), codes.SUCCESS, codes.NOT_FINITE)

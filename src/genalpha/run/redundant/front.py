@@ -42,11 +42,11 @@ def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Soluti
             "their values, which are not known there: state independent constraints"
         )
     full = Constraints(system, dims, args, given.backend != "xla")
-    start = _start(full, span[0], arguments.point(system.space, q), v, given.initial)
+    start = _start(full, span[0], arguments.point(system.space, q), v, given)
     if start is None:
         return dispatch.run(system, t_span, q0, v0, given)
     if given.initial == "project":  # already done
-        given = given._replace(initial="check")
+        given = given._replace(initial="check", hold=None)
     h = given.steps.h
     grid = None if h is None else steps_of_size(*span, h)
     sol = Legs(start.watch, span, grid, given).run(start.q, start.v, start.kept)
@@ -84,7 +84,7 @@ class _IndependentStart(NamedTuple):
     watch: ConstraintMonitor
 
 
-def _start(full: Constraints, t: float, q: Any, v: Any, initial: str) -> _IndependentStart | None:
+def _start(full: Constraints, t: float, q: Any, v: Any, given: Options) -> _IndependentStart | None:
     """The start; None if all constraints are independent."""
     seen = full.look_once(t, q, v)
     start_errors.finite(holonomic=seen.g[0], nonholonomic=seen.k[0])
@@ -94,12 +94,12 @@ def _start(full: Constraints, t: float, q: Any, v: Any, initial: str) -> _Indepe
         raise ValueError(
             "the derivative of a constraint is NaN or infinite at the start: change q0 or the constraint"
         )
-    if initial == "project":
-        moved = _projected(full, seen, t, q, v)
+    if given.initial == "project":
+        moved = _projected(full, seen, t, q, v, given.hold)
         if moved is None:
             return None
         q, v, seen = moved
-    elif initial == "check":
+    elif given.initial == "check":
         _on_all(full, t, q, v)
     kept = _independent(full, seen, q, v)
     if len(kept) == len(full.names):
@@ -130,7 +130,7 @@ def _independent(full: Constraints, seen: Seen, q: np.ndarray, v: np.ndarray) ->
 
 
 def _projected(
-    full: Constraints, seen: Seen, t: float, q: np.ndarray, v: np.ndarray
+    full: Constraints, seen: Seen, t: float, q: np.ndarray, v: np.ndarray, hold: Any
 ) -> tuple[np.ndarray, np.ndarray, Seen] | None:
     """q and v projected onto all constraints if some are redundant; None if none is."""
     rows, tried = ConstraintMonitor(full, seen).rows(seen)[0], set()
@@ -147,8 +147,8 @@ def _projected(
             if len(kept) == len(rows):
                 return None
             reduced = full.reduced(kept)
-            p = np.asarray(projection.position(reduced, t, q, full.args))
-            w = np.asarray(projection.velocity(reduced, t, p, v, full.args))
+            p = np.asarray(projection.position(reduced, t, q, full.args, hold))
+            w = np.asarray(projection.velocity(reduced, t, p, v, full.args, hold))
             return p, w, _on_all(full, t, p, w)
     raise ValueError(
         "initial='project' found no q and v on all constraints near q0 and v0: correct q0 and v0, or look "
