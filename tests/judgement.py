@@ -52,7 +52,7 @@ def settings(member: Member, controlled: bool, rtol: float = 1e-4) -> dict[str, 
     """Steps of one size, or error control with limits."""
     if not controlled:
         return {"h": member.h}
-    return {"rtol": rtol, "atol": 1e-2 * rtol * member.length, "max_steps": 3000}
+    return {"rtol": rtol, "atol": 1e-2 * rtol * member.length, "max_steps": 30_000}
 
 
 def run(structure: Structure, member: Member, seconds: int = 60, **options: Any) -> ga.Solution | Exception:

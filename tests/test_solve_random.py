@@ -101,6 +101,10 @@ def compare(structure: Structure, seeds: Sequence[int], method: str, controlled:
         member = structure.draw(np.random.default_rng(seed))
         options = settings(member, controlled)
         native, xla = (run(structure, member, method=method, backend=b, **options) for b in ("native", "xla"))
+        if member.fate != "ends" and type(native) is not type(xla):
+            # A matrix at the limit of being singular: refused at the start, or given up in the first step.
+            assert all(isinstance(x, Exception) or x.stats.steps == 0 for x in (native, xla)), (seed, native)
+            continue
         assert type(native) is type(xla), (seed, native, xla)
         if isinstance(native, Exception) or isinstance(xla, Exception):
             assert str(native) == str(xla)
