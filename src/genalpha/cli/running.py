@@ -74,12 +74,15 @@ def _check(options: argparse.Namespace) -> None:
             "pass either --h or --rtol and --atol, not both: --h sets the steps, the others are for error "
             "control"
         )
-    for name, known in (("initial", get_args(Initial)), ("newton", get_args(Policy))):
+    choices = (
+        ("backend", "backend", Backend),
+        ("initial", "value of --initial", Initial),
+        ("newton", "value of --newton", Policy),
+    )
+    for name, kind, known in choices:
         value = getattr(options, name)
-        if value is not None and value not in known:
-            raise Refused(str(unknown(f"value of --{name}", value, known)))
-    if options.backend is not None and options.backend not in get_args(Backend):
-        raise Refused(str(unknown("backend", options.backend, get_args(Backend))))
+        if value is not None and value not in get_args(known):
+            raise Refused(str(unknown(kind, value, get_args(known))))
     for name in ("save", "plot"):
         path: Path | None = getattr(options, name)
         if path is not None and not path.parent.is_dir():

@@ -14,7 +14,7 @@ from jax import Array
 
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Dims
-from genalpha.mechanics.user_errors import explained
+from genalpha.mechanics.user_errors import explaining
 from genalpha.numerics.data import State
 from genalpha.numerics.derivatives import value_and_rate
 
@@ -169,13 +169,8 @@ def values(crossings: tuple[Crossing, ...], t: Any, q: Any, v: Any, lam: Any, ps
 
 def _number(function: Function, state: State, args: Any) -> Array:
     """The function of an event. Errors in it are explained."""
-    try:
+    with explaining(f"the event {getattr(function, '__name__', 'function')!r}"):
         return jnp.asarray(call(function, state, args), float)
-    except Exception as error:
-        better = explained(f"the event {getattr(function, '__name__', 'function')!r}", error)
-        if better is None:
-            raise
-        raise better from error
 
 
 def fired(crossings: tuple[Crossing, ...], before: Array, after: Array) -> Array:

@@ -103,6 +103,10 @@ class _Hidden(NamedTuple):
         a, lam, psi = jnp.split(x, [self.dims.n, self.dims.n + self.dims.m])
         return a * self.scale.a, lam * self.scale.lam, psi * self.scale.psi
 
+    def guess(self, lam: Array, psi: Array) -> Array:
+        """x with these multipliers and no accelerations."""
+        return jnp.concatenate([jnp.zeros(self.dims.n), lam / self.scale.lam, psi / self.scale.psi])
+
     def residual(self, x: Array, t: Array, q: Array, v: Array) -> Array:
         (system, dims, scale, args), (a, lam, psi) = self, self.unpack(x)
         rows = [scale.a * (system.M(t, q, args) @ a - system.f(t, q, v, lam, psi, args))]
@@ -133,7 +137,7 @@ class _Hidden(NamedTuple):
                 self.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v),
             )
         lam, psi = (jnp.ones(dims.m), jnp.ones(dims.p)) if multipliers is None else multipliers
-        guess = jnp.concatenate([jnp.zeros(dims.n), lam / scale.lam, psi / scale.psi])
+        guess = self.guess(lam, psi)
         size = jnp.max(jnp.abs(self.residual(guess, t, q, v)))
         return _root(lambda x: self.residual(x, t, q, v), guess, size)
 
@@ -170,7 +174,7 @@ def quick_accelerations(
         return accelerations(system, dims, scale, t, q, v, args, guess)
     hidden = _Hidden(system, dims, scale, args)
     residual = lambda x: hidden.residual(x, t, q, v)
-    x = jnp.concatenate([jnp.zeros(dims.n), guess[0] / scale.lam, guess[1] / scale.psi])
+    x = hidden.guess(*guess)
     size = jnp.max(jnp.abs(residual(x)))
     for _ in range(_QUICK):
         x = x - linear.solve_once(jacobian(residual, x), residual(x))

@@ -39,17 +39,12 @@ class Reads:
 
     def changed(self) -> bool:
         """Whether one of the values has changed."""
-        for read, value in self._plain:
-            now = read()
-            if now is not value and not _same(now, value):
-                return True
-        return any(_copy(read(), 0) != copy for read, copy in self._copied)
+        plain = all(_same(read(), value) for read, value in self._plain)
+        return not (plain and all(_copy(read(), 0) == copy for read, copy in self._copied))
 
     def settle(self) -> None:
         """Disregard values that have changed, because the functions change them when they are called."""
-        self._plain = [
-            (read, value) for read, value in self._plain if (now := read()) is value or _same(now, value)
-        ]
+        self._plain = [(read, value) for read, value in self._plain if _same(read(), value)]
         self._copied = [(read, copy) for read, copy in self._copied if _copy(read(), 0) == copy]
 
     def _follow(self, function: Any, depth: int) -> None:
@@ -154,7 +149,9 @@ def _names(function: Any) -> tuple[str, ...]:
 
 
 def _same(now: Any, value: Any) -> bool:
-    """Whether two different objects are equal values. Arrays of JAX cannot be changed, only replaced."""
+    """Whether two values are the same object or equal. Arrays of JAX cannot be changed, only replaced."""
+    if now is value:
+        return True
     if type(now) is not type(value):
         return False
     if isinstance(now, _PLAIN):

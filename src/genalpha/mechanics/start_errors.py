@@ -14,28 +14,11 @@ from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import SIGNATURES
 from genalpha.numerics import codes
-from genalpha.numerics.newton import MAX_CONDITION
-from genalpha.numerics.tracing import is_traced
 
 TOLERANCE = 1e-8  # for constraint residuals at the start, relative to 1 + |q|
 RANK_TOLERANCE = 1e-11  # below this relative distance a scaled constraint row depends on the others
 NEARLY = 1e-3  # below this singular value rows are nearly dependent, and a message names them
-_DOMINANT = 1e-3  # margin by which the diagonal of a mass matrix must outweigh the rest
 _CLEARLY = 1e-6  # above this relative distance rows are clearly independent
-
-
-def is_singular(matrix: Any) -> bool:
-    """Whether a mass matrix is known to be singular, whatever its units. It is not for a traced one."""
-    if is_traced(matrix):
-        return False
-    matrix = np.asarray(matrix)
-    sizes = np.abs(matrix)
-    diagonal = sizes.diagonal()
-    if (sizes.sum(axis=1) < (2 - _DOMINANT) * diagonal).all():  # the diagonal outweighs the rest
-        return False
-    largest = sizes.max(axis=1)
-    scale = 1 / np.sqrt(np.where(largest > 0, largest, 1.0))
-    return bool(np.linalg.cond(scale[:, None] * matrix * scale) > MAX_CONDITION)
 
 
 def consistent(begin: Beginning) -> Any:

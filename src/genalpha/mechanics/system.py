@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from genalpha.mechanics.programs import Programs
 from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
-from genalpha.mechanics.user_errors import explained
+from genalpha.mechanics.user_errors import explaining
 from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pulled_back, value_and_rate
 
 Args = tuple[Any, ...]
@@ -293,14 +293,8 @@ def _as_array_function(name: str, function: Callable[..., Any]) -> Callable[...,
     """The user's function in double precision. Its Python code runs once for each set of shapes."""
 
     def evaluate(*inputs: Any) -> Array:
-        try:
-            with left_to_reader(False):  # JAX reuses this trace for other purposes
-                return jnp.asarray(function(*inputs), dtype=float)
-        except Exception as error:
-            better = explained(name, error)
-            if better is None:
-                raise
-            raise better from error
+        with explaining(name), left_to_reader(False):  # JAX reuses this trace for other purposes
+            return jnp.asarray(function(*inputs), dtype=float)
 
     evaluate.__name__ = name
     return jax.jit(evaluate, inline=True)

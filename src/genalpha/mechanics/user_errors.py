@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -38,7 +40,19 @@ class Place(NamedTuple):
     expression: str
 
 
-def explained(name: str, error: Exception) -> TypeError | None:
+@contextlib.contextmanager
+def explaining(name: str) -> Iterator[None]:
+    """Explain errors in this context, in which the user's function ``name`` is traced."""
+    try:
+        yield
+    except Exception as error:
+        better = _explained(name, error)
+        if better is None:
+            raise
+        raise better from error
+
+
+def _explained(name: str, error: Exception) -> TypeError | None:
     """The error for the user, if JAX or NumPy raised ``error`` because the function ``name`` was traced."""
     place = _place(error)
     if place is None:

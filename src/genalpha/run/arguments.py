@@ -16,14 +16,15 @@ from jax.typing import ArrayLike
 from genalpha.backends.rowwise import Rowwise
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import whole_number
-from genalpha.mechanics.initial_values import Held
+from genalpha.mechanics.initial_values import NOTHING_HELD, Held
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import SIGNATURES, Args, Dims, System
 from genalpha.numerics import codes
 from genalpha.numerics.tracing import is_traced
 
-# Anything that can be read as an array: lists of numbers, nested or not, and arrays of NumPy or JAX.
+# The components that a projection keeps: their numbers, or a dict with those of "q" and of "v".
 Hold = Sequence[int] | dict[str, Sequence[int]]
+# Anything that can be read as an array: lists of numbers, nested or not, and arrays of NumPy or JAX.
 Numbers = ArrayLike | Sequence[float] | Sequence[Sequence[float]]
 # Shorter spans would let h² underflow. The longest span is the reciprocal.
 SHORTEST_SPAN = 1e-120
@@ -254,7 +255,7 @@ def _rotations_of(space: Space, size: int) -> Rowwise:
 def held(hold: Any, n: int) -> Held:
     """What a projection keeps, from a list of numbers, or a dict with lists for "q" and "v"."""
     if hold is None:
-        return Held()
+        return NOTHING_HELD
     both = hold if isinstance(hold, dict) else {"q": hold, "v": hold}
     if not set(both) <= {"q", "v"}:
         raise ValueError(f"hold must be a list of numbers or a dict with the keys q and v, got {hold!r}")

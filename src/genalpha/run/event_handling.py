@@ -21,6 +21,7 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.errors import InconsistentInitialValues
 from genalpha.mechanics import initial_values
+from genalpha.mechanics.initial_values import NOTHING_HELD
 from genalpha.mechanics.system import Args
 from genalpha.numerics.data import State
 
@@ -159,7 +160,7 @@ class Handler:
             found, left = self._one("settled", function, (*at, self._doubles))
             if left <= _ENOUGH * (1 + np.abs(state.q).max()):
                 return found
-        q, v, _ = program(setup, "project", starts.project)(*at, self.args)
+        q, v, _ = program(setup, ("project", NOTHING_HELD), starts.project)(*at, self.args)
         begin = program(setup, "begin", starts.begin)(at[0], q, v, self.args, (state.lam, state.psi))
         return jax.tree.map(np.asarray, begin.state)
 

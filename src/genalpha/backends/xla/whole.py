@@ -125,7 +125,7 @@ def _controlled(setup: Setup, begin: Beginning, steps: Controlled, args: Args) -
         _, (table, t_alpha) = jax.jvp(repeat, (begin, args, closed), changes)
         rest = jnp.zeros((most + 1, layout.controlled - layout.plain))
         bad = jnp.isnan(result.table[:, :1])
-        _, (table,) = jax.jvp(lambda x: (blanked(bad, x),), (result.table[:, : layout.plain],), (table,))
+        _, table = jax.jvp(lambda x: blanked(bad, x), (result.table[:, : layout.plain],), (table,))
         zero = jax.tree.map(_no_tangent, result)
         return result, zero._replace(table=jnp.concatenate([table, rest], axis=1), t_alpha=t_alpha)
 
@@ -146,7 +146,8 @@ def _taken(
     status = codes.first(point.pace.status, status).astype(int)
     table = jnp.concatenate([first[None], rows])[jnp.minimum(jnp.arange(most + 1), taken)]
     bad = (status != codes.SUCCESS) & (jnp.arange(most + 1) > taken)
-    return _Taken(blanked(bad[:, None], table), t_alpha, taken, point.pace.rejected, totals, status)
+    table = jnp.where(bad[:, None], jnp.nan, table)
+    return _Taken(table, t_alpha, taken, point.pace.rejected, totals, status)
 
 
 def _no_tangent(x: Array) -> Any:
