@@ -10,7 +10,7 @@ import genalpha as ga
 def test_a_step_stays_short(name):
     """Bounds with some room for other versions of XLA; the numbers themselves are in docs/benchmarks.md."""
     counts = operations(ga.problems.get(name))
-    assert 0 < counts["correction"] <= 25
+    assert 0 < counts["correction"] <= 29
     assert counts["correction"] < counts["step"] <= 75
     assert 0 < counts["jacobian"] <= 60
     assert sum(counts["kinds"]["step"].values()) == counts["step"]

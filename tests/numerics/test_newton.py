@@ -188,14 +188,16 @@ def test_the_kept_matrix_serves_at_small_steps():
     assert sol.stats.jacobians < 0.05 * sol.stats.steps
 
 
-NO_ROUNDING = newton.Levels(jnp.zeros(1), jnp.zeros(1))
+NO_ROUNDING = newton.Levels(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
 
 
 def solve_one(residual, guess, options=None):
     guess = jnp.asarray(guess, float)
     options = options or ga.Newton("full")
     memory = newton.no_memory(guess.size)
-    run = jax.jit(lambda x: newton.solve(options, residual, x, memory, NO_ROUNDING, (guess.size,)))
+    run = jax.jit(
+        lambda x: newton.solve(options, residual, x, memory, NO_ROUNDING, newton.one_group(guess.size))
+    )
     return run(guess)
 
 
@@ -248,10 +250,12 @@ def test_a_stale_matrix_that_leads_astray_is_replaced():
     residual = lambda x: x**3 - 8.0
     memory = newton.no_memory(1)._replace(inverse=(jnp.array([[-0.1]]),), fit_and_noise=jnp.array([1.0, 0.0]))
     guess = jnp.array([2.5])
-    x, _, report = newton.solve(ga.Newton("modified"), residual, guess, memory, NO_ROUNDING, (1,))
+    x, _, report = newton.solve(
+        ga.Newton("modified"), residual, guess, memory, NO_ROUNDING, newton.one_group(1)
+    )
     assert float(x[0]) == pytest.approx(2.0, rel=1e-12)
     assert int(report.jacobians) >= 1
-    frozen = newton.solve(ga.Newton("frozen"), residual, guess, memory, NO_ROUNDING, (1,))[2]
+    frozen = newton.solve(ga.Newton("frozen"), residual, guess, memory, NO_ROUNDING, newton.one_group(1))[2]
     assert int(frozen.status) == codes.NOT_CONVERGED
 
 

@@ -20,6 +20,10 @@ INTEGRAL, PROPORTIONAL = 0.7 / ORDER, 0.4 / ORDER
 TARGET, LEAST, MOST = 0.5, 0.2, 2.0
 # The factor of the step size after a step without a solution.
 AFTER_FAILURE = 0.25
+# Near a kinematic singularity, a rejected step is not made much shorter, but repeated with this fraction, and
+# then with ever longer steps by this factor, up to this number of attempts. So the step passes over it. Its
+# error may be this multiple of what follows from its length.
+PASS_SHORTER, PASS_LONGER, PASS_ATTEMPTS, PASS_ERROR = 0.6, 1.6, 8, 4.0
 # Errors below this fraction of the tolerance count as this fraction, which limits the growth.
 SMALLEST = 1e-4
 # Steps below this multiple of t are lost in rounding.
@@ -57,7 +61,8 @@ class Pace(NamedTuple):
 
     The next step starts at ``t`` and has the size ``h``. This is the size ``wish``, shortened near the end.
     ``error`` is the error of the last step in units of the tolerance. ``held`` is 1 after a rejected step,
-    and ``rejected`` counts rejected steps. ``failure`` is the status of the last rejected step, 0 if only its
+    1 + k in the k-th attempt to pass a kinematic singularity, and −1 after a step that ended near one.
+    ``rejected`` counts rejected steps. ``failure`` is the status of the last rejected step, 0 if only its
     error was too large. ``status`` is the status of the run.
     """
 
@@ -134,34 +139,48 @@ def reached(limits: Limits, pace: Pace) -> Array:
     return jnp.where(pace.h >= limits.end - pace.t, limits.end, pace.t + pace.h)
 
 
-def judged(limits: Limits, pace: Pace, error: Array, status: Array) -> tuple[Array, Pace]:
-    """Whether a step with this error and status is accepted, and the pace after it."""
+def judged(
+    limits: Limits, pace: Pace, error: Array, status: Array, near_singular: Array
+) -> tuple[Array, Pace]:
+    """Whether a step with this error and status is accepted, and the pace after it.
+
+    ``near_singular`` says that the constraints are nearly dependent at the end of the step, so that rounding
+    is amplified there. Shorter steps would come closer to such a position, and amplify it even more.
+    """
     solved = (status == codes.SUCCESS) & jnp.isfinite(error)
-    accepted = solved & (error <= 1)
+    passing = pace.held > 1
+    usual = jnp.where(passing, pace.wish, pace.h)  # the size of steps before the singularity
+    longer = jnp.maximum(pace.h / usual, 1.0)
+    accepted = solved & (error <= jnp.where(passing, PASS_ERROR * longer**ORDER, 1.0))
     bounded = jnp.maximum(error, SMALLEST)
     smooth = (TARGET / bounded) ** INTEGRAL * (pace.error / TARGET) ** PROPORTIONAL
     grown = jnp.clip(smooth, LEAST, jnp.where(pace.held > 0, 1.0, MOST))
     shrunk = jnp.where(solved, jnp.maximum((TARGET / bounded) ** (1 / ORDER), LEAST), AFTER_FAILURE)
     # A step that was shortened near the end must not make the next one shorter.
     wish = jnp.where(
-        accepted, jnp.maximum(pace.h * grown, jnp.where(grown >= 1, pace.wish, 0.0)), pace.h * shrunk
+        accepted, jnp.maximum(pace.h * grown, jnp.where(grown >= 1, pace.wish, 0.0)), usual * shrunk
     )
+    attempts = jnp.maximum(pace.held - 1, 0.0)
+    singular = near_singular | (status == codes.SINGULAR) | passing | (pace.held < 0)
+    again = ~accepted & singular & (attempts < PASS_ATTEMPTS)
+    wish = jnp.where(again | (accepted & passing), usual, wish)
     t = jnp.where(accepted, reached(limits, pace), pace.t)
     least = jnp.maximum(limits.min_step, ROUNDING * jnp.abs(t))
     too_small = ~accepted & ~(wish >= least)
     # Without this limit, steps could shrink without a rejection until t + h equals t.
     wish = jnp.where(accepted, jnp.maximum(wish, least), wish)
     wish = jnp.where(accepted & (error < limits.quiet_error), jnp.minimum(wish, limits.quiet_step), wish)
+    size = jnp.where(attempts == 0, PASS_SHORTER * usual, PASS_LONGER * jnp.maximum(pace.h, usual))
     failure = jnp.where(
         accepted, 0.0, jnp.where(solved, 0.0, jnp.where(status == 0, codes.NOT_FINITE, status))
     )
     stopped = codes.too_small(failure)
     return accepted, Pace(
         t=t,
-        h=fitted(limits, t, wish),
+        h=fitted(limits, t, jnp.where(again, size, wish)),
         wish=wish,
-        error=jnp.where(accepted, bounded, pace.error),
-        held=jnp.where(accepted, 0.0, 1.0),
+        error=jnp.where(accepted & ~passing, bounded, pace.error),
+        held=jnp.where(accepted, jnp.where(near_singular, -1.0, 0.0), jnp.where(again, attempts + 2, 1.0)),
         rejected=pace.rejected + jnp.where(accepted, 0.0, 1.0),
         failure=failure,
         status=jnp.where(too_small, stopped, pace.status),

@@ -17,13 +17,13 @@ from genalpha.engine.setup import Setup
 from genalpha.mechanics.initial_values import accelerations, quick_accelerations
 from genalpha.mechanics.system import Args, Dims
 from genalpha.methods import Method
-from genalpha.numerics.data import Carry, NewtonReport, Scale, State, StepOutput
+from genalpha.numerics.data import COUNTED, Carry, NewtonReport, Scale, State, StepOutput
 
 
 class Rows(NamedTuple):
     """The parts of records, with time as the first axis; ``extra`` are the method's own variables by name.
 
-    ``report`` has the columns iterations, jacobians and rounding.
+    ``report`` has the columns iterations, jacobians, rounding and near_singular.
     """
 
     q: Any
@@ -83,7 +83,7 @@ class Layout:
         size, n, m, p = dims
         widths = {"q": size, "v": n, "a_alpha": n, "lam": m, "psi": p}
         names, extras = list(widths), method.extras(dims)
-        ends = itertools.accumulate([*widths.values(), *extras.values(), 3], initial=0)
+        ends = itertools.accumulate([*widths.values(), *extras.values(), len(COUNTED)], initial=0)
         cuts = list(itertools.starmap(slice, itertools.pairwise(ends)))
         parts = dict(zip([*names, *extras], cuts, strict=False))
         plain = cuts[-1].stop
@@ -149,7 +149,7 @@ def record(carry: Carry, output: StepOutput, counts: Array) -> Array:
 
 
 def counts(report: NewtonReport) -> Array:
-    return jnp.stack([report.iterations, report.jacobians, report.rounding]).astype(float)
+    return jnp.stack([getattr(report, name) for name in COUNTED]).astype(float)
 
 
 def derive_row(setup: Setup, at: StepEnd, scale: Scale, args: Args, quick: bool = False) -> Derived:

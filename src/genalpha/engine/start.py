@@ -15,7 +15,7 @@ from genalpha.mechanics import initial_values, start_errors
 from genalpha.mechanics.initial_values import NOTHING_HELD, Beginning, Held
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
-from genalpha.numerics.data import Carry, StepOutput
+from genalpha.numerics.data import COUNTED, Carry, StepOutput
 
 
 class RunStart(NamedTuple):
@@ -67,7 +67,9 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
     carry, t_alpha = setup.method.begin(setup.system, setup.dims, begin, jnp.asarray(h, float), args)
     extra = setup.method.first_extra(setup.dims, begin, carry.h)
     # A method may start from slightly different velocities. The record shows the given ones.
-    row = record(carry._replace(v=state.v), StepOutput(state.lam, state.psi, extra, extra), jnp.zeros(3))
+    row = record(
+        carry._replace(v=state.v), StepOutput(state.lam, state.psi, extra, extra), jnp.zeros(len(COUNTED))
+    )
     row = jnp.concatenate([row, *timing]) if timing else row
     x = setup.method.first_guess(setup.dims, begin.scale, carry, state)
     status = jnp.where(initial_values.is_finite(begin), begin.report.status, codes.NOT_FINITE)

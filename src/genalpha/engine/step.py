@@ -108,7 +108,7 @@ def attempt(
         setup,
         control,
         pace,
-        Tried(status, errors, fit, noise, (after, tried[:3])),
+        Tried(status, errors, fit, noise, report.near_singular, (after, tried[:3])),
         Before(carry, memory.newton.fit_and_noise[1], (carry, memory[:3])),
     )
     after, parabola = closed.state
@@ -122,13 +122,15 @@ class Tried(NamedTuple):
     """A step before it is accepted or rejected.
 
     It holds the status, the errors (2n,), whether the matrix can be used again (``fit``), the rounding noise
-    in Newton's iteration, and the state after the step, a tree whose first part is the carry.
+    in Newton's iteration, whether its matrix was nearly singular, and the state after the step, a tree whose
+    first part is the carry.
     """
 
     status: Any
     errors: Any
     fit: Any
     noise: Any
+    near_singular: Any
     state: Any
 
 
@@ -156,7 +158,7 @@ def close_attempt(
     """Accept or reject a step, by its error and its status."""
     tolerances, limits = control
     size = norm(setup.system.space, tolerances, before.carry, tried.state[0], tried.errors)
-    accepted, pace = judged(limits, pace, size, tried.status)
+    accepted, pace = judged(limits, pace, size, tried.status, tried.near_singular)
     fit = jnp.where(tried.status == codes.SUCCESS, tried.fit, 0.0)  # else the matrix may be wrong
     noise = jnp.where(accepted, tried.noise, before.noise)
     state = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), tried.state, before.state)
@@ -209,7 +211,7 @@ def _project(setup: Setup, carry: Carry, at: Times, status: Array, args: Args) -
 
 def rounding_levels(
     setup: Setup, scale: Scale, carry: Carry, h: Array
-) -> tuple[newton.Levels, tuple[int, ...]]:
+) -> tuple[newton.Levels, tuple[newton.Group, ...]]:
     """Sizes of corrections to the scaled unknowns that are caused by rounding, or count as rounding.
 
     Rows g/(βh²) contain the rounding of q, which is of size ε|q|/(βh²). In SOI2 these rows determine δ, μ and
@@ -219,7 +221,11 @@ def rounding_levels(
     iteration stagnates, larger corrections count as rounding too: those that change q or v by less than 1e-10
     of its size, or q by less than 1e-6 of its change in a step.
 
-    Returns the levels for groups of unknowns, and the sizes of these groups.
+    Near a kinematic singularity, where gradients of constraints become dependent, rounding is amplified.
+    Multipliers may then be arbitrary, but what they do to the motion is small. So only accelerations must be
+    determined, to a thousandth of |v|/h.
+
+    Returns the levels for groups of unknowns, and these groups.
     """
     eps = jnp.finfo(float).eps
     unit = 1 / scale.a
@@ -231,5 +237,6 @@ def rounding_levels(
     for part, blocks in itertools.groupby(unknowns, lambda u: u.rounding):
         floor += [eps * (2 * velocity + (part or 0.0) * position)]
         loose += [loose_low if part is None else loose_high]
-        groups += [sum(u.size for u in blocks)]
-    return newton.Levels(jnp.stack(floor), jnp.stack(loose)), tuple(groups)
+        alike = itertools.groupby(blocks, lambda u: u.like == "a")
+        groups += [tuple(newton.Part(sum(u.size for u in some), motion) for motion, some in alike)]
+    return newton.Levels(jnp.stack(floor), jnp.stack(loose), 1e-3 * velocity), tuple(groups)

@@ -351,9 +351,9 @@ def project_velocity(
 
 def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
     """A root by Newton's method; ``size`` is the size of the terms that cancel in the residual."""
-    levels = newton.Levels(10 * jnp.finfo(float).eps * size[None], 1e-9 * size[None])
+    levels = newton.Levels(10 * jnp.finfo(float).eps * size[None], 1e-9 * size[None], jnp.zeros(()))
     memory = newton.no_memory(guess.size)
-    x, _, report = newton.solve(_NEWTON, residual, guess, memory, levels, (guess.size,))
+    x, _, report = newton.solve(_NEWTON, residual, guess, memory, levels, newton.one_group(guess.size))
     return x, report
 
 
@@ -366,4 +366,4 @@ def _linear_root(matrix: Array, value: Array) -> tuple[Array, NewtonReport]:
     status = jnp.where(jnp.isfinite(jnp.sum(x)), codes.SUCCESS, codes.NOT_FINITE)
     status = jnp.where(singular, codes.SINGULAR, status)
     one = jnp.array(1)
-    return x, NewtonReport(status, one, one, jnp.array(False), condition)
+    return x, NewtonReport(status, one, one, jnp.array(False), jnp.array(False), condition)

@@ -46,15 +46,21 @@ class NewtonReport(NamedTuple):
     """How one nonlinear solve went.
 
     ``status`` is a code of ``numerics.codes``. ``rounding`` is true if the iteration ended at rounding level,
-    above its tolerance. ``condition`` is the condition number of the last factorized matrix, scaled (0 if
-    there was none).
+    above its tolerance. ``near_singular`` is true if a nearly singular matrix amplified rounding, so that the
+    multipliers have lost digits. ``condition`` is the condition number of the last factorized matrix, scaled
+    (0 if there was none).
     """
 
     status: Array
     iterations: Array
     jacobians: Array
     rounding: Array
+    near_singular: Array
     condition: Array
+
+
+# The fields of a report that are counted, in this order.
+COUNTED = NewtonReport._fields[1:-1]
 
 
 class NewtonMemory(NamedTuple):

@@ -33,6 +33,8 @@ DIVERGING = 0.9
 NOISE = 1e-6
 # Corrections below this count as zero, whatever the units: such small numbers have lost their digits.
 NOTHING = 1e-150
+# Residuals up to this multiple of the expected rounding cannot be made smaller.
+AT_ROUNDING = 64.0
 # Residuals up to this multiple of those seen at rounding level are at rounding level too.
 AT_NOISE = 4.0
 # The remembered rounding level is multiplied by this in every step.
@@ -80,11 +82,29 @@ class Newton:
 class Levels(NamedTuple):
     """Sizes of corrections at rounding level: expected (``floor``), and largest possible (``loose``).
 
-    Each has one number (G,) per group of consecutive unknowns.
+    Both have one number (G,) per group of unknowns. Near a singular matrix rounding is amplified. If the
+    residual is at rounding level there, corrections of the motion up to ``harmless`` are accepted.
     """
 
     floor: Array
     loose: Array
+    harmless: Array
+
+
+class Part(NamedTuple):
+    """Consecutive unknowns: their number, and whether they are part of the motion. Others are multipliers."""
+
+    size: int
+    motion: bool
+
+
+# A group of unknowns with the same rounding level.
+Group = tuple[Part, ...]
+
+
+def one_group(size: int) -> tuple[Group]:
+    """A single group with ``size`` unknowns."""
+    return ((Part(size, True),),)
 
 
 class Numbers(NamedTuple):
@@ -97,6 +117,7 @@ class Numbers(NamedTuple):
     noise: Array  # size of residuals at rounding level; 0 if it is not known
     rounding: Array  # whether the iteration ended at rounding level
     jacobians: Array  # number of new matrices so far
+    near_singular: Array  # whether the residual is at rounding level, but the corrections are larger
 
 
 class _Iterate(NamedTuple):
@@ -127,14 +148,14 @@ def solve(
     guess: Array,
     memory: NewtonMemory,
     levels: Levels,
-    groups: Sequence[int],
+    groups: Sequence[Group],
     implicit: bool = True,
     linearized: Residual | None = None,
 ) -> tuple[Array, NewtonMemory, NewtonReport]:
     """Solve residual(x) = 0, with derivatives by the implicit function theorem.
 
-    ``guess`` (N,) starts the iteration. ``levels`` are the rounding levels of groups of unknowns, whose sizes
-    are ``groups``. ``memory`` comes from the step before. Returns x (N,), the memory for the next step, and
+    ``guess`` (N,) starts the iteration. ``levels`` are the rounding levels of ``groups`` of unknowns.
+    ``memory`` comes from the step before. Returns x (N,), the memory for the next step, and
     the report.
 
     Derivatives with respect to everything ``residual`` closes over come from one linear solve at the
@@ -149,7 +170,7 @@ def solve(
         known = end.known
         kept = NewtonMemory(factors.inverse, remembered(newton, known))
         # custom_root needs auxiliary outputs of one type, so counts are floats.
-        counts = jnp.stack([final_status(known), known.iterations, known.jacobians, known.rounding])
+        counts = jnp.stack([final_status(known), *counted(known)])
         return end.x, (kept, counts, factors.condition)
 
     def tangent_solve(linear_map: Callable[[Array], Array], rhs: Array) -> Array:
@@ -159,8 +180,8 @@ def solve(
         x, (kept, counts, condition) = lax.custom_root(residual, guess, iterate, tangent_solve, has_aux=True)
     else:
         x, (kept, counts, condition) = iterate(residual, guess)
-    status, iterations, jacobians, rounding = counts.astype(int)
-    return x, kept, NewtonReport(status, iterations, jacobians, rounding != 0, condition)
+    status, iterations, jacobians, rounding, near_singular = counts.astype(int)
+    return x, kept, NewtonReport(status, iterations, jacobians, rounding != 0, near_singular != 0, condition)
 
 
 def _iterate(
@@ -170,7 +191,7 @@ def _iterate(
     guess: Array,
     memory: NewtonMemory,
     levels: Levels,
-    groups: Sequence[int],
+    groups: Sequence[Group],
 ) -> _Round:
     """Corrections with the kept matrix. If they are slow, a new matrix and more corrections."""
 
@@ -205,7 +226,7 @@ def begun(fit: Array, noise: Array) -> Numbers:
     """The numbers before the first correction of a step. ``fit`` is 1 if the kept matrix can be used."""
     zero = jnp.zeros(())
     status = jnp.where(fit > 0, RUNNING, SLOW_DOWN)
-    return Numbers(jnp.array(jnp.inf), jnp.array(jnp.nan), status, zero, noise, zero, zero)
+    return Numbers(jnp.array(jnp.inf), jnp.array(jnp.nan), status, zero, noise, zero, zero, zero)
 
 
 def running(newton: Newton, s: Numbers) -> Array:
@@ -232,14 +253,16 @@ def renewed(newton: Newton, s: Numbers, finite: Array, singular: Array) -> Numbe
 
 
 def judged(
-    newton: Newton, levels: Levels, groups: Sequence[int], s: Numbers, x: Array, value: Array, step: Array
+    newton: Newton, levels: Levels, groups: Sequence[Group], s: Numbers, x: Array, value: Array, step: Array
 ) -> Numbers:
     """The numbers after a correction ``step`` (N,) that led to ``x``; ``value`` is the residual before."""
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
     allowed = newton.tol * size + NOTHING
     moved = jnp.abs(step)
-    ends = [0, *itertools.accumulate(groups)]
-    largest = jnp.stack([jnp.max(moved[i:j]) for i, j in itertools.pairwise(ends)])
+    ends = [0, *itertools.accumulate(part.size for group in groups for part in group)]
+    parts = iter([jnp.max(moved[i:j]) for i, j in itertools.pairwise(ends)])
+    sizes = [[(next(parts), part.motion) for part in group] for group in groups]
+    largest = jnp.stack([jnp.max(jnp.stack([x for x, _ in group])) for group in sizes])
     norm = jnp.max(largest / (allowed + levels.floor))
     above_noise = jnp.any(largest > NOISE * size + levels.loose)
     strict = jnp.max(largest)
@@ -249,11 +272,17 @@ def judged(
     trusted = (s.jacobians > 0) | (newton.policy == "frozen") & (s.iterations > 0)
     contracting = _contracts(newton, norm, rate, 1.0) | (error == 0)
     small = trusted & (norm <= 1)
-    stagnated = trusted & (rate * s.rate > SLOW**2) & ~above_noise  # rounding may alternate
+    stagnates = trusted & (rate * s.rate > SLOW**2)  # rounding may alternate
+    stagnated = stagnates & ~above_noise
     # A residual that is harmless with most matrices may not be so with a nearly singular one.
     at_noise = (error <= AT_NOISE * s.noise) & ~above_noise
+    # Near a singular matrix, corrections stagnate far above rounding, but the residual does not.
+    smallest = jnp.finfo(float).eps * size + jnp.max(levels.floor)
+    near_singular = stagnates & above_noise & (error <= AT_ROUNDING * smallest)
+    motion = jnp.stack([x for group in sizes for x, moves in group if moves] or [jnp.zeros(())])
+    amplified = near_singular & (jnp.max(motion) <= levels.harmless)
     found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
-    converged = contracting | small | stagnated | at_noise
+    converged = contracting | small | stagnated | at_noise | amplified
 
     # A new matrix is cheaper than many corrections at a poor rate. If a second matrix was not good for long
     # either, the problem is too nonlinear to keep any.
@@ -269,7 +298,8 @@ def judged(
     # Only residuals that would be harmless with any matrix are remembered as noise.
     noise = jnp.where(found & (error <= NOISE * size), error, s.noise)
     rounding = converged & ~within_tolerance
-    return Numbers(norm, rate, status, s.iterations + 1, noise, rounding.astype(float), s.jacobians)
+    counts = (s.iterations + 1, noise, rounding.astype(float), s.jacobians, near_singular.astype(float))
+    return Numbers(norm, rate, status, *counts)
 
 
 def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
@@ -281,7 +311,7 @@ def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
         return jnp.array(False), s
     astray = (s.jacobians == 0) & ((s.rate > SLOW) | (s.status == codes.NOT_FINITE))
     astray &= s.status != codes.SUCCESS
-    again = Numbers(jnp.inf, jnp.nan, SLOW_DOWN, s.iterations, s.noise, 0.0, s.jacobians)  # type: ignore[arg-type]
+    again = Numbers(jnp.inf, jnp.nan, SLOW_DOWN, s.iterations, s.noise, 0.0, s.jacobians, 0.0)  # type: ignore[arg-type]
     return astray, Numbers(*(jnp.where(astray, new, old) for new, old in zip(again, s, strict=True)))
 
 
@@ -289,6 +319,11 @@ def remembered(newton: Newton, s: Numbers) -> Array:
     """At the end of a step: 1 if the matrix is fit for the next step, and the remembered rounding level."""
     stale = _renewing(newton, (s.rate > STALE) & (s.norm > WELL_ABOVE * s.rate))
     return jnp.stack([jnp.where(stale, 0.0, 1.0), FADING * s.noise])
+
+
+def counted(s: Numbers) -> tuple[Array, Array, Array, Array]:
+    """What is counted in every step (see `NewtonReport`)."""
+    return s.iterations, s.jacobians, s.rounding, s.near_singular
 
 
 def final_status(s: Numbers) -> Array:

@@ -26,6 +26,7 @@ class Work(NamedTuple):
     iterations: Any
     jacobians: Any
     rounding: Any
+    near_singular: Any
 
 
 def recorded(rows: Rows, errors: Errors | None) -> dict[str, Any]:
@@ -54,10 +55,11 @@ def derived(found: Deferred) -> dict[str, Deferred]:
 
 
 def history(report: Any) -> NewtonHistory:
-    """Newton's work, from the columns iterations, jacobians and rounding. Rows not reached are NaN there."""
+    """Newton's work, from the columns that are counted. Rows not reached are NaN there."""
     np_ = np if isinstance(report, np.ndarray) else jnp
     counts = np_.where(np_.isnan(report), 0, report).astype(int)
-    return NewtonHistory(counts[..., 0], counts[..., 1], counts[..., 2].astype(bool))
+    flags = (counts[..., k].astype(bool) for k in (2, 3))
+    return NewtonHistory(counts[..., 0], counts[..., 1], *flags)
 
 
 def without_start(history: NewtonHistory) -> NewtonHistory:
@@ -91,13 +93,15 @@ def solution(
 ) -> Solution:
     """The solution. ``complete`` says that all steps are rows; ``happened`` are the events, by quantity."""
     found: dict[str, Any] = {f"{name}_events": rows for name, rows in (happened or {}).items()}
-    steps, rejected, iterations, jacobians, rounding = ending.work
+    steps, rejected, iterations, jacobians, rounding, near_singular = ending.work
     return Solution(
         **of_rows,
         **found,
         t=t,
         t_alpha=t_alpha,
-        stats=Stats(steps, rejected, iterations, jacobians, jacobians, rounding, ending.fallback),
+        stats=Stats(
+            steps, rejected, iterations, jacobians, jacobians, rounding, near_singular, ending.fallback
+        ),
         status=ending.status,
         t_end=ending.t_end,
         method=setup.method.name,

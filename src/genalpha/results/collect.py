@@ -15,7 +15,7 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived, Layout
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Steps
-from genalpha.numerics.data import State
+from genalpha.numerics.data import COUNTED, State
 from genalpha.results import assemble
 from genalpha.results.deferred import Deferred, value
 from genalpha.results.output import NAMES, Output
@@ -113,7 +113,7 @@ class Pieces:
         self._pieces: list[Selected] = []
         self._nodes: list[StepEnd] = []
         self._last: Selected | None = None
-        self._some, self._totals = 0, np.zeros(3)
+        self._some, self._totals = 0, np.zeros(len(COUNTED))
 
     @property
     def last_row(self) -> np.ndarray:

@@ -23,8 +23,8 @@ from genalpha.results.solution import (
     Stats,
 )
 
-_FORMAT = 6
-_READ = (2, 3, 4, 5, _FORMAT)
+_FORMAT = 7
+_READ = (2, 3, 4, 5, 6, _FORMAT)
 
 
 def save(sol: Solution, path: str | os.PathLike[str]) -> None:
@@ -116,7 +116,8 @@ def _solution(header: dict[str, Any], parts: dict[str, np.ndarray]) -> Solution:
 
     residuals, reactions = group(Residuals, "residuals"), group(Reactions, "reactions")
     number = lambda x: x if x.ndim else x.item()  # a batch has an array of each
-    counts = {key: number(parts.pop(f"stats.{key}")) for key in COUNTS}
+    none = np.zeros_like(parts["stats.steps"])  # older files do not count all
+    counts = {key: number(parts.pop(f"stats.{key}", none)) for key in COUNTS}
     stats, newton = Stats(**counts, fallback=header.get("fallback")), group(NewtonHistory, "newton")
     extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
     arrays: dict[str, Any] = {name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha")}

@@ -142,7 +142,9 @@ def _write(name: str, found: Any, one: Alone | NotStarted) -> None:
 
 def _work(sol: Solution) -> Work:
     of = sol.stats
-    return Work(of.steps, of.rejected, of.newton_iterations, of.jacobians, of.rounding_limited)
+    return Work(
+        of.steps, of.rejected, of.newton_iterations, of.jacobians, of.rounding_limited, of.near_singular
+    )
 
 
 def _count(one: Alone | NotStarted, status: Any, t_end: Any, work: Work, t0: float) -> None:

@@ -55,7 +55,9 @@ class Stats:
 
     ``steps`` counts accepted steps and ``rejected`` the others. ``newton_iterations``, ``jacobians`` (new
     Newton matrices) and ``factorizations`` are totals over both. ``rounding_limited`` counts steps whose
-    Newton iteration ended at rounding level. ``fallback`` is the reason why XLA computed the run, or a part
+    Newton iteration ended at rounding level. ``near_singular`` counts those of them in which the constraints
+    were nearly dependent, so that the method's own multipliers lost digits: the mechanism passed a kinematic
+    singularity. ``fallback`` is the reason why XLA computed the run, or a part
     of it, instead of native code; it is None if there was no such change.
     """
 
@@ -65,6 +67,7 @@ class Stats:
     jacobians: Any
     factorizations: Any
     rounding_limited: Any
+    near_singular: Any
     fallback: str | None = None
 
 
@@ -74,11 +77,13 @@ jax.tree_util.register_dataclass(Stats, data_fields=list(COUNTS), meta_fields=["
 
 @storable
 class NewtonHistory(NamedTuple):
-    """Newton's work in each step, arrays (N,): iterations, new matrices, and whether it ended at rounding."""
+    """Newton's work in each step, arrays (N,): iterations, new matrices, whether it ended at rounding, and
+    whether its matrix was nearly singular."""
 
     iterations: Array
     jacobians: Array
     rounding: Array
+    near_singular: Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ class Members:
 
 
 class Summary(NamedTuple):
-    """How members ended: status, steps taken, Newton's totals (B, 3), rejected steps, and final time (B,)."""
+    """How members ended: status, steps taken, Newton's totals (B, 4), rejected steps, and final time (B,)."""
 
     status: np.ndarray
     taken: np.ndarray

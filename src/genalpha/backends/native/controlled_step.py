@@ -68,7 +68,7 @@ class ControlledWriter(Writer):
             status = close_step(jnp.array(codes.SUCCESS), output).astype(float)
             after = (carry, tuple(output[:3]), parabola, crossed)
             fit, noise = newton.remembered(self.options, numbers)
-            tried = Tried(status, errors, fit, noise, after)
+            tried = Tried(status, errors, fit, noise, numbers.near_singular > 0, after)
             state = (before, old_output, old_parabola, old_events)
             closed = close_attempt(
                 step.setup, (tolerances, limits), at, tried, Before(before, old_noise, state)
@@ -100,7 +100,8 @@ class ControlledWriter(Writer):
 
         def retreat(numbers: newton.Numbers, course: Any) -> Any:
             (at, *_), (limits, *_) = course
-            accepted, after = controller.judged(limits, at, nan, newton.final_status(numbers))
+            near_singular = numbers.near_singular > 0
+            accepted, after = controller.judged(limits, at, nan, newton.final_status(numbers), near_singular)
             none = jnp.zeros(len(self.step.setup.crossings), bool)
             return jnp.zeros(()), *self.onward(numbers, course, accepted, after, none)
 
@@ -118,7 +119,7 @@ class ControlledWriter(Writer):
     ) -> Any:
         """Counters, and whether the run continues and the step is recorded; ordered as `onward_places`."""
         (_, taken, totals, kept), (limits, until, room, every) = course
-        counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
+        counts = jnp.stack(newton.counted(numbers))
         taken = taken + jnp.where(accepted, 1.0, 0.0)
         ended = after.t >= limits.end
         due = taken - every * jnp.floor(taken / every) == 0

@@ -267,7 +267,7 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
         if status == PIVOT:
             self._leave()
         elif status != codes.SUCCESS:
-            _, after = judge(self.control[1], self.pace, np.float64(np.nan), np.float64(status))
+            _, after = judge(self.control[1], self.pace, np.float64(np.nan), np.float64(status), np.False_)
             slots[list(step.pace)], slots[step.memory[0]] = np.array(after), 0.0
 
 

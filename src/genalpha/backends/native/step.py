@@ -20,7 +20,7 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart
 from genalpha.engine.step import extrapolated, moved_parabola, rounding_levels
 from genalpha.numerics import linear, newton
-from genalpha.numerics.data import Carry, Scale
+from genalpha.numerics.data import COUNTED, Carry, Scale
 
 # The most scalar operations in one step. Above this, compile time grows faster than XLA's (docs/native.md).
 LIMIT = 40_000
@@ -97,7 +97,7 @@ class StepKernels:
         q, v, a = slot(dims.size), slot(dims.n), slot(dims.n)
         extra = sum(setup.method.extras(dims).values())
         self.output = (slot(dims.m), slot(dims.p), slot(extra))
-        self.counts = slot(3)
+        self.counts = slot(len(COUNTED))
         self._extend_row()
         self.row = range(first, builder.slots)
         rest = carry._replace(q=None, v=None, a=None)  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ class StepKernels:
             name: int(slot(1)[0]) for name in ("unfinished", "running", "slow", "converged", "alive", "lost")
         }
         self.status, self.taken, self.if_singular = (int(slot(1)[0]) for _ in range(3))
-        self.totals = slot(3)  # of the counts
+        self.totals = slot(len(COUNTED))  # of the counts
         self.events, self.fired = slot(len(setup.crossings)), slot(len(setup.crossings))
 
     def _extend_row(self) -> None:
@@ -183,7 +183,7 @@ class StepKernels:
         level_one = (self.carry, self.parabola, self.t.reshape(()), self.h.reshape(()), self.memory)
         carry, parabola, t, h, memory = self._inputs(level_one, STEP)
         (x,) = self._inputs((self.x,), ITERATION)
-        groups: tuple[int, ...] = ()
+        groups: tuple[newton.Group, ...] = ()
 
         def prepare(carry: Carry, parabola: Any, t: Any, h: Any, scale: Scale, args: Any) -> Any:
             nonlocal groups

@@ -137,7 +137,7 @@ class Writer:
         def close(numbers: newton.Numbers, output: Any, taken: Any, totals: Any, g: Any) -> Any:
             status = close_step(jnp.array(codes.SUCCESS), output)
             good = status == codes.SUCCESS
-            counts = jnp.stack([numbers.iterations, numbers.jacobians, numbers.rounding])
+            counts = jnp.stack(newton.counted(numbers))
             memory = newton.remembered(self.options, numbers)
             totals += jnp.where(good, counts, 0.0)
             fired = events.fired(step.setup.crossings, *g) if step.setup.crossings else jnp.zeros(0, bool)

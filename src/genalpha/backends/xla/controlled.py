@@ -20,7 +20,7 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.step import Memory, attempt
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes, linear
-from genalpha.numerics.data import Carry, Scale
+from genalpha.numerics.data import COUNTED, Carry, Scale
 
 Control = tuple[Tolerances, Limits]
 
@@ -40,7 +40,7 @@ def block(
 ) -> tuple[Point, Array, Array, Array]:
     """Take steps until ``most`` of them are accepted, or up to the end, a failure or an event.
 
-    Returns the point after them, the records (capacity, width), their number, and Newton's totals (3,).
+    Returns the point after them, the records (capacity, width), their number, and Newton's totals (4,).
     """
     _, limits = control
 
@@ -64,7 +64,7 @@ def block(
 
     rows = jnp.zeros((capacity, row.layout(setup).controlled))
     point = point._replace(known=xla.nothing_crossed(point.known.values))
-    first = (jnp.array(0), point, jnp.zeros(3), rows)
+    first = (jnp.array(0), point, jnp.zeros(len(COUNTED)), rows)
     taken, point, totals, rows = lax.while_loop(going, step, first)
     return point, rows, taken, totals
 
@@ -91,7 +91,7 @@ class XlaControlled:
 
     def __init__(self, setup: Setup, point: Point, control: Control, scale: Scale, args: Args) -> None:
         self.setup, self.point, self.control, self.scale, self.args = setup, point, control, scale, args
-        self.totals, self.width = np.zeros(3), row.layout(setup).controlled
+        self.totals, self.width = np.zeros(len(COUNTED)), row.layout(setup).controlled
         run = functools.partial(block, capacity=xla.BLOCK)
         self._block, self._size = program(setup, "controlled block", run), xla.BlockSize()
 
@@ -133,8 +133,8 @@ class XlaControlled:
         else:
             carry, memory, known = xla.rebuilt(self.setup, self.point.carry, fields)
             at = self.point.pace if fields.pace is None else fields.pace
-            self.point, totals = Point(carry, memory, at, known), np.zeros(3)
-        self.totals = totals.copy() if done else np.zeros(3)
+            self.point, totals = Point(carry, memory, at, known), np.zeros(len(COUNTED))
+        self.totals = totals.copy() if done else np.zeros(len(COUNTED))
         self.point = self.point._replace(pace=renewed(self.control[1], self.point.pace, done))
 
     def take(self, out: np.ndarray) -> int:

@@ -213,11 +213,13 @@ def _joined(parts: list[Solution]) -> Solution:
 
 def _counted(history: NewtonHistory, stats: Stats) -> Stats:
     """Totals of the steps of ``history``."""
-    iterations, jacobians, rounding = (int(column.sum()) for column in history)
+    iterations, jacobians, rounding, near_singular = (int(column.sum()) for column in history)
     counts: dict[str, Any] = {
         "newton_iterations": iterations,
         "jacobians": jacobians,
         "factorizations": jacobians,
+        "rounding_limited": rounding,
+        "near_singular": near_singular,
     }
     steps = len(history.iterations)
-    return dataclasses.replace(stats, steps=steps, rounding_limited=rounding, **counts)
+    return dataclasses.replace(stats, steps=steps, **counts)
