@@ -14,6 +14,7 @@ from genalpha.consistent import consistent, project_position, project_velocity  
 from genalpha.engine.events import Event  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
+    FallbackWarning,
     InconsistentInitialValues,
     IntegrationError,
     RedundantConstraints,
@@ -61,6 +62,7 @@ __all__ = [
     "DAEAlpha",
     "Euclidean",
     "Event",
+    "FallbackWarning",
     "GeneralizedAlpha",
     "InconsistentInitialValues",
     "Index3",

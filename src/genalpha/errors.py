@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,27 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     nearest = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.4)
     hint = f" Did you mean {lower[nearest[0]]!r}?" if nearest else ""
     return ValueError(f"unknown {kind} {name!r}. Known: {', '.join(known)}.{hint}")
+
+
+class FallbackWarning(UserWarning):
+    """Native code cannot run a system, so XLA does, which compiles for long. The message gives the reason."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's program that called the package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("genalpha"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def warn_of_fallback(reason: object) -> None:
+    """Warn that XLA runs a system, before it compiles."""
+    warn(
+        f"Native code cannot run this system: {reason}. XLA runs it: it compiles for seconds to minutes, and "
+        "its steps take longer. Pass backend='xla' to choose it without this warning",
+        FallbackWarning,
+    )
 
 
 class InconsistentInitialValues(ValueError):

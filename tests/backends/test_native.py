@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import sys
 import threading
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -218,7 +219,11 @@ called_back.defjvp(lambda primals, tangents: (called_back(*primals), -tangents[1
 def test_what_has_no_scalar_form_falls_back_with_a_reason(force, reason):
     system = ga.System(np.eye(1), force)
     for backend in ("auto", "native"):  # the reason is remembered
-        sol = ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, backend=backend)
+        with pytest.warns(
+            ga.FallbackWarning, match=f"Native code cannot run this system: .*{reason}"
+        ) as told:
+            sol = ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, backend=backend)
+        assert [warning.filename for warning in told] == [__file__]
         assert sol.backend == "xla"
         assert reason in sol.stats.fallback
     np.testing.assert_allclose(sol.q[-1], np.cos(1.0), atol=2e-3)
@@ -230,11 +235,14 @@ def test_too_many_operations_fall_back(monkeypatch):
     sol = ga.solve(circle, (0.0, 0.1), [1.0, 0.0], [0.0, 0.0], h=0.01)
     assert sol.backend == "xla"
     assert "300 scalar operations" in sol.stats.fallback
+    with pytest.warns(ga.FallbackWarning, match="300 scalar operations"):
+        ga.solve_batch(circle, (0.0, 0.1), [[1.0, 0.0]] * 2, [0.0, 0.0], h=0.01)
 
 
 def test_xla_by_choice_and_under_transforms_has_no_reason():
     system = systems.oscillator()
-    assert ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, backend="xla").stats.fallback is None
+    with warnings.catch_warnings(action="error"):
+        assert ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, backend="xla").stats.fallback is None
     traced = jax.jit(lambda q: ga.solve(system, (0, 1), q, [0.0], h=0.1))(jnp.ones(1))
     assert (traced.backend, traced.stats.fallback) == ("xla", None)
     wanted = jax.jit(lambda q: ga.solve(system, (0, 1), q, [0.0], h=0.1, backend="native"))(jnp.ones(1))

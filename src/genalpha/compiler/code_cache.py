@@ -18,8 +18,9 @@ import stat
 import sys
 import tempfile
 import time
-import warnings
 from pathlib import Path
+
+from genalpha.errors import warn
 
 # Largest number of kernels in the cache. The least recently used are deleted first.
 MOST_KEPT = 500
@@ -151,11 +152,10 @@ def _refuse(place: Path, about: os.stat_result) -> None:
         reason, way = "can be written to by other users", f"run `chmod go-w {place}`"
     refused[str(place)] = reason
     if _chosen() is not None:
-        warnings.warn(
+        warn(
             f"GENALPHA_CACHE names {place}, which {reason}. So no machine code is loaded from there, and "
             f"every process compiles its own. To change this, {way}, or set GENALPHA_CACHE=off",
             RuntimeWarning,
-            stacklevel=2,
         )
 
 

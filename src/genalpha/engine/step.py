@@ -238,5 +238,5 @@ def rounding_levels(
         floor += [eps * (2 * velocity + (part or 0.0) * position)]
         loose += [loose_low if part is None else loose_high]
         alike = itertools.groupby(blocks, lambda u: u.like == "a")
-        groups += [tuple(newton.Part(sum(u.size for u in some), motion) for motion, some in alike)]
+        groups += [tuple(newton.Block(sum(u.size for u in some), motion) for motion, some in alike)]
     return newton.Levels(jnp.stack(floor), jnp.stack(loose), 1e-3 * velocity), tuple(groups)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from genalpha.errors import warn
 from genalpha.mechanics.programs import Programs
 from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
@@ -271,7 +271,7 @@ def warn_of_mass(matrix: Any, where: str) -> None:
     """Warn of a mass matrix that no mechanical system has."""
     odd = odd_mass(np.asarray(matrix))
     if odd:
-        warnings.warn(f"mass {odd}{where}. Check its signs and entries", stacklevel=5)
+        warn(f"mass {odd}{where}. Check its signs and entries")
 
 
 def odd_mass(matrix: np.ndarray) -> str:

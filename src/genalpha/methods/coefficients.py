@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field
+
+from genalpha.errors import warn
 
 # Tolerance for rounding errors: a ratio of exactly 1 is accepted.
 _BOUNDARY = 1e-12
@@ -60,10 +61,9 @@ class Coefficients:
                     "errors of a, λ and ψ would grow in every step"
                 )
         if self.order == 1:
-            warnings.warn(
+            warn(
                 f"gamma = {self.gamma:g} differs from 1/2 - alpha = {0.5 - self.alpha:g}: "
-                "the method is of first order only (J11 theorem 4.1)",
-                stacklevel=4,
+                "the method is of first order only (J11 theorem 4.1)"
             )
 
     @property

@@ -91,7 +91,7 @@ class Levels(NamedTuple):
     harmless: Array
 
 
-class Part(NamedTuple):
+class Block(NamedTuple):
     """Consecutive unknowns: their number, and whether they are part of the motion. Others are multipliers."""
 
     size: int
@@ -99,12 +99,12 @@ class Part(NamedTuple):
 
 
 # A group of unknowns with the same rounding level.
-Group = tuple[Part, ...]
+Group = tuple[Block, ...]
 
 
 def one_group(size: int) -> tuple[Group]:
     """A single group with ``size`` unknowns."""
-    return ((Part(size, True),),)
+    return ((Block(size, True),),)
 
 
 class Numbers(NamedTuple):

@@ -20,7 +20,13 @@ from genalpha.compiler.graph import Unsupported
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, project, start_run
 from genalpha.engine.steps import MOST_TRACED, Controlled
-from genalpha.errors import InconsistentInitialValues, IntegrationError, RedundantConstraints, SingularSystem
+from genalpha.errors import (
+    InconsistentInitialValues,
+    IntegrationError,
+    RedundantConstraints,
+    SingularSystem,
+    warn_of_fallback,
+)
 from genalpha.mechanics.initial_values import Held
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
@@ -114,6 +120,7 @@ class Batch(NamedTuple):
                 raise ValueError(
                     f'backend="cuda" cannot run this system: {reason}. Use backend="auto"'
                 ) from reason
+            warn_of_fallback(reason)
             return batch.by_xla(refused, str(reason), bar)
 
     # --- machine code ---------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
 from genalpha.engine.run_data import RunState
 from genalpha.engine.steps import Given, Steps
+from genalpha.errors import warn_of_fallback
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.numerics.tracing import is_traced
@@ -192,6 +193,7 @@ class SingleRun:
                 return beginning.by_machine_code(setup, start, steps, args, known)
             except Unsupported as reason:
                 self.fallback = str(reason)
+                warn_of_fallback(reason)
         return beginning.by_xla(setup, start, steps, args, known)
 
     def _known(self, start: StartPoint) -> beginning.Known:

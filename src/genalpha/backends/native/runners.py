@@ -21,6 +21,7 @@ from genalpha.engine.run_data import ExactNumbers, Fields, exact_key
 from genalpha.engine.setup import Setup
 from genalpha.engine.step import Memory
 from genalpha.engine.steps import Controlled, Given
+from genalpha.errors import warn_of_fallback
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
@@ -88,6 +89,7 @@ class _Native(Generic[Rest]):
         """Continue with XLA, which chooses pivots for every matrix."""
         taken = xla.rebuilt(self.setup, self.step.values.carry, self._fields())
         self.fallback = f"no order of pivots was good for long; XLA continued from t = {self._time:.9g}"
+        warn_of_fallback(self.fallback)
         self._rest = self._by_xla(*taken)
 
     @property
