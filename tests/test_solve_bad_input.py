@@ -43,6 +43,7 @@ def solve(system=CIRCLE, **changes):
         ({"h": None, "max_step": -1.0}, ValueError, "max_step must be a positive number"),
         ({"h": None, "min_step": "1"}, TypeError, "min_step must be a number"),
         ({"h": None, "min_step": 0.5, "max_step": 0.1}, ValueError, "larger than max_step"),
+        ({"h": None, "min_step": 9.0}, ValueError, "min_step = 9 is as long as the time span"),
         ({"h": None, "first_step": 0.0}, ValueError, "first_step must be a positive number"),
         ({"h": None, "max_steps": 0}, ValueError, "max_steps must be a whole number"),
         ({"h": None, "max_steps": 1.5}, ValueError, "max_steps must be a whole number"),

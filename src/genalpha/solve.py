@@ -77,9 +77,9 @@ def solve(
         the root mean square over the components of q (in the tangent space) and of v, and proportional to it
         (docs/theory.md). Each is a number, an array (n,) for q and v alike, or an array (2, n), first for q,
         then for v. The default of rtol is 1e-4, that of atol is a hundredth of rtol.
-    first_step, max_step, min_step : step sizes under error control. By default the first step is estimated,
-        the longest is 0.0618 of the span (0.00618 while errors are negligible), and the shortest is set by
-        rounding.
+    first_step, max_step, min_step : step sizes under error control. By default the first step is estimated
+        (one that is given is shortened if q would change by much more than a hundredth), the longest is
+        0.0618 of the span (0.00618 while errors are negligible), and the shortest is set by rounding.
     max_steps : the most steps that error control may take. The default is one million. Under a JAX transform
         it is 4096, because memory for all of them is reserved in advance.
     newton : the policy and the tolerance of the nonlinear solver.

@@ -181,6 +181,21 @@ def suffer(trouble, t0=0.0, *, t_span, q0=(0.0,), v0=(0.0,), **options):
     return ga.solve(**systems.troubled(trouble, t0), t_span=t_span, q0=q0, v0=v0, throw=False, **options)
 
 
+@pytest.mark.parametrize("first_step", [1.0, 0.5, 0.3])
+def test_a_first_step_that_is_far_too_long_is_shortened(first_step):
+    """Released at rest, such a step has a second solution: a pendulum that moves fast, but stays in place."""
+    circle = systems.circle()
+    exact = ga.solve(circle, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], rtol=1e-7, save="final")
+    sol = ga.solve(circle, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], first_step=first_step, max_step=1.0)
+    assert np.abs(sol.q[-1] - exact.q[-1]).max() < 3e-4
+
+
+def test_one_step_for_the_whole_span_warns():
+    with pytest.warns(UserWarning, match="h = 1 is as long as the time span") as told:
+        ga.solve(oscillator, (0.0, 1.0), [1.0], [0.0], h=1.0)
+    assert told[0].filename == __file__
+
+
 def test_first_max_and_min_step():
     sol = ga.solve(oscillator, (0.0, 3.0), [1.0], [0.0], rtol=1e-2, first_step=1e-3, max_step=0.05)
     sizes = np.diff(sol.t)

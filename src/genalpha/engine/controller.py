@@ -31,6 +31,9 @@ ROUNDING = 16 * jnp.finfo(float).eps
 # Limits of the first step: its fraction of the span, its estimated error as a fraction of the tolerance, and
 # the change of q relative to q.
 FIRST_SPAN, FIRST_ERROR, FIRST_MOVE = 1e-3, 0.1, 0.01
+# A first step of the user's own may be this multiple of the step that changes q by FIRST_MOVE. In much longer
+# steps the equations may have other solutions, whose errors look small.
+FIRST_ASKED = 3.0
 
 
 class Tolerances(NamedTuple):
@@ -101,23 +104,36 @@ def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_
     known = jnp.all(jnp.isfinite(a_dot))
     a_dot = jnp.where(known, a_dot, 0.0)
     a = jnp.where(known, 0.0, state.a)
-    size = lambda x: jnp.sqrt(jnp.mean(x**2))
     least_q = jnp.where(jnp.isfinite(allowed_q), allowed_q, 0.0)
-    whole = jnp.maximum(FIRST_MOVE * size(space.magnitude(state.q)), size(least_q))
-    per_whole = jnp.where(whole > 0, 1 / jnp.where(whole > 0, whole, 1.0), 0.0)
+    whole = jnp.maximum(FIRST_MOVE * _size(space.magnitude(state.q)), _size(least_q))
     guesses = [
-        size(a_dot / (12 * allowed_q)) ** (1 / 3),
-        size(a_dot / (2 * allowed_v)) ** (1 / 2),
-        size(a / (2 * allowed_q)) ** (1 / 2),
-        size(a / allowed_v),
-        size(state.v) * per_whole,
-        jnp.sqrt(0.5 * size(state.a) * per_whole),
+        _size(a_dot / (12 * allowed_q)) ** (1 / 3),
+        _size(a_dot / (2 * allowed_v)) ** (1 / 2),
+        _size(a / (2 * allowed_q)) ** (1 / 2),
+        _size(a / allowed_v),
+        *_rates(whole, state),
     ]
     fastest = jnp.max(jnp.stack(guesses))
     longest = FIRST_SPAN * (limits.end - state.t)
     wish = 1 / jnp.maximum(fastest, 1 / longest)
     least = jnp.maximum(limits.min_step, 100 * ROUNDING * jnp.abs(state.t))
     return jnp.clip(wish, jnp.minimum(least, limits.max_step), limits.max_step)
+
+
+def asked(space: Space, state: State, wish: Array) -> Array:
+    """The size of the first step that the user asks for. It is shortened if q would change too much."""
+    rates = _rates(FIRST_MOVE * _size(space.magnitude(state.q)), state)
+    return 1 / jnp.maximum(1 / wish, jnp.max(jnp.stack(rates)) / FIRST_ASKED)
+
+
+def _rates(change: Array, state: State) -> list[Array]:
+    """The inverse of steps in which h v_0 or ½h²a_0 reach ``change``; zero if that is zero."""
+    inverse = jnp.where(change > 0, 1 / jnp.where(change > 0, change, 1.0), 0.0)
+    return [_size(state.v) * inverse, jnp.sqrt(0.5 * _size(state.a) * inverse)]
+
+
+def _size(x: Array) -> Array:
+    return jnp.sqrt(jnp.mean(x**2))
 
 
 def begun(limits: Limits, t: Array, wish: Array, status: Any) -> Pace:

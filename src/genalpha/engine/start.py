@@ -61,7 +61,8 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
     if isinstance(first, Controlled):
         tolerances, limits = first.control
         chosen = controller.first(setup.system.space, tolerances, limits, state, begin.a_dot)
-        wish = jnp.where(jnp.isnan(first.wish), chosen, first.wish)
+        asked = controller.asked(setup.system.space, state, first.wish)
+        wish = jnp.where(jnp.isnan(first.wish), chosen, asked)
         pace = controller.begun(limits, state.t, wish, begin.report.status)
         h, timing = pace.h, [state.t[None], jnp.zeros(2 + 2 * setup.dims.n)]
     carry, t_alpha = setup.method.begin(setup.system, setup.dims, begin, jnp.asarray(h, float), args)

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from genalpha.engine.controller import ROUNDING, SMALLEST, Limits, Tolerances
 from genalpha.engine.run_data import Grid, RunState
 from genalpha.engine.steps import SPREAD, Controlled, Given, Steps
+from genalpha.errors import warn
 from genalpha.numerics.tracing import is_traced
 
 DEFAULT_RTOL = 1e-4
@@ -76,6 +77,11 @@ def choose(
         longest, shortest = longest or state.limits[0], shortest or state.limits[1]
         longest = min(longest, span[1] - span[0])
         shortest = min(shortest, longest)
+    elif asked.min_step is not None and limit("min_step", asked.min_step, 0.0) >= span[1] - span[0]:
+        raise ValueError(
+            f"min_step = {asked.min_step:g} is as long as the time span {span[1] - span[0]:g}, so the run "
+            "would be one step with any error: lower min_step"
+        )
     rtol = DEFAULT_RTOL if asked.rtol is None else asked.rtol
     control = controlled(span, n, rtol, asked.atol, longest, shortest, quiet)
     first = asked.first_step
@@ -209,6 +215,8 @@ def _fixed(t0: float, t1: float, h: float) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"h = {h} must be a positive, finite step size")
     if h > span * (1 + SPREAD):
         raise ValueError(f"h = {h:g} is larger than the time span {span:g}: choose a smaller h")
+    if h >= span * (1 - SPREAD):
+        warn(f"h = {h:g} is as long as the time span: the run is one step. Choose a smaller h for accuracy")
     if span / h > MOST_GIVEN:
         raise ValueError(
             f"h = {h:g} asks for {span / h:.3g} steps, but at most {MOST_GIVEN:g} are possible: choose a "
