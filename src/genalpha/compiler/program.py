@@ -37,6 +37,8 @@ Instructions = Sequence["Call | If | While | StoreRow | NextTime"]
 class Kernel(NamedTuple):
     """Load slots, compute, store slots. In this order, the same slot may be read and written.
 
+    Tables are read and written while it computes.
+
     ``loads`` are pairs of a node and its slot, ``body`` lists nodes in order, ``stores`` are pairs of a slot
     and its node.
     """
@@ -51,19 +53,43 @@ class Kernel(NamedTuple):
         return len(self.body)
 
 
+class Table(NamedTuple):
+    """Where the ``count`` entries of a table are: in the slots first, first + step, ...
+
+    If they are known, they are in ``numbers`` instead. If ``copied``, a kernel writes them into the slots;
+    otherwise they are inputs, which are read where they are.
+    """
+
+    count: int
+    first: int = 0
+    step: int = 1
+    numbers: np.ndarray | None = None
+    copied: bool = False
+
+    @property
+    def slots(self) -> range:
+        return range(self.first, self.first + self.step * (self.count if self.numbers is None else 0), self.step)
+
+
 @dataclass(frozen=True)
 class Program:
     """Kernels and the nodes they compute. It is immutable.
 
-    ``slots`` is the size of the array that the kernels work on. If a kernel was cut, ``pieces`` lists the
-    names of its parts.
+    ``slots`` is the size of the array that the kernels work on. ``tables`` says where tables are. If a kernel
+    was cut, ``pieces`` lists the names of its parts.
     """
 
     nodes: tuple[Node, ...]
     constants: dict[int, float | bool]
     kernels: dict[str, Kernel]
     slots: int
+    tables: dict[int, Table]
     pieces: dict[str, list[str]] = field(default_factory=dict)
+
+    def tables_of(self, kernel: Kernel) -> set[int]:
+        """The tables that a kernel reads."""
+        first = (j for i in kernel.body for j in self.nodes[i].inputs[:1])
+        return {j for j in first if j in self.tables}
 
 
 class StoreRow(NamedTuple):
@@ -118,6 +144,7 @@ class Builder:
     slot_of: dict[int, int] = field(default_factory=dict)
     level_of: dict[int, int] = field(default_factory=dict)
     wanted: list[tuple[str, int, dict[int, int]]] = field(default_factory=list)
+    tables: dict[int, Table] = field(default_factory=dict)
     _levels: list[int] = field(default_factory=list)
 
     def slot(self, count: int) -> np.ndarray:
@@ -149,18 +176,40 @@ class Builder:
                 levels.append(max((levels[j] for j in nodes[k].inputs), default=-1))
         return levels[i]
 
+    def table(self, i: int) -> Table:
+        """Where a table is. Inputs in equidistant slots are read there; others get slots of their own."""
+        if i not in self.tables:
+            entries, numbers = self.graph.nodes[i].inputs, self.graph.contents.get(i)
+            places = [self.slot_of.get(j, -1) for j in entries]
+            if numbers is not None:
+                self.tables[i] = Table(len(numbers), numbers=numbers)
+            elif min(places) >= 0 and len(steps := set(np.diff(places).tolist())) == 1 and 0 not in steps:
+                self.tables[i] = Table(len(places), places[0], steps.pop())
+            else:
+                self.tables[i] = Table(len(places), int(self.slot(len(places))[0]), copied=True)
+        return self.tables[i]
+
     def build(self, hoisting: dict[int, str]) -> Program:
         """The program with all kernels; ``hoisting`` names the kernel of each lower level."""
-        hoisted: dict[int, int] = {}
+        hoisted: dict[int, int] = {}  # the slots of numbers, and the first slots of tables
         kernels = {}
         for name, level, stores in sorted(self.wanted, key=lambda k: -k[1]):
             lower = [low for low in hoisting if low < level]
             if name in hoisting.values():
                 mine = next(low for low, kernel in hoisting.items() if kernel == name)
-                stores = stores | {slot: i for i, slot in hoisted.items() if self.level(i) == mine}
+                stores = stores | self._hoisted(hoisted, mine)
             kernels[name] = self._cut(name, stores, lower, hoisted)
         used = self.graph.nodes
-        return Program(tuple(used), dict(self.graph.constants), kernels, self.slots)
+        return Program(tuple(used), dict(self.graph.constants), kernels, self.slots, dict(self.tables))
+
+    def _hoisted(self, hoisted: dict[int, int], level: int) -> dict[int, int]:
+        """The slots that the kernel of a level fills for others, with their nodes."""
+        stores = {}
+        for i, slot in hoisted.items():
+            if self.level(i) == level:
+                entries = self.graph.nodes[i].inputs if self.graph.nodes[i].kind == "t" else (i,)
+                stores |= zip(range(slot, slot + len(entries)), entries, strict=True)
+        return stores
 
     def _cut(
         self, name: str, stores: dict[int, int], lower: Sequence[int], hoisted: dict[int, int]
@@ -173,8 +222,12 @@ class Builder:
             i = stack.pop()
             if i in body or i in loads or i in self.graph.constants:
                 continue
+            if nodes[i].kind == "t" and not self.table(i).copied:
+                continue
             if i in self.slot_of:
                 loads[i] = self.slot_of[i]
+            elif self.level(i) in lower and nodes[i].kind == "t":
+                hoisted[i] = self.table(i).first
             elif self.level(i) in lower and nodes[i].kind == "f":
                 if i not in hoisted:
                     hoisted[i] = int(self.slot(1)[0])
@@ -200,6 +253,7 @@ def cut(program: Program, most: int) -> Program:
         parts = [kernel.body[k : k + size] for k in range(0, len(kernel.body), size)] or [()]
         # Slots that no part reads can be stored at once, all others only after every part has read them.
         read = {slot for _, slot in kernel.loads}
+        read.update(*(program.tables[i].slots for i in program.tables_of(kernel)))
         early = {i: slot for slot, i in kernel.stores if slot not in read}
         late = [(slot, i) for slot, i in kernel.stores if early.get(i) != slot]
         computed = set(kernel.body)
@@ -218,15 +272,16 @@ def cut(program: Program, most: int) -> Program:
             piece = name if len(parts) == 1 else f"{name}_{k}"
             kernels[piece] = Kernel(piece, tuple(loads), tuple(part), tuple(stores))
             names[name].append(piece)
-    return Program(program.nodes, program.constants, kernels, slots, names)
+    return Program(program.nodes, program.constants, kernels, slots, program.tables, names)
 
 
 def _crossing(
     nodes: Sequence[Node], parts: Sequence[Sequence[int]], outputs: Iterable[int]
 ) -> dict[int, None]:
-    """The nodes that a later part needs."""
+    """The nodes that a later part needs. Tables are in memory already."""
     part_of = {i: k for k, part in enumerate(parts) for i in part}
     found = {i: None for i in outputs if part_of.get(i, len(parts)) < len(parts) - 1}
     for k, part in enumerate(parts):
-        found |= {j: None for i in part for j in nodes[i].inputs if part_of.get(j, k) < k}
+        needed = (j for i in part for j in nodes[i].inputs if part_of.get(j, k) < k)
+        found |= {j: None for j in needed if nodes[j].kind != "t"}
     return found
