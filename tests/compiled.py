@@ -68,14 +68,15 @@ def by_llvm(many: Sequence[Rows], lanes: int, exact: bool = False) -> Any:
 def by_c(many: Sequence[Rows], folder: Path) -> Any:
     """The same from C, compiled without contraction."""
     source, target = folder / "rows.c", folder / "rows.so"
-    source.write_text(emit_cuda.emit([(r.program, {r.name: r.map}) for r in many], block=None))
+    parts = [(r.program, r.name, r.map, emit_cuda.Columns(r.map.inputs)) for r in many]
+    source.write_text(emit_cuda.emit(parts, block=None))
     flags = ["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-w"]
     subprocess.run(["cc", *flags, str(source), "-o", str(target), "-lm"], check=True)
     library = ctypes.CDLL(str(target))
 
     def run(rows: Rows, table: np.ndarray) -> np.ndarray:
         columns, results = np.ascontiguousarray(table.T), np.empty((len(rows.outputs), len(table)))
-        pointers = [ctypes.c_void_p(columns.ctypes.data), ctypes.c_void_p(results.ctypes.data)]
+        pointers = [ctypes.c_void_p(x) for x in (columns.ctypes.data, None, results.ctypes.data)]
         getattr(library, rows.name)(*pointers, ctypes.c_longlong(len(table)))
         return results.T
 

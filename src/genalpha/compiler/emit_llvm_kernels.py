@@ -128,7 +128,7 @@ class KernelEmitter:
         self.block = "0"
         self.body(structured(self.program.nodes, kernel.body, [i for _, i in kernel.stores]))
         for slot, i in kernel.stores:
-            self.store(slot, i)
+            self.store(str(slot), i, str(slot))
         self.say("ret void")
         self.lines.append("}")
 
@@ -136,13 +136,20 @@ class KernelEmitter:
         """Load a number that is the same in all lanes."""
         self.say(f"%a{i} = getelementptr double, ptr %w, i64 {self.start_of_common + self.common[slot]}")
         self.say(f"%l{i} = load double, ptr %a{i}")
-        self.say(f"%i{i} = insertelement {self.number} poison, double %l{i}, i64 0")
+        self.broadcast(f"%l{i}", i)
+
+    def broadcast(self, value: str, i: int) -> None:
+        """A number in all lanes, as node i."""
+        if self.lanes == 1:
+            self.say(f"%n{i} = select i1 true, double {value}, double {value}")
+            return
+        self.say(f"%i{i} = insertelement {self.number} poison, double {value}, i64 0")
         zeros = f"<{self.lanes} x i32> zeroinitializer"
         self.say(f"%n{i} = shufflevector {self.number} %i{i}, {self.number} poison, {zeros}")
 
-    def store(self, slot: int, i: int, name: str = "") -> None:
-        """Store a node in a slot, in the lanes that may change. ``name`` distinguishes a second value."""
-        value, n = self.name(i), f"{slot}{name}"
+    def store(self, slot: str, i: int, name: str) -> None:
+        """Store a node in a slot, in the lanes that may change; ``name`` is for intermediate values."""
+        value, n = self.name(i), name
         if self.program.nodes[i].kind == "b":
             one, zero = self.constant(1.0), self.constant(0.0)
             self.say(f"%d{n} = select {self.boolean} {value}, {self.number} {one}, {self.number} {zero}")
@@ -226,8 +233,7 @@ class KernelEmitter:
             kind = self.kind(i)
             self.say(f"%n{i} = select {boolean} {self.constant(True)}, {kind} {at[0]}, {kind} {at[0]}")
         elif op == "table":
-            for slot, j in zip(self.program.tables[i].slots, inputs, strict=True):
-                self.store(slot, j, ".t")
+            self.fill(i)
         elif op == "take":
             self.take(i, *inputs)
         elif op in SEARCHES:
@@ -271,13 +277,34 @@ class KernelEmitter:
         return self.program.slots * self.lanes
 
     def memory(self, table: int) -> tuple[str, int, int, int]:
-        """Where a table is: a pointer, the offset of its first entry, and the distances of entries and lanes."""
+        """Where a table is: a pointer, the offset of its first entry, the distances of entries and lanes."""
         place = self.program.tables[table]
         if place.numbers is not None:
             return f"@{self.prefix}t{table}", 0, 1, 0
         if place.first in self.common:
             return "%w", self.start_of_common + self.common[place.first], place.step, 0
         return "%w", place.first * self.lanes, place.step * self.lanes, 1
+
+    def fill(self, i: int) -> None:
+        """Write the entries of a table, by a loop if they have a formula."""
+        place = self.program.tables[i]
+        if place.formula is None:
+            for slot, j in zip(place.slots, self.program.nodes[i].inputs, strict=True):
+                self.store(str(slot), j, f"{slot}.t")
+            return
+        before, (counter, entry, body, _) = self.block, place.formula
+        self.say(f"br label %fill{i}")
+        self.start_block(f"fill{i}")
+        self.say(f"%k{i} = phi i64 [ 0, %{before} ], [ %next{i}, %fill{i} ]")
+        self.say(f"%c{i} = sitofp i64 %k{i} to double")
+        self.broadcast(f"%c{i}", counter)
+        self.body(body)
+        self.say(f"%slot{i} = add i64 %k{i}, {place.first}")
+        self.store(f"%slot{i}", entry, f"{i}.t")
+        self.say(f"%next{i} = add i64 %k{i}, 1")
+        self.say(f"%more{i} = icmp slt i64 %next{i}, {place.size}")
+        self.say(f"br i1 %more{i}, label %fill{i}, label %filled{i}")
+        self.start_block(f"filled{i}")
 
     def take(self, i: int, table: int, index: int) -> None:
         """Read an entry of a table."""
@@ -302,11 +329,11 @@ class KernelEmitter:
         """Look for a number in a sorted table."""
         self.searches.add(op)
         pointer, first, step, apart = self.memory(table)
-        count = self.program.tables[table].count
+        size = self.program.tables[table].size
 
         def place(lane: int, n: str) -> str:
             self.say(f"%p{n} = getelementptr double, ptr {pointer}, i64 {first + apart * lane}")
-            numbers = f"i64 {step}, i64 {count}, i64 {count.bit_length()}"
+            numbers = f"i64 {step}, i64 {size}, i64 {size.bit_length()}"
             return f"call double @{op}(ptr %p{n}, {numbers}, double {self.entry(i, 0, lane, self.name(x))})"
 
         self.lane_by_lane(i, place)
@@ -318,7 +345,7 @@ class KernelEmitter:
             if place.numbers is not None:
                 bits = place.numbers.view(np.uint64).tolist()
                 numbers = ", ".join(f"double 0x{x:016X}" for x in bits)
-                kind = f"[{place.count} x double]"
+                kind = f"[{place.size} x double]"
                 lines.append(f"@{self.prefix}t{i} = internal constant {kind} [{numbers}], align 64")
         return lines
 

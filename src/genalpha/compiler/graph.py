@@ -321,7 +321,7 @@ class Graph:
     def search(self, op: str, table: int, x: int) -> int:
         """Where ``x`` belongs in a sorted table, as `jnp.searchsorted` finds it."""
         if table in self.contents and x in self.constants:
-            return self.constant(operate(op, self.contents[table], self.constants[x]))  # type: ignore[arg-type]
+            return self.constant(operate(op, self.contents[table], self.constants[x]))
         return self._new((op, table, x), op, (table, x), "f")
 
     def make(self, op: str, *inputs: int) -> int:
@@ -389,11 +389,14 @@ class Graph:
                     stack.extend(self.nodes[i].inputs)
         return sorted(seen)
 
-    def evaluate(self, outputs: Sequence[int], values: dict[int, float]) -> list[float | bool]:
-        """Numbers for ``outputs``, given numbers for inputs: slow, but it defines what a program computes."""
+    def evaluate(self, outputs: Sequence[int], values: dict[int, Any]) -> list[Any]:
+        """Numbers for ``outputs``, given numbers for inputs: slow, but it defines what a program computes.
+
+        Values of other nodes may be given, too, such as those of tables.
+        """
         # Python's floats overflow without a warning, NumPy's with one.
-        known: dict[int, Any] = {**self.constants, **{i: float(x) for i, x in values.items()}}
-        known |= self.contents
+        given = {i: float(x) if self.nodes[i].kind == "f" else x for i, x in values.items()}
+        known: dict[int, Any] = {**self.constants, **self.contents, **given}
         for i in self.reachable(outputs, values):
             if i not in known:
                 op, inputs, _ = self.nodes[i]

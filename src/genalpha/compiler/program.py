@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from genalpha.compiler.formula import Formula, equidistant, find
 from genalpha.compiler.graph import Graph, Node
 
 
@@ -54,21 +55,28 @@ class Kernel(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Where the ``count`` entries of a table are: in the slots first, first + step, ...
+    """Where the ``size`` entries of a table are: in the slots first, first + step, ...
 
-    If they are known, they are in ``numbers`` instead. If ``copied``, a kernel writes them into the slots;
-    otherwise they are inputs, which are read where they are.
+    If they are known, they are in ``numbers`` instead. If ``copied``, a kernel writes them into the slots, by
+    a loop if there is a ``formula``; otherwise they are inputs, which are read where they are.
     """
 
-    count: int
+    size: int
     first: int = 0
     step: int = 1
     numbers: np.ndarray | None = None
     copied: bool = False
+    formula: Formula | None = None
 
     @property
     def slots(self) -> range:
-        return range(self.first, self.first + self.step * (self.count if self.numbers is None else 0), self.step)
+        size = self.size if self.numbers is None else 0
+        return range(self.first, self.first + self.step * size, self.step)
+
+    def within(self, places: dict[int, int]) -> bool:
+        """Whether the slots are in an array, at the same distances; ``places`` are those of slots in it."""
+        first = places.get(self.first)
+        return first is not None and all(places.get(s) == first + s - self.first for s in self.slots)
 
 
 @dataclass(frozen=True)
@@ -88,8 +96,7 @@ class Program:
 
     def tables_of(self, kernel: Kernel) -> set[int]:
         """The tables that a kernel reads."""
-        first = (j for i in kernel.body for j in self.nodes[i].inputs[:1])
-        return {j for j in first if j in self.tables}
+        return {j for i in kernel.body for j in self.nodes[i].inputs if j in self.tables}
 
 
 class StoreRow(NamedTuple):
@@ -180,13 +187,13 @@ class Builder:
         """Where a table is. Inputs in equidistant slots are read there; others get slots of their own."""
         if i not in self.tables:
             entries, numbers = self.graph.nodes[i].inputs, self.graph.contents.get(i)
-            places = [self.slot_of.get(j, -1) for j in entries]
             if numbers is not None:
                 self.tables[i] = Table(len(numbers), numbers=numbers)
-            elif min(places) >= 0 and len(steps := set(np.diff(places).tolist())) == 1 and 0 not in steps:
-                self.tables[i] = Table(len(places), places[0], steps.pop())
+            elif (place := equidistant(entries, self.slot_of)) is not None:
+                self.tables[i] = Table(len(entries), *place)
             else:
-                self.tables[i] = Table(len(places), int(self.slot(len(places))[0]), copied=True)
+                formula, first = find(self.graph, entries, self.slot_of), int(self.slot(len(entries))[0])
+                self.tables[i] = Table(len(entries), first, copied=True, formula=formula)
         return self.tables[i]
 
     def build(self, hoisting: dict[int, str]) -> Program:
@@ -194,30 +201,32 @@ class Builder:
         hoisted: dict[int, int] = {}  # the slots of numbers, and the first slots of tables
         kernels = {}
         for name, level, stores in sorted(self.wanted, key=lambda k: -k[1]):
-            lower = [low for low in hoisting if low < level]
+            lower, tables = [low for low in hoisting if low < level], []
             if name in hoisting.values():
                 mine = next(low for low, kernel in hoisting.items() if kernel == name)
-                stores = stores | self._hoisted(hoisted, mine)
-            kernels[name] = self._cut(name, stores, lower, hoisted)
-        used = self.graph.nodes
-        return Program(tuple(used), dict(self.graph.constants), kernels, self.slots, dict(self.tables))
-
-    def _hoisted(self, hoisted: dict[int, int], level: int) -> dict[int, int]:
-        """The slots that the kernel of a level fills for others, with their nodes."""
-        stores = {}
-        for i, slot in hoisted.items():
-            if self.level(i) == level:
-                entries = self.graph.nodes[i].inputs if self.graph.nodes[i].kind == "t" else (i,)
-                stores |= zip(range(slot, slot + len(entries)), entries, strict=True)
-        return stores
+                here = [i for i in hoisted if self.level(i) == mine]
+                tables = [i for i in here if self.graph.nodes[i].kind == "t"]
+                stores = stores | {hoisted[i]: i for i in here if i not in self.tables}
+            kernels[name] = self._cut(name, stores, lower, hoisted, tables)
+        nodes, constants = list(self.graph.nodes), dict(self.graph.constants)
+        for i, place in self.tables.items():
+            if place.formula is not None:
+                nodes[i] = nodes[i]._replace(inputs=place.formula.needs)
+        return Program(tuple(nodes), constants, kernels, self.slots, dict(self.tables))
 
     def _cut(
-        self, name: str, stores: dict[int, int], lower: Sequence[int], hoisted: dict[int, int]
+        self,
+        name: str,
+        stores: dict[int, int],
+        lower: Sequence[int],
+        hoisted: dict[int, int],
+        tables: Sequence[int],
     ) -> Kernel:
+        """A kernel that fills slots, and tables for other kernels."""
         nodes = self.graph.nodes
         loads: dict[int, int] = {}
         body: set[int] = set()
-        stack: list[int] = list(stores.values())
+        stack: list[int] = [*stores.values(), *tables]
         while stack:
             i = stack.pop()
             if i in body or i in loads or i in self.graph.constants:
@@ -234,8 +243,24 @@ class Builder:
                 loads[i] = hoisted[i]
             else:
                 body.add(i)
-                stack.extend(nodes[i].inputs)
+                formula = self.tables[i].formula if i in self.tables else None
+                stack.extend(nodes[i].inputs if formula is None else formula.needs)
         return Kernel(name, tuple(sorted(loads.items())), tuple(sorted(body)), tuple(sorted(stores.items())))
+
+
+def sharable(program: Program, slots: Iterable[int]) -> list[int]:
+    """Those of the slots that tables are read from, and that can be in an array of their own.
+
+    No table is partly in this array.
+    """
+    inputs = [table for table in program.tables.values() if table.slots and not table.copied]
+    rest = set(slots).intersection(*[{s for table in inputs for s in table.slots}])
+    while True:
+        places = {slot: k for k, slot in enumerate(sorted(rest))}
+        apart = [t for t in inputs if not rest.isdisjoint(t.slots) and not t.within(places)]
+        if not apart:
+            return sorted(rest)
+        rest.difference_update(apart[0].slots)
 
 
 def cut(program: Program, most: int) -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,23 @@ def aligned(count: int) -> np.ndarray:
 
 
 class StepCode:
-    """The machine code of a step with one order of pivots, for one system or for several in lanes."""
+    """The machine code of a step with one order of pivots, for one system or for several in lanes.
 
-    def __init__(self, program: Program, loop: Loop, lanes: int) -> None:
+    Several lanes share the slots ``common``. They follow after all other slots.
+    """
+
+    def __init__(self, program: Program, loop: Loop, lanes: int, common: Sequence[int] = ()) -> None:
         self.lanes = lanes
         self.program = cut(program, PIECE)
-        self.library = machine.Library(emit_llvm.emit([(self.program, {"steps": loop})], lanes), ["steps"])
+        self.common = np.array(common, dtype=int)
+        text = emit_llvm.emit([(self.program, {"steps": loop})], lanes, common)
+        self.library = machine.Library(text, ["steps"])
         self.steps = self.library.function("steps", *[_POINTER] * 5, *[_COUNT] * 2, result=_COUNT)
+
+    @property
+    def numbers(self) -> int:
+        """The size of the array that the code works on."""
+        return self.program.slots * self.lanes + len(self.common)
 
 
 class RowCode:

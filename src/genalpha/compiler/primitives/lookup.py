@@ -126,7 +126,7 @@ def search(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value] | 
     line = np.arange(len(entries)).astype(equation.invars[0].aval.dtype)
     probe = np.full(equation.invars[1].aval.shape, 1, dtype=equation.invars[1].aval.dtype)
     (found,) = reader.closed(inner, [line, probe])
-    op = {1: "search_left", 2: "search_right"}.get(int(np.max(found, initial=0)))
+    op = {1: "search_left", 2: "search_right"}.get(int(np.max(array(found), initial=0)))
     if op is None:
         return None
     graph = reader.graph
