@@ -168,7 +168,7 @@ class CudaEmitter:
             for k, j in enumerate(self.program.nodes[i].inputs):
                 self.say(f"own[{first + k}] = {self.number(j)};")
             return
-        counter, entry, body, _ = place.formula
+        counter, entry, body, others, _ = place.formula
         self.say(f"for (int k = 0; k < {place.size}; ++k) {{")
         self.depth += 1
         self.say(f"const double n{counter} = k;")
@@ -176,6 +176,8 @@ class CudaEmitter:
         self.say(f"own[{first} + k] = {self.number(entry)};")
         self.depth -= 1
         self.say("}")
+        for k, j in others:
+            self.say(f"own[{first + k}] = {self.number(j)};")
 
     def body(self, body: Body) -> None:
         nodes = self.program.nodes

@@ -292,7 +292,7 @@ class KernelEmitter:
             for slot, j in zip(place.slots, self.program.nodes[i].inputs, strict=True):
                 self.store(str(slot), j, f"{slot}.t")
             return
-        before, (counter, entry, body, _) = self.block, place.formula
+        before, (counter, entry, body, others, _) = self.block, place.formula
         self.say(f"br label %fill{i}")
         self.start_block(f"fill{i}")
         self.say(f"%k{i} = phi i64 [ 0, %{before} ], [ %next{i}, %fill{i} ]")
@@ -305,6 +305,8 @@ class KernelEmitter:
         self.say(f"%more{i} = icmp slt i64 %next{i}, {place.size}")
         self.say(f"br i1 %more{i}, label %fill{i}, label %filled{i}")
         self.start_block(f"filled{i}")
+        for k, j in others:
+            self.store(str(place.first + k), j, f"{place.first + k}.t")
 
     def take(self, i: int, table: int, index: int) -> None:
         """Read an entry of a table."""

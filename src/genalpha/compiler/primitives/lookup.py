@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.compiler.graph import FEW, ONE, ZERO, Graph
+from genalpha.compiler.graph import FEW, ONE, ZERO, Graph, Unsupported
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
 
 # How JAX names the function in which `jnp.searchsorted` bisects. Under another name its loop is unrolled.
 SEARCH = "_searchsorted_scan_impl"
+# The largest table. Each entry is a slot, or a constant in the code.
+LARGEST = 300_000
 
 
 def array(value: Value) -> np.ndarray:
@@ -54,6 +56,8 @@ def _taken(
     graph: Graph, value: Value, entries: np.ndarray, first: Mapping[int, int], sizes: Sequence[int]
 ) -> np.ndarray:
     """The window, read from a table of all entries."""
+    if entries.size > LARGEST:
+        raise Unsupported(f"a table of more than {LARGEST} entries has no scalar form")
     table, flags = _table(graph, entries, isinstance(value, Symbols)), kind(value) == "b"
     strides = [math.prod(entries.shape[k + 1 :]) for k in range(entries.ndim)]
     base = ZERO
