@@ -88,6 +88,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cubic": cubic,
     "mixed": lambda s, x, f: jnp.concatenate([s, jnp.ones(4), f, x * s[0]])[at(s)],
     "not_one_formula": lambda s, x, f: [jnp.cumsum(f)[at(s)], jnp.interp(s, x, jnp.cumsum(f) * s[0])],
+    "not_finite": lambda s, x, f: jnp.array([1.0, np.nan, -np.inf, np.inf, *range(9)])[at(s)],
     "chosen": lambda s, x, f: jnp.where(f > s[0], f, 2.0 * f)[at(s)],
     "in_a_branch": lambda s, x, f: jnp.where(s > 0, jnp.exp(jnp.interp(s, x, jnp.sin(f) * s[0])), jnp.cos(s)),
     "of_unknowns": lambda s, x, f: jnp.concatenate([s, s**2, f])[:12][at(s)],

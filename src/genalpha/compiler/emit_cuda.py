@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from genalpha.compiler.branches import Body, Branch, structured
 from genalpha.compiler.program import (
     Call,
@@ -29,14 +31,14 @@ _PLAIN_C = """\
 #include <math.h>
 #include <stdbool.h>
 #define FUNCTION static inline
-#define CONSTANTS static const double
+#define CONSTANTS static const Bits
 #define SINE_AND_COSINE(a, s, c) (*(s) = sin(a), *(c) = cos(a))
 #define ENTRY void
 #define FOR_EACH_SYSTEM(b, count) for (long long b = 0; b < count; ++b)
 """
 _CUDA = """\
 #define FUNCTION __device__ __forceinline__
-#define CONSTANTS __device__ const double
+#define CONSTANTS __device__ const Bits
 #define SINE_AND_COSINE sincos
 #define ENTRY extern "C" __global__ void __launch_bounds__(BLOCK)
 #define FOR_EACH_SYSTEM(b, count) \\
@@ -45,6 +47,7 @@ _CUDA = """\
 _COMMON = """\
 #define INF (1e308 * 10)
 #define NOT_A_NUMBER (INF - INF)
+typedef union { unsigned long long bits; double number; } Bits;
 FUNCTION double larger(double a, double b) { return (a > b || a != a) ? a : b; }
 FUNCTION double smaller(double a, double b) { return (a < b || a != a) ? a : b; }
 """
@@ -141,17 +144,17 @@ class CudaEmitter:
     # --- tables ---------------------------------------------------------------------------------
 
     def constants(self) -> Iterable[str]:
-        """The tables of constants."""
+        """The tables of constants. Their bits can be stated even if they are not finite."""
         for i, place in self.program.tables.items():
             if place.numbers is not None:
-                numbers = ", ".join(map(self.constant, place.numbers.tolist()))
+                numbers = ", ".join(f"{{0x{x:X}u}}" for x in place.numbers.view(np.uint64).tolist())
                 yield f"CONSTANTS {self.prefix}t{i}[{place.size}] = {{{numbers}}};"
 
     def memory(self, table: int) -> tuple[str, str]:
         """A pointer to the first entry of a table, and the distance of entries."""
         place = self.program.tables[table]
         if place.numbers is not None:
-            return f"{self.prefix}t{table}", "1"
+            return f"(&{self.prefix}t{table}->number)", "1"
         if place.copied:
             return f"(own + {self.own[place.first]})", str(place.step)
         if place not in self.outside:
