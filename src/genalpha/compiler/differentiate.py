@@ -132,7 +132,7 @@ def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
     elif op == "table":  # the derivatives of a table are tables
         entries = [slopes.get(j, {}) for j in inputs]
         columns = dict.fromkeys(c for entry in entries for c in entry)
-        return {c: graph.table([entry.get(c, ZERO) for entry in entries]) for c in columns}
+        return {c: graph.table(*(entry.get(c, ZERO) for entry in entries)) for c in columns}
     elif op == "take":
         return _taken_slopes(graph, inputs[1], slopes[inputs[0]])
     else:

@@ -100,7 +100,7 @@ class _Columns:
         if step == 0 or min(places) < 0 or (all_places[self.rows] != places).any():
             return None
         whole = [self.inputs.get(slot, -1) for slot in all_places.tolist()]
-        return None if min(whole) < 0 else self.graph.table(whole)
+        return None if min(whole) < 0 else self.graph.table(*whole)
 
 
 def equidistant(column: Sequence[int], slots: dict[int, int]) -> tuple[int, int] | None:

@@ -41,10 +41,7 @@ class Rule(NamedTuple):
 
 
 class Node(NamedTuple):
-    """An operation on earlier nodes.
-
-    ``kind`` is "f" for doubles (integers too), "b" for booleans, and "t" for tables of doubles.
-    """
+    """An operation on earlier nodes; ``kind`` is "f" (doubles, integers), "b" (booleans) or "t" (tables)."""
 
     op: str
     inputs: tuple[int, ...]
@@ -296,11 +293,11 @@ class Graph:
 
     # --- tables ---------------------------------------------------------------------------------
 
-    def table(self, entries: Sequence[int]) -> int:
+    def table(self, *entries: int) -> int:
         """A table of doubles, which is read by :meth:`take`."""
         if all(i in self.constants for i in entries):
             return self.known_table(np.array([self.constants[i] for i in entries], dtype=float))
-        return self._new(("table", *entries), "table", tuple(entries), "t")
+        return self._new(("table", *entries), "table", entries, "t")
 
     def known_table(self, numbers: np.ndarray) -> int:
         """A table of constants. They are no nodes, since there may be many."""
@@ -326,11 +323,9 @@ class Graph:
 
     def make(self, op: str, *inputs: int) -> int:
         """Any operation, by its name."""
-        if op == "table":
-            return self.table(inputs)
         if op in SEARCHES:
             return self.search(op, *inputs)
-        if op in ("add", "sub", "mul", "div", "neg", "select", "take"):
+        if op in ("add", "sub", "mul", "div", "neg", "select", "table", "take"):
             return getattr(self, op)(*inputs)
         if op in COMPARISONS:
             return self.compare(op, *inputs)
@@ -390,10 +385,7 @@ class Graph:
         return sorted(seen)
 
     def evaluate(self, outputs: Sequence[int], values: dict[int, Any]) -> list[Any]:
-        """Numbers for ``outputs``, given numbers for inputs: slow, but it defines what a program computes.
-
-        Values of other nodes may be given, too, such as those of tables.
-        """
+        """Numbers for ``outputs``, given those of inputs or other nodes: slow, but it defines the results."""
         # Python's floats overflow without a warning, NumPy's with one.
         given = {i: float(x) if self.nodes[i].kind == "f" else x for i, x in values.items()}
         known: dict[int, Any] = {**self.constants, **self.contents, **given}

@@ -253,8 +253,9 @@ def sharable(program: Program, slots: Iterable[int]) -> list[int]:
 
     No table is partly in this array.
     """
-    inputs = [table for table in program.tables.values() if table.slots and not table.copied]
-    rest = set(slots).intersection(*[{s for table in inputs for s in table.slots}])
+    rest = set(slots)
+    inputs = [table for table in program.tables.values() if rest and table.slots and not table.copied]
+    rest &= {slot for table in inputs for slot in table.slots}
     while True:
         places = {slot: k for k, slot in enumerate(sorted(rest))}
         apart = [t for t in inputs if not rest.isdisjoint(t.slots) and not t.within(places)]

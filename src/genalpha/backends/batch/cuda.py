@@ -56,12 +56,12 @@ class DeviceRecords:
 class CudaCode:
     """The kernels of a setup on the GPU. ``sample`` interpolates between the ends of a step, if wanted.
 
-    Of the arguments that all systems share, those that are tables are in memory once: ``common`` are their
-    slots, ``common_at_start`` the corresponding slots of the start.
+    The numbers in the slots ``common`` are in memory once, for all systems. ``common_at_start`` are the slots
+    of the start that hold such numbers.
     """
 
     def __init__(
-        self, kernels: Kernels, sample: RowFunction | None, plan: BatchPlan, shared: tuple[bool, ...]
+        self, kernels: Kernels, sample: RowFunction | None, plan: BatchPlan, common: list[int]
     ) -> None:
         cupy = library()
         step = kernels.step
@@ -74,18 +74,17 @@ class CudaCode:
         zero = [*step.parabola[1], *step.parabola[2], *step.memory, *step.totals, step.status, step.taken]
         self.inputs += [*map(int, [*zero, *step.counters]), step.flags["alive"]]
         self.outputs = [step.status, step.taken, *map(int, step.totals), *step.ends]
-        self.common = sharable(self.program, step.slots_of(shared))
+        self.common, apart = common, set(common)
         parts: list[Any] = [
             (self.program, "steps", loop, Columns(self.inputs, self.common, self.outputs)),
         ]
-        self.inputs = [slot for slot in self.inputs if slot not in set(self.common)]
+        self.inputs = [slot for slot in self.inputs if slot not in apart]
         start, self.common_at_start = None if kernels.start is None else kernels.start.rows, {}
         if start is not None:
             arguments = [int(slot) for place in step.args for slot in place.flat]
             last = start.map.inputs[start.inputs - len(arguments) :]
             slot_of = dict(zip(last, arguments, strict=True))
-            wanted = set(step.slots_of(shared))
-            common = sharable(start.program, [s for s in last if slot_of[s] in wanted])
+            common = sharable(start.program, [s for s in last if slot_of[s] in apart])
             self.common_at_start = {slot: slot_of[slot] for slot in common}
             parts.append((start.program, start.name, start.map, Columns(start.map.inputs, common)))
         if sample is not None:
@@ -122,9 +121,10 @@ def run(
     If all fit at once, their records stay on the GPU until they are accessed.
     """
     cupy, sample = library(), _sampler(kernels, plan)
-    key = (kernels.order, "cuda", sample is not None, members.shared)
+    common = sharable(kernels.program(kernels.order)[0], kernels.step.slots_of(members.shared))
+    key = (kernels.order, ("cuda", sample is not None, *common))
     if key not in kernels.codes:
-        kernels.codes[key] = CudaCode(kernels, sample, plan, members.shared)
+        kernels.codes[key] = CudaCode(kernels, sample, plan, common)
     batch = _CudaBatch(kernels, kernels.codes[key], sample, plan, begun)
     free, _ = cupy.cuda.runtime.memGetInfo()
     free += cupy.get_default_memory_pool().free_bytes()

@@ -87,7 +87,7 @@ class Kernels:
         with MAKING:
             program, loop = self.program(order or self.order)
             common = sharable(program, self.step.slots_of(shared))
-            key = (order or self.order, lanes, tuple(common))
+            key = (order or self.order, (lanes, *common))
             if key not in self.codes:
                 self.codes[key] = StepCode(program, loop, lanes, common)
             return self.codes[key]

@@ -78,7 +78,7 @@ def _table(graph: Graph, entries: np.ndarray, unknown: bool) -> int:
     flat = entries.reshape(-1).tolist()
     if graph.nodes[flat[0]].kind == "b":
         flat = [graph.select(i, ONE, ZERO) for i in flat]
-    return graph.table(flat)
+    return graph.table(*flat)
 
 
 def _limited(graph: Graph, index: int, high: int) -> int:
