@@ -90,6 +90,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "not_one_formula": lambda s, x, f: [jnp.cumsum(f)[at(s)], jnp.interp(s, x, jnp.cumsum(f) * s[0])],
     "not_finite": lambda s, x, f: jnp.array([1.0, np.nan, -np.inf, np.inf, *range(9)])[at(s)],
     "chosen": lambda s, x, f: jnp.where(f > s[0], f, 2.0 * f)[at(s)],
+    "nested": lambda s, x, f: jnp.interp(s, x, jnp.interp(f, XS, FS))[:1],
     "in_a_branch": lambda s, x, f: jnp.where(s > 0, jnp.exp(jnp.interp(s, x, jnp.sin(f) * s[0])), jnp.cos(s)),
     "of_unknowns": lambda s, x, f: jnp.concatenate([s, s**2, f])[:12][at(s)],
 }
@@ -265,6 +266,10 @@ KINDS: dict[str, tuple[ga.System, tuple[Any, ...]]] = {
     "arguments": (TABLED, (FINE, -(FINE**3))),
     "known": (ga.System(np.eye(1), lambda t, q, v: jnp.interp(q, FINE, -(FINE**3))), ()),
     "derived": (ga.System(np.eye(1), lambda t, q, v, x: jnp.interp(q, x, -(x**3))), (FINE,)),
+    "of_the_step": (
+        ga.System(np.eye(1), lambda t, q, v, x: jnp.interp(q, x, -x * (1 + 0.1 * jnp.cos(5 * t)))),
+        (FINE,),
+    ),
     "of_time": (ga.System(np.eye(1), lambda t, q, v, x: -q + jnp.interp(t, x, q[0] * x)), (FINE,)),
 }
 
@@ -294,6 +299,15 @@ def test_lanes_share_a_table_or_have_their_own() -> None:
             alone = run(q0[k], f if f.ndim == 1 else f[k], ga.solve)
             np.testing.assert_allclose(many.q[k], alone.q[-len(many.q[k]) :], rtol=1e-12)
             np.testing.assert_allclose(many.a[k], alone.a[-len(many.a[k]) :], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["known", "derived", "of_the_step", "of_time"])
+def test_lanes_with_every_kind_of_table(kind: str) -> None:
+    system, args = KINDS[kind]
+    run = lambda q, solve, **more: solve(system, (0, 0.5), q, [0.5], args=args, h=0.01, **more)
+    many = run(np.array([[0.7], [1.0], [-0.4]]), ga.solve_batch, args_axes=(None,) * len(args))
+    for k, q in enumerate((0.7, 1.0, -0.4)):
+        np.testing.assert_array_equal(many.q[k, -1], run([q], ga.solve).q[-1])
 
 
 def spline() -> tuple[np.ndarray, np.ndarray]:

@@ -88,9 +88,10 @@ class _Columns:
         if op == "input":
             table = self._side_by_side(column)
             return None if table is None else graph.take(table, self.counter)
-        nodes = [graph.nodes[i].inputs for i in column]
-        below = [self.written(tuple(node[k] for node in nodes)) for k in range(len(inputs))]
-        return None if None in below or not below or kind == "t" else graph.make(op, *below)  # type: ignore[arg-type]
+        if kind == "t" or not inputs:
+            return None
+        found = [self.written(below) for below in zip(*(graph.nodes[i].inputs for i in column), strict=True)]
+        return None if None in found else graph.make(op, *found)  # type: ignore[arg-type]
 
     def _side_by_side(self, column: tuple[int, ...]) -> int | None:
         """A table that contains these inputs, if their slots are equidistant."""
