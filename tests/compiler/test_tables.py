@@ -274,10 +274,12 @@ KINDS: dict[str, tuple[ga.System, tuple[Any, ...]]] = {
 }
 
 
-CONTROLLED = [pytest.param(kind, {"rtol": 1e-4}, marks=pytest.mark.slow) for kind in KINDS]
+SLOW = [(kind, {"rtol": 1e-4}) for kind in KINDS] + [("known", {"h": 0.01}), ("of_time", {"h": 0.01})]
+RUNS = [(kind, {"h": 0.01}) for kind in ("arguments", "derived", "of_the_step")]
+RUNS += [pytest.param(*run, marks=pytest.mark.slow) for run in SLOW]  # type: ignore[arg-type,misc]
 
 
-@pytest.mark.parametrize(("kind", "steps"), [*((kind, {"h": 0.01}) for kind in KINDS), *CONTROLLED])
+@pytest.mark.parametrize(("kind", "steps"), RUNS)
 def test_runs_equal_those_by_xla(kind: str, steps: dict[str, float]) -> None:
     system, args = KINDS[kind]
     run = lambda backend: ga.solve(system, (0, 1.0), [1.0], [0.5], args=args, backend=backend, **steps)
