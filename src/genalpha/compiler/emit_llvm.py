@@ -205,7 +205,7 @@ def emit(
     If there are several lanes, they share the numbers in the slots ``common``.
     """
     used: set[str] = set()
-    searches: set[str] = set()
+    searches: dict[str, str] = {}
     lines: list[str] = []
     for k, (program, entries) in enumerate(parts):
         emitter = LoopEmitter(program, lanes, f"p{k}", common)

@@ -31,33 +31,30 @@ _SPECIAL = {"max", "min", "neg", *_ARITHMETIC, *_INTRINSICS}
 _LIBRARY = {op for op in FUNCTIONS if op not in _SPECIAL}
 
 
-# Bisection with branches, not choices: since motions are smooth, the branches are the same as the last time,
-# and the CPU does not wait for the entries.
+# Bisection in a table whose entries have a fixed distance.
 _SEARCH = """\
-define internal double @{name}(ptr %a, i64 %step, i64 %count, i64 %turns, double %x) nounwind {{
+define internal double @{name}(ptr %a, i64 %size, i64 %turns, double %x) nounwind {{
   %number = fcmp ord double %x, %x
   br label %head
 head:
-  %low = phi i64 [ 0, %0 ], [ %low, %left ], [ %middle, %right ]
-  %high = phi i64 [ %count, %0 ], [ %middle, %left ], [ %high, %right ]
-  %turn = phi i64 [ 0, %0 ], [ %next, %left ], [ %next, %right ]
+  %low = phi i64 [ 0, %0 ], [ %lower, %body ]
+  %high = phi i64 [ %size, %0 ], [ %higher, %body ]
+  %turn = phi i64 [ 0, %0 ], [ %next, %body ]
   %more = icmp slt i64 %turn, %turns
   br i1 %more, label %body, label %end
 body:
   %next = add i64 %turn, 1
   %sum = add i64 %low, %high
   %middle = lshr i64 %sum, 1
-  %at = mul i64 %middle, %step
+  %at = mul i64 %middle, {step}
   %p = getelementptr double, ptr %a, i64 %at
   %entry = load double, ptr %p
   %nan = fcmp uno double %entry, %entry
   %valid = or i1 %number, {nan}
   %less = fcmp {less} double %x, %entry
   %before = and i1 %valid, %less
-  br i1 %before, label %left, label %right
-left:
-  br label %head
-right:
+  %lower = select i1 %before, i64 %low, i64 %middle
+  %higher = select i1 %before, i64 %middle, i64 %high
   br label %head
 end:
   %found = sitofp i64 %high to double
@@ -81,7 +78,7 @@ class KernelEmitter:
         self.suffix = "f64" if lanes == 1 else f"v{lanes}f64"
         self.lines: list[str] = []
         self.used: set[str] = set()
-        self.searches: set[str] = set()
+        self.searches: dict[str, str] = {}  # functions that are called, by name
         self.labels = 0
 
     # --- small things ---------------------------------------------------------------------------
@@ -329,14 +326,15 @@ class KernelEmitter:
 
     def search(self, i: int, op: str, table: int, x: int) -> None:
         """Look for a number in a sorted table."""
-        self.searches.add(op)
         pointer, first, step, apart = self.memory(table)
         size = self.program.tables[table].size
+        name = f"{op}.{step}"
+        self.searches[name] = _SEARCH.format(name=name, step=step, **_SIDES[op])
 
         def place(lane: int, n: str) -> str:
             self.say(f"%p{n} = getelementptr double, ptr {pointer}, i64 {first + apart * lane}")
-            numbers = f"i64 {step}, i64 {size}, i64 {size.bit_length()}"
-            return f"call double @{op}(ptr %p{n}, {numbers}, double {self.entry(i, 0, lane, self.name(x))})"
+            value = self.entry(i, 0, lane, self.name(x))
+            return f"call double @{name}(ptr %p{n}, i64 {size}, i64 {size.bit_length()}, double {value})"
 
         self.lane_by_lane(i, place)
 
@@ -352,7 +350,7 @@ class KernelEmitter:
         return lines
 
     def declarations(self) -> list[str]:
-        lines = [_SEARCH.format(name=op, **_SIDES[op]) for op in sorted(self.searches)]
+        lines = [text for _, text in sorted(self.searches.items())]
         for op in sorted(self.used):
             count = 2 if op in ("pow", "atan2", "fmod") else 1
             if op in _INTRINSICS:
