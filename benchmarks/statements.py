@@ -111,9 +111,9 @@ class Form:
         self._run = {name: self._bound(library, name) for name in maps}
 
     def _bound(self, library: machine.Library, name: str) -> Callable[[], None]:
-        entry = library.function(name, *[ctypes.c_void_p] * 3, ctypes.c_int64)
+        entry = library.function(name, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 2)
         pointers = [each.ctypes.data for each in (self._work, self._given, self._results[name])]
-        return lambda: entry(*pointers, 1)
+        return lambda: entry(*pointers, 1, len(self._given))
 
     def _called(self, name: str, t: float, y: Array, yp: Array, c: float = 0.0) -> Array:
         """What one of the functions returns, in an array that the next call overwrites."""

@@ -49,15 +49,16 @@ def by_llvm(many: Sequence[Rows], lanes: int, exact: bool = False) -> Any:
     """A function (rows object, table) -> results, from one module for all of them."""
     text = emit_llvm.emit([(r.program, {r.name: r.map}) for r in many], lanes)
     library = machine.Library(text.replace(" contract", "") if exact else text, [r.name for r in many])
-    pointers, count = [ctypes.c_void_p] * 3, ctypes.c_int64
-    entries = {r.name: library.function(r.name, *pointers, count) for r in many}
+    pointers, counts = [ctypes.c_void_p] * 3, [ctypes.c_int64] * 2
+    entries = {r.name: library.function(r.name, *pointers, *counts) for r in many}
 
     def run(rows: Rows, table: np.ndarray) -> np.ndarray:
         groups = -(-len(table) // lanes)
         full = np.concatenate([table, np.repeat(table[-1:], groups * lanes - len(table), axis=0)])
         columns = np.ascontiguousarray(full.reshape(groups, lanes, -1).swapaxes(1, 2))
         results, work = np.empty((groups, len(rows.outputs), lanes)), aligned(rows.program.slots * lanes)
-        entries[rows.name](work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups)
+        addresses = [x.ctypes.data for x in (work, columns, results)]
+        entries[rows.name](*addresses, groups, columns.shape[1])
         return results.swapaxes(1, 2).reshape(groups * lanes, -1)[: len(table)]
 
     run.library = library  # type: ignore[attr-defined] # the code lives as long as this does
@@ -67,14 +68,15 @@ def by_llvm(many: Sequence[Rows], lanes: int, exact: bool = False) -> Any:
 def by_c(many: Sequence[Rows], folder: Path) -> Any:
     """The same from C, compiled without contraction."""
     source, target = folder / "rows.c", folder / "rows.so"
-    source.write_text(emit_cuda.emit([(r.program, {r.name: r.map}) for r in many], block=None))
+    parts = [(r.program, r.name, r.map, emit_cuda.Columns(r.map.inputs)) for r in many]
+    source.write_text(emit_cuda.emit(parts, block=None))
     flags = ["-O1", "-shared", "-fPIC", "-ffp-contract=off", "-w"]
     subprocess.run(["cc", *flags, str(source), "-o", str(target), "-lm"], check=True)
     library = ctypes.CDLL(str(target))
 
     def run(rows: Rows, table: np.ndarray) -> np.ndarray:
         columns, results = np.ascontiguousarray(table.T), np.empty((len(rows.outputs), len(table)))
-        pointers = [ctypes.c_void_p(columns.ctypes.data), ctypes.c_void_p(results.ctypes.data)]
+        pointers = [ctypes.c_void_p(x) for x in (columns.ctypes.data, None, results.ctypes.data)]
         getattr(library, rows.name)(*pointers, ctypes.c_longlong(len(table)))
         return results.T
 

@@ -200,3 +200,44 @@ def test_systems_without_a_scalar_form_are_refused_on_the_gpu(gpu):
         ga.solve_batch(
             system, (0, 1), [1.0, 1.0], [0.0, 0.0], h=0.01, args=(np.array([1.0, 2.0]),), backend="cuda"
         )
+
+
+TABLED = {
+    "arguments": lambda t, q, v, x, f: jnp.interp(q, x, f),
+    "derived": lambda t, q, v, x, f: jnp.interp(q, 2.0 * x, jnp.sinh(f)),
+    "moving": lambda t, q, v, x, f: jnp.interp(t, x, q[0] * f) - q,
+    "known": lambda t, q, v, x, f: jnp.interp(q, np.linspace(-3, 3, 50), -np.linspace(-3, 3, 50)) + f[0],
+}
+
+
+@pytest.mark.parametrize("kind", TABLED)
+@pytest.mark.parametrize("axes", [(None, None), (None, 0)], ids=["shared", "own"])
+def test_tables_on_the_gpu(gpu, kind, axes):
+    x, q0 = np.linspace(-3.0, 3.0, 101), np.linspace(-1.0, 1.0, 5)[:, None]
+    f = -np.sin(x) * (np.linspace(0.5, 1.5, 5)[:, None] if axes[1] == 0 else 1.0)
+    system = ga.System(np.eye(1), TABLED[kind])
+    run = functools.partial(
+        ga.solve_batch, system, (0.0, 0.5), q0, [0.3], args=(x, f), args_axes=axes, h=0.01
+    )
+    one, two = run(backend="cuda"), run(backend="native")
+    assert (one.backend, two.backend) == ("cuda", "native")
+    np.testing.assert_allclose(one.q, two.q, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(one.a, two.a, rtol=1e-9, atol=1e-9)
+
+
+def test_a_shared_table_is_in_memory_once(gpu, monkeypatch):
+    sizes = []
+    steps = driver.CudaCode.steps
+    measured = lambda code, inputs, *rest: (
+        sizes.append([len(x) for x in inputs]),
+        steps(code, inputs, *rest),
+    )
+    monkeypatch.setattr(driver.CudaCode, "steps", measured)
+    x, q0 = np.linspace(-3.0, 3.0, 501), np.linspace(-1.0, 1.0, 5)[:, None]
+    system = ga.System(np.eye(1), TABLED["arguments"])
+    for axes, f in (((None, None), -x), ((None, 0), np.tile(-x, (5, 1)))):
+        run = functools.partial(ga.solve_batch, system, (0.0, 0.1), q0, [0.3], h=0.01, backend="cuda")
+        assert run(args=(x, f), args_axes=axes).success.all()
+    (few, shared), (many, rest) = sizes
+    assert few < 100 < 501 < many
+    assert shared > 1000 > rest > 500

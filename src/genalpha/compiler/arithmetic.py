@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -91,8 +92,37 @@ LOGIC: dict[str, Callable[..., bool]] = {
 }
 
 
-def operate(op: str, *values: float | bool) -> float | bool:
+def _search(before: Callable[[float, float], bool]) -> Callable[..., float]:
+    """Bisection with the middles and the number of turns of `jnp.searchsorted`; NaN is the largest number.
+
+    ``before(x, a)`` says whether x belongs before the entry a.
+    """
+
+    def search(table: Sequence[float], x: float) -> float:
+        low, high = 0, len(table)
+        for _ in range(high.bit_length()):
+            middle = (low + high) // 2
+            low, high = (low, middle) if before(x, table[middle]) else (middle, high)
+        return float(high)
+
+    return search
+
+
+# Where a number belongs in a sorted table: before or after the entries that equal it.
+SEARCHES: dict[str, Callable[..., float]] = {
+    "search_left": _search(lambda x, a: x <= a or a != a),
+    "search_right": _search(lambda x, a: x < a or (a != a and x == x)),
+}
+
+
+def operate(op: str, *values: Any) -> Any:
     """One operation on numbers."""
+    if op == "table":
+        return values
+    if op == "take":
+        return float(values[0][int(values[1])])
+    if op in SEARCHES:
+        return SEARCHES[op](*values)
     if op == "select":
         return values[1] if values[0] else values[2]
     if op in ("copy", "stop"):

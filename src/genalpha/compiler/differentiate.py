@@ -7,7 +7,8 @@ from collections.abc import Callable, Container, Iterable, Sequence
 
 import numpy as np
 
-from genalpha.compiler.graph import ONE, ZERO, Graph, Unsupported
+from genalpha.compiler.arithmetic import SEARCHES
+from genalpha.compiler.graph import FEW, ONE, ZERO, Graph, Unsupported
 
 Slopes = dict[int, int]  # the derivatives of one node that are not zero, by variable
 
@@ -59,6 +60,12 @@ def pulled_back(graph: Graph, outputs: np.ndarray, variables: np.ndarray, weight
             pull(inputs[1], graph.select(inputs[0], by, ZERO))
             pull(inputs[2], graph.select(inputs[0], ZERO, by))
             continue
+        if op == "take":
+            for k, j in enumerate(graph.nodes[inputs[0]].inputs):
+                if j in moving:
+                    here = graph.compare("eq", inputs[1], graph.constant(k))
+                    pull(j, graph.select(here, by, ZERO))
+            continue
         for j, partial in _partials(graph, i, moving):
             pull(j, graph.mul(partial, by))
     return np.array([pulls.get(i, ZERO) for i in variables.tolist()], dtype=np.int64)
@@ -99,7 +106,7 @@ def _depends(graph: Graph, i: int) -> tuple[int, ...]:
     op, inputs, kind = graph.nodes[i]
     if kind == "b" or op in FLAT:
         return ()
-    return inputs[1:] if op == "select" else inputs
+    return inputs[:1] if op == "take" else inputs[1:] if op == "select" else inputs
 
 
 def _partials(graph: Graph, i: int, moving: Container[int]) -> list[tuple[int, int]]:
@@ -122,6 +129,12 @@ def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
         yes, no = slopes.get(inputs[1], {}), slopes.get(inputs[2], {})
         columns = dict.fromkeys((*yes, *no))
         return {c: graph.select(inputs[0], yes.get(c, ZERO), no.get(c, ZERO)) for c in columns}
+    elif op == "table":  # the derivatives of a table are tables
+        entries = [slopes.get(j, {}) for j in inputs]
+        columns = dict.fromkeys(c for entry in entries for c in entry)
+        return {c: graph.table(*(entry.get(c, ZERO) for entry in entries)) for c in columns}
+    elif op == "take":
+        return _taken_slopes(graph, inputs[1], slopes[inputs[0]])
     else:
         partials = _partials(graph, i, slopes)
     total: Slopes = {}
@@ -134,6 +147,25 @@ def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
     if held:
         total = _released(graph, held, total)
     return {column: slope for column, slope in total.items() if slope != ZERO}
+
+
+def _taken_slopes(graph: Graph, index: int, tables: Slopes) -> Slopes:
+    """The derivatives of an entry of a table, from tables of derivatives.
+
+    If few of these are not zero, choices cost less.
+    """
+    found = {}
+    for column, table in tables.items():
+        numbers = graph.contents.get(table, np.array(graph.nodes[table].inputs) != ZERO)
+        moving = np.flatnonzero(numbers).tolist()
+        if len(moving) > FEW:
+            found[column] = graph.take(table, index)
+            continue
+        slope = ZERO
+        for k in map(graph.constant, moving):
+            slope = graph.select(graph.compare("eq", index, k), graph.take(table, k), slope)
+        found[column] = slope
+    return {column: slope for column, slope in found.items() if slope != ZERO}
 
 
 def _released(graph: Graph, held: Sequence[int], slopes: Slopes) -> Slopes:
@@ -202,7 +234,7 @@ def _pow_exponent(g: Graph, i: int, a: int, b: int) -> int:
 
 
 # Operations whose derivatives are zero, or are meant to be zero.
-FLAT = {"stop", "floor", "ceil", "trunc", "rint"}
+FLAT = {"stop", "floor", "ceil", "trunc", "rint", *SEARCHES}
 
 RULES: dict[str, tuple[Rule, ...]] = {
     "add": (_constant(1.0), _constant(1.0)),

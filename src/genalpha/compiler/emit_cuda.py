@@ -1,13 +1,17 @@
 """Kernels and loops as CUDA C, with one thread per system. A few macros make it plain C, for tests.
 
 In memory, the values of one slot for all systems are adjacent, so that neighbouring threads read neighbouring
-addresses. Each thread works on its own copy, most of which the compiler keeps in registers.
+addresses. Each thread works on its own copy, most of which the compiler keeps in registers. Tables of inputs
+are not copied. What all systems share is in memory once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from genalpha.compiler.branches import Body, Branch, structured
 from genalpha.compiler.program import (
@@ -27,12 +31,14 @@ _PLAIN_C = """\
 #include <math.h>
 #include <stdbool.h>
 #define FUNCTION static inline
+#define CONSTANTS static const Bits
 #define SINE_AND_COSINE(a, s, c) (*(s) = sin(a), *(c) = cos(a))
 #define ENTRY void
 #define FOR_EACH_SYSTEM(b, count) for (long long b = 0; b < count; ++b)
 """
 _CUDA = """\
 #define FUNCTION __device__ __forceinline__
+#define CONSTANTS __device__ const Bits
 #define SINE_AND_COSINE sincos
 #define ENTRY extern "C" __global__ void __launch_bounds__(BLOCK)
 #define FOR_EACH_SYSTEM(b, count) \\
@@ -41,9 +47,25 @@ _CUDA = """\
 _COMMON = """\
 #define INF (1e308 * 10)
 #define NOT_A_NUMBER (INF - INF)
+typedef union { unsigned long long bits; double number; } Bits;
 FUNCTION double larger(double a, double b) { return (a > b || a != a) ? a : b; }
 FUNCTION double smaller(double a, double b) { return (a < b || a != a) ? a : b; }
 """
+_SEARCH = """\
+FUNCTION double {name}(const double *a, long long step, int count, int turns, double x) {{
+  int low = 0, high = count;
+  for (int turn = 0; turn < turns; ++turn) {{
+    const int middle = (low + high) / 2;
+    const double entry = a[middle * step];
+    if ({before}) high = middle; else low = middle;
+  }}
+  return high;
+}}
+"""
+_BEFORE = {
+    "search_left": "x <= entry || entry != entry",
+    "search_right": "x < entry || (entry != entry && x == x)",
+}
 _OPERATORS = {
     "add": "+",
     "sub": "-",
@@ -61,12 +83,33 @@ _NAMES = {"abs": "fabs", "max": "larger", "min": "smaller"}
 
 
 class CudaEmitter:
-    """Text for the kernels of one program."""
+    """Text for the kernels of one program, whose entries read the slots ``inputs``.
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    ``common`` are those of them that all systems share. ``prefix`` distinguishes the tables of programs.
+    """
+
+    def __init__(
+        self, program: Program, inputs: Iterable[int], common: Iterable[int] = (), prefix: str = ""
+    ) -> None:
+        self.program, self.prefix = program, prefix
+        self.common = {slot: k for k, slot in enumerate(sorted(common))}
+        self.inputs = {slot: k for k, slot in enumerate(s for s in inputs if s not in self.common)}
         self.lines: list[str] = []
         self.depth = 1
+        kernels, tables = program.kernels.values(), program.tables.values()
+        loaded = {slot for kernel in kernels for _, slot in kernel.loads}
+        stored = {slot for kernel in kernels for slot, _ in kernel.stores}
+        # Tables have an array of their own, because numbers at unknown places are not kept in registers.
+        copied = [slot for place in tables if place.copied for slot in place.slots]
+        self.own = {slot: k for k, slot in enumerate(copied)}
+        read = [t for t in tables if t.numbers is None and not t.copied and stored.isdisjoint(t.slots)]
+        self.outside = [t for t in read if t.within(self.inputs) or t.within(self.common)]
+        unread = {slot for place in self.outside for slot in place.slots} - loaded
+        self.loaded = [slot for slot in (*self.inputs, *self.common) if slot not in unread]
+        self.parameters, self.arguments = "double *w", "w"
+        if self.own or self.outside:
+            self.parameters += ", double *own, const double *in, const double *common, long long count"
+            self.arguments += ", own, in + b, common, count"
 
     def constant(self, value: float | bool) -> str:
         if isinstance(value, bool):
@@ -85,15 +128,59 @@ class CudaEmitter:
         self.lines.append("  " * self.depth + line)
 
     def kernel(self, kernel: Kernel) -> None:
-        self.lines.append(f"FUNCTION void {kernel.name}(double *w) {{")
+        self.lines.append(f"FUNCTION void {kernel.name}({self.parameters}) {{")
         for i, slot in kernel.loads:
             self.say(f"const double n{i} = w[{slot}];")
         nodes = self.program.nodes
         self.body(structured(nodes, kernel.body, [i for _, i in kernel.stores]))
         for slot, i in kernel.stores:
-            flag = nodes[i].kind == "b"
-            self.say(f"w[{slot}] = {self.name(i)}{' ? 1.0 : 0.0' if flag else ''};")
+            self.say(f"w[{slot}] = {self.number(i)};")
         self.lines.append("}")
+
+    def number(self, i: int) -> str:
+        """A node as a double."""
+        return f"{self.name(i)}{' ? 1.0 : 0.0' if self.program.nodes[i].kind == 'b' else ''}"
+
+    # --- tables ---------------------------------------------------------------------------------
+
+    def constants(self) -> Iterable[str]:
+        """The tables of constants. Their bits can be stated even if they are not finite."""
+        for i, place in self.program.tables.items():
+            if place.numbers is not None:
+                numbers = ", ".join(f"{{0x{x:X}u}}" for x in place.numbers.view(np.uint64).tolist())
+                yield f"CONSTANTS {self.prefix}t{i}[{place.size}] = {{{numbers}}};"
+
+    def memory(self, table: int) -> tuple[str, str]:
+        """A pointer to the first entry of a table, and the distance of entries."""
+        place = self.program.tables[table]
+        if place.numbers is not None:
+            return f"(&{self.prefix}t{table}->number)", "1"
+        if place.copied:
+            return f"(own + {self.own[place.first]})", str(place.step)
+        if place not in self.outside:
+            return f"(w + {place.first})", str(place.step)
+        if place.first in self.common:
+            return f"(common + {self.common[place.first]})", str(place.step)
+        return f"(in + {self.inputs[place.first]} * count)", f"{place.step} * count"
+
+    def fill(self, i: int) -> None:
+        """Write the entries of a table, by a loop if they have a formula."""
+        place = self.program.tables[i]
+        first = self.own[place.first]
+        if place.formula is None:
+            for k, j in enumerate(self.program.nodes[i].inputs):
+                self.say(f"own[{first + k}] = {self.number(j)};")
+            return
+        counter, entry, body, others, _ = place.formula
+        self.say(f"for (int k = 0; k < {place.size}; ++k) {{")
+        self.depth += 1
+        self.say(f"const double n{counter} = k;")
+        self.body(body)
+        self.say(f"own[{first} + k] = {self.number(entry)};")
+        self.depth -= 1
+        self.say("}")
+        for k, j in others:
+            self.say(f"own[{first + k}] = {self.number(j)};")
 
     def body(self, body: Body) -> None:
         nodes = self.program.nodes
@@ -106,6 +193,9 @@ class CudaEmitter:
                 self.branch(part)
                 continue
             op, inputs, kind = nodes[part]
+            if op == "table":
+                self.fill(part)
+                continue
             if op in ("sin", "cos") and inputs in sines and inputs in cosines:  # one function computes both
                 sine, cosine = sines[inputs], cosines[inputs]
                 if part not in done:
@@ -129,6 +219,11 @@ class CudaEmitter:
     def expression(self, i: int) -> str:
         op, inputs, _ = self.program.nodes[i]
         at = [self.name(j) for j in inputs]
+        if op == "take" or op in _BEFORE:
+            (pointer, step), place = self.memory(inputs[0]), self.program.tables[inputs[0]]
+            if op == "take":
+                return f"{pointer}[(long long){at[1]} * {step}]"
+            return f"{op}({pointer}, {step}, {place.size}, {place.size.bit_length()}, {at[1]})"
         if op in _OPERATORS:
             return f"{at[0]} {_OPERATORS[op]} {at[1]}"
         if op == "neg":
@@ -144,7 +239,7 @@ class CudaEmitter:
     def plan(self, plan: Instructions) -> None:
         for part in plan:
             if isinstance(part, Call):
-                self.say(f"{part.kernel}(w);")
+                self.say(f"{part.kernel}({self.arguments});")
                 continue
             if isinstance(part, StoreRow):
                 self.keep(f"(long long)w[{part.place}]", part.row)
@@ -165,18 +260,28 @@ class CudaEmitter:
         self.say(f"for (int k = 0; k < {len(row)}; ++k)")
         self.say(f"  rows[({place} * {len(row)} + k) * count + b] = w[{row.start} + k];")
 
-    def loop(self, name: str, loop: Loop, inputs: Iterable[int], outputs: Iterable[int]) -> None:
-        """Steps first to last - 1 of ``count`` systems, from slots ``inputs`` to slots ``outputs``."""
+    def load(self) -> None:
+        """Copy inputs into slots."""
+        self.say(f"double w[{self.program.slots}];")
+        if self.own or self.outside:
+            self.say(f"double own[{len(self.own) or 1}];")
+        for slot in self.loaded:
+            if slot in self.common:
+                self.say(f"w[{slot}] = common[{self.common[slot]}];")
+            else:
+                self.say(f"w[{slot}] = in[{self.inputs[slot]} * count + b];")
+
+    def loop(self, name: str, loop: Loop, outputs: Iterable[int]) -> None:
+        """Steps first to last - 1 of ``count`` systems, from the inputs to the slots ``outputs``."""
         self.lines.append(
-            f"ENTRY {name}(double *in, double *out, const double *times, const double *steps, "
-            "const long long *row_of, double *rows, long long first, long long last, long long count) {"
+            f"ENTRY {name}(const double *in, const double *common, double *out, const double *times, "
+            "const double *steps, const long long *row_of, double *rows, "
+            "long long first, long long last, long long count) {"
         )
         self.say("FOR_EACH_SYSTEM(b, count) {")
         self.depth += 1
-        self.say(f"double w[{self.program.slots}];")
-        for k, slot in enumerate(inputs):
-            self.say(f"w[{slot}] = in[{k} * count + b];")
-        self.say(f"{loop.once}(w);")
+        self.load()
+        self.say(f"{loop.once}({self.arguments});")
         self.say(f"for (long long i = first; i < last && w[{loop.alive}] != 0; ++i) {{")
         self.depth += 1
         if loop.listed is not None:
@@ -199,13 +304,13 @@ class CudaEmitter:
 
     def map(self, name: str, map_: Map) -> None:
         """A function from columns of inputs of ``count`` systems to columns of results."""
-        self.lines.append(f"ENTRY {name}(const double *in, double *out, long long count) {{")
+        self.lines.append(
+            f"ENTRY {name}(const double *in, const double *common, double *out, long long count) {{"
+        )
         self.say("FOR_EACH_SYSTEM(b, count) {")
         self.depth += 1
-        self.say(f"double w[{self.program.slots}];")
-        for k, slot in enumerate(map_.inputs):
-            self.say(f"w[{slot}] = in[{k} * count + b];")
-        self.say(f"{map_.kernel}(w);")
+        self.load()
+        self.say(f"{map_.kernel}({self.arguments});")
         for k, slot in enumerate(map_.outputs):
             self.say(f"out[{k} * count + b] = w[{slot}];")
         self.depth -= 1
@@ -213,20 +318,31 @@ class CudaEmitter:
         self.lines.append("}")
 
 
+class Columns(NamedTuple):
+    """The slots that entries of a program read, those of them that all systems share, and those written."""
+
+    inputs: Sequence[int]
+    common: Sequence[int] = ()
+    outputs: Sequence[int] = ()
+
+
 def emit(
-    parts: Sequence[tuple[Program, dict[str, tuple[Loop, Sequence[int], Sequence[int]] | Map]]],
+    parts: Sequence[tuple[Program, str, Loop | Map, Columns]],
     block: int | None = 128,
 ) -> str:
-    """The source of all kernels and entries. ``block`` is the number of threads in a block; None: plain C."""
+    """The source of all programs, each with its entry. ``block`` is the number of threads in a block.
+
+    Without a ``block`` it is plain C.
+    """
     lines = [_PLAIN_C if block is None else f"#define BLOCK {block}\n{_CUDA}", _COMMON]
-    for program, entries in parts:
-        emitter = CudaEmitter(program)
+    lines += [_SEARCH.format(name=name, before=before) for name, before in _BEFORE.items()]
+    for k, (program, name, entry, columns) in enumerate(parts):
+        emitter = CudaEmitter(program, columns.inputs, columns.common, f"p{k}")
         for kernel in program.kernels.values():
             emitter.kernel(kernel)
-        for name, entry in entries.items():
-            if isinstance(entry, Map):
-                emitter.map(name, entry)
-            else:
-                emitter.loop(name, *entry)
-        lines += emitter.lines
+        if isinstance(entry, Map):
+            emitter.map(name, entry)
+        else:
+            emitter.loop(name, entry, columns.outputs)
+        lines += [*emitter.constants(), *emitter.lines]
     return "\n".join([*lines, ""])

@@ -163,22 +163,28 @@ class LoopEmitter(KernelEmitter):
         self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 {8 * width}, i1 false)")
 
     def map(self, name: str, map_: Map) -> None:
-        """void name(w, in, out, count): applies a kernel to rows of numbers."""
+        """void name(w, in, out, count, width): applies a kernel to rows of numbers.
+
+        A row has the first ``width`` inputs. All others are in their slots already.
+        """
         wide = 8 * self.lanes
-        inputs, outputs = len(map_.inputs), len(map_.outputs)
+        outputs = len(map_.outputs)
         self.lines.append(
-            f"define void @{name}(ptr noalias %w, ptr noalias %in, ptr noalias %out, i64 %count) nounwind {{"
+            f"define void @{name}(ptr noalias %w, ptr noalias %in, ptr noalias %out, "
+            "i64 %count, i64 %width) nounwind {"
         )
+        self.say(f"%line = mul i64 %width, {self.lanes}")
+        self.say("%bytes = mul i64 %line, 8")
         self.say("br label %head")
         self.mark("head")
         self.say("%i = phi i64 [ 0, %0 ], [ %next, %body ]")
         self.say("%more = icmp slt i64 %i, %count")
         self.say("br i1 %more, label %body, label %end")
         self.mark("body")
-        self.say(f"%from.i = mul i64 %i, {inputs * self.lanes}")
+        self.say("%from.i = mul i64 %i, %line")
         self.say("%from = getelementptr double, ptr %in, i64 %from.i")
         self.say(f"%slots = getelementptr {self.number}, ptr %w, i64 {map_.inputs.start}")
-        self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr %slots, ptr %from, i64 {inputs * wide}, i1 false)")
+        self.say("call void @llvm.memcpy.p0.p0.i64(ptr %slots, ptr %from, i64 %bytes, i1 false)")
         self.plan([Call(map_.kernel)], self.constant(True))
         self.say(f"%to.i = mul i64 %i, {outputs * self.lanes}")
         self.say("%to = getelementptr double, ptr %out, i64 %to.i")
@@ -191,12 +197,18 @@ class LoopEmitter(KernelEmitter):
         self.lines.append("}")
 
 
-def emit(parts: Sequence[tuple[Program, dict[str, Loop | Map]]], lanes: int = 1) -> str:
-    """A module: every kernel of the programs, and a function for every loop over them."""
+def emit(
+    parts: Sequence[tuple[Program, dict[str, Loop | Map]]], lanes: int = 1, common: Sequence[int] = ()
+) -> str:
+    """A module: every kernel of the programs, and a function for every loop over them.
+
+    If there are several lanes, they share the numbers in the slots ``common``.
+    """
     used: set[str] = set()
+    searches: dict[str, str] = {}
     lines: list[str] = []
-    for program, entries in parts:
-        emitter = LoopEmitter(program, lanes)
+    for k, (program, entries) in enumerate(parts):
+        emitter = LoopEmitter(program, lanes, f"p{k}", common)
         for kernel in program.kernels.values():
             emitter.kernel(kernel)
         for name, entry in entries.items():
@@ -205,6 +217,7 @@ def emit(parts: Sequence[tuple[Program, dict[str, Loop | Map]]], lanes: int = 1)
             else:
                 emitter.map(name, entry)
         used |= emitter.used
-        lines += emitter.lines
-    emitter.used = used
+        searches |= emitter.searches
+        lines += emitter.tables() + emitter.lines
+    emitter.used, emitter.searches = used, searches
     return "\n".join([*emitter.declarations(), *lines, ""])

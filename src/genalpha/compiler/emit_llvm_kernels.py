@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 
-from genalpha.compiler.arithmetic import FUNCTIONS
+import numpy as np
+
+from genalpha.compiler.arithmetic import FUNCTIONS, SEARCHES
 from genalpha.compiler.branches import Body, Branch, structured
 from genalpha.compiler.program import Kernel, Program
 
@@ -28,16 +31,54 @@ _SPECIAL = {"max", "min", "neg", *_ARITHMETIC, *_INTRINSICS}
 _LIBRARY = {op for op in FUNCTIONS if op not in _SPECIAL}
 
 
-class KernelEmitter:
-    """Text for vectors of ``lanes`` doubles, or for plain doubles."""
+# Bisection in a table whose entries have a fixed distance.
+_SEARCH = """\
+define internal double @{name}(ptr %a, i64 %size, i64 %turns, double %x) nounwind {{
+  %number = fcmp ord double %x, %x
+  br label %head
+head:
+  %low = phi i64 [ 0, %0 ], [ %lower, %body ]
+  %high = phi i64 [ %size, %0 ], [ %higher, %body ]
+  %turn = phi i64 [ 0, %0 ], [ %next, %body ]
+  %more = icmp slt i64 %turn, %turns
+  br i1 %more, label %body, label %end
+body:
+  %next = add i64 %turn, 1
+  %sum = add i64 %low, %high
+  %middle = lshr i64 %sum, 1
+  %at = mul i64 %middle, {step}
+  %p = getelementptr double, ptr %a, i64 %at
+  %entry = load double, ptr %p
+  %nan = fcmp uno double %entry, %entry
+  %valid = or i1 %number, {nan}
+  %less = fcmp {less} double %x, %entry
+  %before = and i1 %valid, %less
+  %lower = select i1 %before, i64 %low, i64 %middle
+  %higher = select i1 %before, i64 %middle, i64 %high
+  br label %head
+end:
+  %found = sitofp i64 %high to double
+  ret double %found
+}}"""
+_SIDES = {"search_left": {"less": "ule", "nan": "%nan"}, "search_right": {"less": "ult", "nan": "false"}}
 
-    def __init__(self, program: Program, lanes: int) -> None:
-        self.program, self.lanes = program, lanes
+
+class KernelEmitter:
+    """Text for vectors of ``lanes`` doubles, or for plain doubles.
+
+    ``prefix`` distinguishes the tables of several programs. The slots ``common`` hold one number for all
+    lanes. They follow after all other slots.
+    """
+
+    def __init__(self, program: Program, lanes: int, prefix: str = "", common: Sequence[int] = ()) -> None:
+        self.program, self.lanes, self.prefix = program, lanes, prefix
+        self.common = {} if lanes == 1 else {slot: k for k, slot in enumerate(sorted(common))}
         self.number = "double" if lanes == 1 else f"<{lanes} x double>"
         self.boolean = "i1" if lanes == 1 else f"<{lanes} x i1>"
         self.suffix = "f64" if lanes == 1 else f"v{lanes}f64"
         self.lines: list[str] = []
         self.used: set[str] = set()
+        self.searches: dict[str, str] = {}  # functions that are called, by name
         self.labels = 0
 
     # --- small things ---------------------------------------------------------------------------
@@ -73,6 +114,9 @@ class KernelEmitter:
         mask = "" if self.lanes == 1 else f", {self.boolean} %mask"
         self.lines.append(f"define internal void @{kernel.name}(ptr noalias %w{mask}) nounwind {{")
         for i, slot in kernel.loads:
+            if slot in self.common:
+                self.spread(i, slot)
+                continue
             flag = self.program.nodes[i].kind == "b"
             self.say(f"%a{i} = getelementptr {self.number}, ptr %w, i64 {slot}")
             self.say(f"%{'l' if flag else 'n'}{i} = load {self.number}, ptr %a{i}")
@@ -81,23 +125,38 @@ class KernelEmitter:
         self.block = "0"
         self.body(structured(self.program.nodes, kernel.body, [i for _, i in kernel.stores]))
         for slot, i in kernel.stores:
-            value = self.name(i)
-            if self.program.nodes[i].kind == "b":
-                one, zero = self.constant(1.0), self.constant(0.0)
-                self.say(
-                    f"%d{slot} = select {self.boolean} {value}, {self.number} {one}, {self.number} {zero}"
-                )
-                value = f"%d{slot}"
-            self.say(f"%s{slot} = getelementptr {self.number}, ptr %w, i64 {slot}")
-            if self.lanes > 1:
-                self.say(f"%o{slot} = load {self.number}, ptr %s{slot}")
-                self.say(
-                    f"%k{slot} = select {self.boolean} %mask, {self.number} {value}, {self.number} %o{slot}"
-                )
-                value = f"%k{slot}"
-            self.say(f"store {self.number} {value}, ptr %s{slot}")
+            self.store(str(slot), i, str(slot))
         self.say("ret void")
         self.lines.append("}")
+
+    def spread(self, i: int, slot: int) -> None:
+        """Load a number that is the same in all lanes."""
+        self.say(f"%a{i} = getelementptr double, ptr %w, i64 {self.start_of_common + self.common[slot]}")
+        self.say(f"%l{i} = load double, ptr %a{i}")
+        self.broadcast(f"%l{i}", i)
+
+    def broadcast(self, value: str, i: int) -> None:
+        """A number in all lanes, as node i."""
+        if self.lanes == 1:
+            self.say(f"%n{i} = select i1 true, double {value}, double {value}")
+            return
+        self.say(f"%i{i} = insertelement {self.number} poison, double {value}, i64 0")
+        zeros = f"<{self.lanes} x i32> zeroinitializer"
+        self.say(f"%n{i} = shufflevector {self.number} %i{i}, {self.number} poison, {zeros}")
+
+    def store(self, slot: str, i: int, name: str) -> None:
+        """Store a node in a slot, in the lanes that may change; ``name`` is for intermediate values."""
+        value, n = self.name(i), name
+        if self.program.nodes[i].kind == "b":
+            one, zero = self.constant(1.0), self.constant(0.0)
+            self.say(f"%d{n} = select {self.boolean} {value}, {self.number} {one}, {self.number} {zero}")
+            value = f"%d{n}"
+        self.say(f"%s{n} = getelementptr {self.number}, ptr %w, i64 {slot}")
+        if self.lanes > 1:
+            self.say(f"%o{n} = load {self.number}, ptr %s{n}")
+            self.say(f"%k{n} = select {self.boolean} %mask, {self.number} {value}, {self.number} %o{n}")
+            value = f"%k{n}"
+        self.say(f"store {self.number} {value}, ptr %s{n}")
 
     def body(self, body: Body) -> None:
         for part in body:
@@ -170,27 +229,128 @@ class KernelEmitter:
         elif op in ("copy", "stop"):
             kind = self.kind(i)
             self.say(f"%n{i} = select {boolean} {self.constant(True)}, {kind} {at[0]}, {kind} {at[0]}")
+        elif op == "table":
+            self.fill(i)
+        elif op == "take":
+            self.take(i, *inputs)
+        elif op in SEARCHES:
+            self.search(i, op, *inputs)
         else:
             self.library(i, op, at)
 
     def library(self, i: int, op: str, at: list[str]) -> None:
-        """A call of the C library, lane by lane."""
+        """A call of the C library."""
         self.used.add(op)
+
+        def call(lane: int, n: str) -> str:
+            values = ", ".join(f"double {self.entry(i, k, lane, x)}" for k, x in enumerate(at))
+            return f"call double @{op}({values})"
+
+        self.lane_by_lane(i, call)
+
+    def entry(self, i: int, k: int, lane: int, x: str) -> str:
+        """One lane of ``x``, which is input k of node i."""
         if self.lanes == 1:
-            self.say(f"%n{i} = call double @{op}({', '.join(f'double {x}' for x in at)})")
+            return x
+        self.say(f"%x{i}.{k}.{lane} = extractelement {self.number} {x}, i64 {lane}")
+        return f"%x{i}.{k}.{lane}"
+
+    def lane_by_lane(self, i: int, compute: Callable[[int, str], str]) -> None:
+        """Node i from doubles: ``compute(lane, name)`` is the instruction for one lane."""
+        if self.lanes == 1:
+            self.say(f"%n{i} = {compute(0, f'{i}.0')}")
             return
         whole = "poison"
         for lane in range(self.lanes):
-            for k, x in enumerate(at):
-                self.say(f"%x{i}.{k}.{lane} = extractelement {self.number} {x}, i64 {lane}")
-            values = ", ".join(f"double %x{i}.{k}.{lane}" for k in range(len(at)))
-            self.say(f"%y{i}.{lane} = call double @{op}({values})")
+            self.say(f"%y{i}.{lane} = {compute(lane, f'{i}.{lane}')}")
             target = f"%n{i}" if lane == self.lanes - 1 else f"%z{i}.{lane}"
             self.say(f"{target} = insertelement {self.number} {whole}, double %y{i}.{lane}, i64 {lane}")
             whole = target
 
-    def declarations(self) -> list[str]:
+    # --- tables ---------------------------------------------------------------------------------
+
+    @property
+    def start_of_common(self) -> int:
+        return self.program.slots * self.lanes
+
+    def memory(self, table: int) -> tuple[str, int, int, int]:
+        """Where a table is: a pointer, the offset of its first entry, the distances of entries and lanes."""
+        place = self.program.tables[table]
+        if place.numbers is not None:
+            return f"@{self.prefix}t{table}", 0, 1, 0
+        if place.first in self.common:
+            return "%w", self.start_of_common + self.common[place.first], place.step, 0
+        return "%w", place.first * self.lanes, place.step * self.lanes, 1
+
+    def fill(self, i: int) -> None:
+        """Write the entries of a table, by a loop if they have a formula."""
+        place = self.program.tables[i]
+        if place.formula is None:
+            for slot, j in zip(place.slots, self.program.nodes[i].inputs, strict=True):
+                self.store(str(slot), j, f"{slot}.t")
+            return
+        before, (counter, entry, body, others, _) = self.block, place.formula
+        self.say(f"br label %fill{i}")
+        self.start_block(f"fill{i}")
+        self.say(f"%k{i} = phi i64 [ 0, %{before} ], [ %next{i}, %fill{i} ]")
+        self.say(f"%c{i} = sitofp i64 %k{i} to double")
+        self.broadcast(f"%c{i}", counter)
+        self.body(body)
+        self.say(f"%slot{i} = add i64 %k{i}, {place.first}")
+        self.store(f"%slot{i}", entry, f"{i}.t")
+        self.say(f"%next{i} = add i64 %k{i}, 1")
+        self.say(f"%more{i} = icmp slt i64 %next{i}, {place.size}")
+        self.say(f"br i1 %more{i}, label %fill{i}, label %filled{i}")
+        self.start_block(f"filled{i}")
+        for k, j in others:
+            self.store(str(place.first + k), j, f"{place.first + k}.t")
+
+    def take(self, i: int, table: int, index: int) -> None:
+        """Read an entry of a table."""
+        pointer, first, step, apart = self.memory(table)
+        whole = "i64" if self.lanes == 1 else f"<{self.lanes} x i32>"
+        self.say(f"%i{i} = fptosi {self.number} {self.name(index)} to {whole}")
+
+        def entry(lane: int, n: str) -> str:
+            at = f"%i{i}"
+            if self.lanes > 1:
+                self.say(f"%j{n} = extractelement {whole} {at}, i64 {lane}")
+                self.say(f"%e{n} = zext i32 %j{n} to i64")
+                at = f"%e{n}"
+            self.say(f"%m{n} = mul i64 {at}, {step}")
+            self.say(f"%o{n} = add i64 %m{n}, {first + apart * lane}")
+            self.say(f"%p{n} = getelementptr double, ptr {pointer}, i64 %o{n}")
+            return f"load double, ptr %p{n}"
+
+        self.lane_by_lane(i, entry)
+
+    def search(self, i: int, op: str, table: int, x: int) -> None:
+        """Look for a number in a sorted table."""
+        pointer, first, step, apart = self.memory(table)
+        size = self.program.tables[table].size
+        name = f"{op}.{step}"
+        self.searches[name] = _SEARCH.format(name=name, step=step, **_SIDES[op])
+
+        def place(lane: int, n: str) -> str:
+            self.say(f"%p{n} = getelementptr double, ptr {pointer}, i64 {first + apart * lane}")
+            value = self.entry(i, 0, lane, self.name(x))
+            return f"call double @{name}(ptr %p{n}, i64 {size}, i64 {size.bit_length()}, double {value})"
+
+        self.lane_by_lane(i, place)
+
+    def tables(self) -> list[str]:
+        """The tables of constants."""
         lines = []
+        for i, place in self.program.tables.items():
+            if place.numbers is not None:
+                bits = place.numbers.view(np.uint64).tolist()
+                numbers = ", ".join(f"double 0x{x:016X}" for x in bits)
+                kind = f"[{place.size} x double]"
+                lines.append(f"@{self.prefix}t{i} = internal constant {kind} [{numbers}], align 64")
+        return lines
+
+    def declarations(self) -> list[str]:
+        lines = [text for _, text in sorted(self.searches.items())]
         for op in sorted(self.used):
             count = 2 if op in ("pow", "atan2", "fmod") else 1
             if op in _INTRINSICS:

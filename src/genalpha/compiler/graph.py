@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from genalpha.compiler.arithmetic import COMPARISONS, FUNCTIONS, LOGIC, operate
+from genalpha.compiler.arithmetic import COMPARISONS, FUNCTIONS, LOGIC, SEARCHES, operate
 
 ZERO, ONE, FALSE, TRUE = 0, 1, 2, 3
+# What needs no code, and does not count as an operation.
+_FREE = ("input", "constant", "flag")
+# Up to this number of entries, choices cost less than a table.
+FEW = 8
 
 
 class Unsupported(Exception):  # not an error: another backend is used then
@@ -37,7 +41,7 @@ class Rule(NamedTuple):
 
 
 class Node(NamedTuple):
-    """An operation on earlier nodes; ``kind`` is "f" for doubles (integers too) and "b" for booleans."""
+    """An operation on earlier nodes; ``kind`` is "f" (doubles, integers), "b" (booleans) or "t" (tables)."""
 
     op: str
     inputs: tuple[int, ...]
@@ -50,7 +54,8 @@ class Graph:
     def __init__(self, limit: int | None = None) -> None:
         self.nodes: list[Node] = []
         self.constants: dict[int, float | bool] = {}
-        self.limit = limit
+        self.contents: dict[int, np.ndarray] = {}  # the numbers of tables that are known
+        self.limit, self.operations = limit, 0
         self._known: dict[tuple[object, ...], int] = {}
         self.rules: dict[int, Rule] = {}
         for value in (0.0, 1.0):
@@ -63,7 +68,9 @@ class Graph:
         del self.nodes[count:]
         self._known = {key: i for key, i in self._known.items() if i < count}
         self.constants = {i: value for i, value in self.constants.items() if i < count}
+        self.contents = {i: numbers for i, numbers in self.contents.items() if i < count}
         self.rules = {i: rule for i, rule in self.rules.items() if i < count}
+        self.operations = sum(node.op not in _FREE for node in self.nodes)
 
     # --- making nodes ---------------------------------------------------------------------------
 
@@ -71,7 +78,8 @@ class Graph:
         found = self._known.get(key)
         if found is None:
             found = len(self.nodes)
-            if self.limit is not None and found > self.limit:
+            self.operations += op not in _FREE
+            if self.limit is not None and self.operations > self.limit:
                 raise Unsupported(f"the function needs more than {self.limit} scalar operations")
             self.nodes.append(Node(op, inputs, kind))
             self._known[key] = found
@@ -283,9 +291,41 @@ class Graph:
             return self.logic("not", condition)
         return self._new(("select", condition, yes, no), "select", (condition, yes, no), self.nodes[yes].kind)
 
+    # --- tables ---------------------------------------------------------------------------------
+
+    def table(self, *entries: int) -> int:
+        """A table of doubles, which is read by :meth:`take`."""
+        if all(i in self.constants for i in entries):
+            return self.known_table(np.array([self.constants[i] for i in entries], dtype=float))
+        return self._new(("table", *entries), "table", entries, "t")
+
+    def known_table(self, numbers: np.ndarray) -> int:
+        """A table of constants. They are no nodes, since there may be many."""
+        node = self._new(("table", numbers.tobytes()), "table", (), "t")
+        self.contents[node] = numbers
+        return node
+
+    def take(self, table: int, index: int) -> int:
+        """An entry of a table. The index must be an integer within the table."""
+        numbers = self.contents.get(table)
+        if numbers is not None and (numbers == numbers[0]).all():
+            return self.constant(numbers[0])
+        if index not in self.constants:
+            return self._new(("take", table, index), "take", (table, index), "f")
+        at = int(self.constants[index])
+        return self.nodes[table].inputs[at] if numbers is None else self.constant(numbers[at])
+
+    def search(self, op: str, table: int, x: int) -> int:
+        """Where ``x`` belongs in a sorted table, as `jnp.searchsorted` finds it."""
+        if table in self.contents and x in self.constants:
+            return self.constant(operate(op, self.contents[table], self.constants[x]))
+        return self._new((op, table, x), op, (table, x), "f")
+
     def make(self, op: str, *inputs: int) -> int:
         """Any operation, by its name."""
-        if op in ("add", "sub", "mul", "div", "neg", "select"):
+        if op in SEARCHES:
+            return self.search(op, *inputs)
+        if op in ("add", "sub", "mul", "div", "neg", "select", "table", "take"):
             return getattr(self, op)(*inputs)
         if op in COMPARISONS:
             return self.compare(op, *inputs)
@@ -344,10 +384,11 @@ class Graph:
                     stack.extend(self.nodes[i].inputs)
         return sorted(seen)
 
-    def evaluate(self, outputs: Sequence[int], values: dict[int, float]) -> list[float | bool]:
-        """Numbers for ``outputs``, given numbers for inputs: slow, but it defines what a program computes."""
+    def evaluate(self, outputs: Sequence[int], values: dict[int, Any]) -> list[Any]:
+        """Numbers for ``outputs``, given those of inputs or other nodes: slow, but it defines the results."""
         # Python's floats overflow without a warning, NumPy's with one.
-        known: dict[int, float | bool] = {**self.constants, **{i: float(x) for i, x in values.items()}}
+        given = {i: float(x) if self.nodes[i].kind == "f" else x for i, x in values.items()}
+        known: dict[int, Any] = {**self.constants, **self.contents, **given}
         for i in self.reachable(outputs, values):
             if i not in known:
                 op, inputs, _ = self.nodes[i]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from genalpha.compiler.formula import Formula, equidistant, find
 from genalpha.compiler.graph import Graph, Node
 
 
@@ -37,6 +38,8 @@ Instructions = Sequence["Call | If | While | StoreRow | NextTime"]
 class Kernel(NamedTuple):
     """Load slots, compute, store slots. In this order, the same slot may be read and written.
 
+    Tables are read and written while it computes.
+
     ``loads`` are pairs of a node and its slot, ``body`` lists nodes in order, ``stores`` are pairs of a slot
     and its node.
     """
@@ -51,19 +54,49 @@ class Kernel(NamedTuple):
         return len(self.body)
 
 
+class Table(NamedTuple):
+    """Where the ``size`` entries of a table are: in the slots first, first + step, ...
+
+    If they are known, they are in ``numbers`` instead. If ``copied``, a kernel writes them into the slots, by
+    a loop if there is a ``formula``; otherwise they are inputs, which are read where they are.
+    """
+
+    size: int
+    first: int = 0
+    step: int = 1
+    numbers: np.ndarray | None = None
+    copied: bool = False
+    formula: Formula | None = None
+
+    @property
+    def slots(self) -> range:
+        size = self.size if self.numbers is None else 0
+        return range(self.first, self.first + self.step * size, self.step)
+
+    def within(self, places: dict[int, int]) -> bool:
+        """Whether the slots are in an array, at the same distances; ``places`` are those of slots in it."""
+        first = places.get(self.first)
+        return first is not None and all(places.get(s) == first + s - self.first for s in self.slots)
+
+
 @dataclass(frozen=True)
 class Program:
     """Kernels and the nodes they compute. It is immutable.
 
-    ``slots`` is the size of the array that the kernels work on. If a kernel was cut, ``pieces`` lists the
-    names of its parts.
+    ``slots`` is the size of the array that the kernels work on. ``tables`` says where tables are. If a kernel
+    was cut, ``pieces`` lists the names of its parts.
     """
 
     nodes: tuple[Node, ...]
     constants: dict[int, float | bool]
     kernels: dict[str, Kernel]
     slots: int
+    tables: dict[int, Table]
     pieces: dict[str, list[str]] = field(default_factory=dict)
+
+    def tables_of(self, kernel: Kernel) -> set[int]:
+        """The tables that a kernel reads."""
+        return {j for i in kernel.body for j in self.nodes[i].inputs if j in self.tables}
 
 
 class StoreRow(NamedTuple):
@@ -118,6 +151,7 @@ class Builder:
     slot_of: dict[int, int] = field(default_factory=dict)
     level_of: dict[int, int] = field(default_factory=dict)
     wanted: list[tuple[str, int, dict[int, int]]] = field(default_factory=list)
+    tables: dict[int, Table] = field(default_factory=dict)
     _levels: list[int] = field(default_factory=list)
 
     def slot(self, count: int) -> np.ndarray:
@@ -149,40 +183,85 @@ class Builder:
                 levels.append(max((levels[j] for j in nodes[k].inputs), default=-1))
         return levels[i]
 
+    def table(self, i: int) -> Table:
+        """Where a table is. Inputs in equidistant slots are read there; others get slots of their own."""
+        if i not in self.tables:
+            entries, numbers = self.graph.nodes[i].inputs, self.graph.contents.get(i)
+            if numbers is not None:
+                self.tables[i] = Table(len(numbers), numbers=numbers)
+            elif (place := equidistant(entries, self.slot_of)) is not None:
+                self.tables[i] = Table(len(entries), *place)
+            else:
+                formula, first = find(self.graph, entries, self.slot_of), int(self.slot(len(entries))[0])
+                self.tables[i] = Table(len(entries), first, copied=True, formula=formula)
+        return self.tables[i]
+
     def build(self, hoisting: dict[int, str]) -> Program:
         """The program with all kernels; ``hoisting`` names the kernel of each lower level."""
-        hoisted: dict[int, int] = {}
+        hoisted: dict[int, int] = {}  # the slots of numbers, and the first slots of tables
         kernels = {}
         for name, level, stores in sorted(self.wanted, key=lambda k: -k[1]):
-            lower = [low for low in hoisting if low < level]
+            lower, tables = [low for low in hoisting if low < level], []
             if name in hoisting.values():
                 mine = next(low for low, kernel in hoisting.items() if kernel == name)
-                stores = stores | {slot: i for i, slot in hoisted.items() if self.level(i) == mine}
-            kernels[name] = self._cut(name, stores, lower, hoisted)
-        used = self.graph.nodes
-        return Program(tuple(used), dict(self.graph.constants), kernels, self.slots)
+                here = [i for i in hoisted if self.level(i) == mine]
+                tables = [i for i in here if self.graph.nodes[i].kind == "t"]
+                stores = stores | {hoisted[i]: i for i in here if i not in self.tables}
+            kernels[name] = self._cut(name, stores, lower, hoisted, tables)
+        nodes, constants = list(self.graph.nodes), dict(self.graph.constants)
+        for i, place in self.tables.items():
+            if place.formula is not None:
+                nodes[i] = nodes[i]._replace(inputs=place.formula.needs)
+        return Program(tuple(nodes), constants, kernels, self.slots, dict(self.tables))
 
     def _cut(
-        self, name: str, stores: dict[int, int], lower: Sequence[int], hoisted: dict[int, int]
+        self,
+        name: str,
+        stores: dict[int, int],
+        lower: Sequence[int],
+        hoisted: dict[int, int],
+        tables: Sequence[int],
     ) -> Kernel:
+        """A kernel that fills slots, and tables for other kernels."""
         nodes = self.graph.nodes
         loads: dict[int, int] = {}
         body: set[int] = set()
-        stack: list[int] = list(stores.values())
+        stack: list[int] = [*stores.values(), *tables]
         while stack:
             i = stack.pop()
             if i in body or i in loads or i in self.graph.constants:
                 continue
+            if nodes[i].kind == "t" and not self.table(i).copied:
+                continue
             if i in self.slot_of:
                 loads[i] = self.slot_of[i]
+            elif self.level(i) in lower and nodes[i].kind == "t":
+                hoisted[i] = self.table(i).first
             elif self.level(i) in lower and nodes[i].kind == "f":
                 if i not in hoisted:
                     hoisted[i] = int(self.slot(1)[0])
                 loads[i] = hoisted[i]
             else:
                 body.add(i)
-                stack.extend(nodes[i].inputs)
+                formula = self.tables[i].formula if i in self.tables else None
+                stack.extend(nodes[i].inputs if formula is None else formula.needs)
         return Kernel(name, tuple(sorted(loads.items())), tuple(sorted(body)), tuple(sorted(stores.items())))
+
+
+def sharable(program: Program, slots: Iterable[int]) -> list[int]:
+    """Those of the slots that tables are read from, and that can be in an array of their own.
+
+    No table is partly in this array.
+    """
+    rest = set(slots)
+    inputs = [table for table in program.tables.values() if rest and table.slots and not table.copied]
+    rest &= {slot for table in inputs for slot in table.slots}
+    while True:
+        places = {slot: k for k, slot in enumerate(sorted(rest))}
+        apart = [t for t in inputs if not rest.isdisjoint(t.slots) and not t.within(places)]
+        if not apart:
+            return sorted(rest)
+        rest.difference_update(apart[0].slots)
 
 
 def cut(program: Program, most: int) -> Program:
@@ -200,6 +279,7 @@ def cut(program: Program, most: int) -> Program:
         parts = [kernel.body[k : k + size] for k in range(0, len(kernel.body), size)] or [()]
         # Slots that no part reads can be stored at once, all others only after every part has read them.
         read = {slot for _, slot in kernel.loads}
+        read.update(*(program.tables[i].slots for i in program.tables_of(kernel)))
         early = {i: slot for slot, i in kernel.stores if slot not in read}
         late = [(slot, i) for slot, i in kernel.stores if early.get(i) != slot]
         computed = set(kernel.body)
@@ -218,15 +298,16 @@ def cut(program: Program, most: int) -> Program:
             piece = name if len(parts) == 1 else f"{name}_{k}"
             kernels[piece] = Kernel(piece, tuple(loads), tuple(part), tuple(stores))
             names[name].append(piece)
-    return Program(program.nodes, program.constants, kernels, slots, names)
+    return Program(program.nodes, program.constants, kernels, slots, program.tables, names)
 
 
 def _crossing(
     nodes: Sequence[Node], parts: Sequence[Sequence[int]], outputs: Iterable[int]
 ) -> dict[int, None]:
-    """The nodes that a later part needs."""
+    """The nodes that a later part needs. Tables are in memory already."""
     part_of = {i: k for k, part in enumerate(parts) for i in part}
     found = {i: None for i in outputs if part_of.get(i, len(parts)) < len(parts) - 1}
     for k, part in enumerate(parts):
-        found |= {j: None for i in part for j in nodes[i].inputs if part_of.get(j, k) < k}
+        needed = (j for i in part for j in nodes[i].inputs if part_of.get(j, k) < k)
+        found |= {j: None for j in needed if nodes[j].kind != "t"}
     return found

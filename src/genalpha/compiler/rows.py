@@ -110,13 +110,20 @@ class RowFunction:
             row[at] = leaf if flat else np.ravel(leaf)
         return row
 
-    def pack(self, arguments: Any) -> np.ndarray:
-        """An array (count, inputs) from arrays whose first axis counts the rows."""
+    def pack(self, arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Arrays whose first axis counts the rows, as columns (count, width) and numbers (inputs − width,).
+
+        The numbers are the last inputs, if they are the same for all rows: arrays with one row.
+        """
         leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(arguments)]
         count = max(map(len, leaves)) if all(map(len, leaves)) else 0
+        varying = [k for k, leaf in enumerate(leaves, 1) if len(leaf) != 1]
+        some = max(varying, default=1)
         flat = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in leaves]
-        wide = [x if len(x) == count else np.broadcast_to(x[:count], (count, x.shape[1])) for x in flat]
-        return np.concatenate(wide, axis=1)
+        wide = [
+            x if len(x) == count else np.broadcast_to(x[:count], (count, x.shape[1])) for x in flat[:some]
+        ]
+        return np.concatenate(wide, axis=1), np.concatenate([np.zeros(0), *(x[0] for x in flat[some:])])
 
     def unpack(self, table: np.ndarray) -> tuple[Any, np.ndarray]:
         """The results (count, width) as the pytree that the function returns, and which rows are good."""

@@ -106,7 +106,7 @@ class BatchSolution:
         parts = [self.results.records.column(self.layout.parts[name]) for name in ("q", "v", "lam", "psi")]
         count, kept = parts[0].shape[:2]
         flat = lambda x: x.reshape(count * kept, *x.shape[2:])
-        repeated = lambda x: np.repeat(np.asarray(x), kept, axis=0)
+        repeated = lambda x: np.repeat(np.asarray(x), kept, axis=0) if len(x) == count else x
         ends = StepEnd(np.tile(self.plan.times, count), *map(flat, parts))
         fixed = jax.tree.map(repeated, (self.results.scale, self.doubles))
         found = lanes.in_parts(self.kernels.derive, (ends, *fixed))

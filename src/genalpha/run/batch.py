@@ -128,7 +128,7 @@ class Batch(NamedTuple):
     def compiled(self, refused: np.ndarray, backend: BatchBackend, bar: Progress) -> Solution:
         """The solution by machine code, on the CPU or on a GPU."""
         leaves = [
-            np.asarray(x) if varies else np.broadcast_to(x, (len(self.q), *np.shape(x)))
+            np.asarray(x) if varies else np.asarray(x)[None]
             for x, varies in zip(jax.tree.leaves(self.args), jax.tree.leaves(self.varying), strict=True)
             if np.asarray(x).dtype.kind == "f" or _no_integer(x, varies)
         ]
@@ -180,7 +180,8 @@ class Batch(NamedTuple):
         _, rebuild, fixed = floating(member(self.args, self.varying, 0))
         begin = lambda setup, t, q, v, h, doubles: start_run(setup, t, q, v, h, rebuild(doubles))
         mapped = self._mapped(("start", fixed), begin, (None, 0, 0, None, 0))
-        found = mapped(self.span[0], members.q, members.v, self.plan.steps.first, members.doubles)
+        doubles = [np.broadcast_to(x, (len(members), *x.shape[1:])) for x in members.doubles]
+        found = mapped(self.span[0], members.q, members.v, self.plan.steps.first, doubles)
         return jax.tree.map(np.asarray, found)
 
     # --- single members -------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -14,7 +14,9 @@ from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Result
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.writer import PIVOT
 from genalpha.compiler import emit_cuda
+from genalpha.compiler.emit_cuda import Columns
 from genalpha.compiler.graph import Unsupported
+from genalpha.compiler.program import sharable
 from genalpha.compiler.rows import RowFunction
 from genalpha.engine import row
 from genalpha.engine.start import RunStart
@@ -52,40 +54,58 @@ class DeviceRecords:
 
 
 class CudaCode:
-    """The kernels of a setup on the GPU. ``sample`` interpolates between the ends of a step, if wanted."""
+    """The kernels of a setup on the GPU. ``sample`` interpolates between the ends of a step, if wanted.
 
-    def __init__(self, kernels: Kernels, sample: RowFunction | None, plan: BatchPlan) -> None:
+    The numbers in the slots ``common`` are in memory once, for all systems. ``common_at_start`` are the slots
+    of the start that hold such numbers.
+    """
+
+    def __init__(
+        self, kernels: Kernels, sample: RowFunction | None, plan: BatchPlan, common: list[int]
+    ) -> None:
         cupy = library()
         step = kernels.step
         self.program, loop = kernels.program(kernels.order)
         places = (step.start_places, step.args, step.output[:2])
-        shared = [place for place, _ in plan.inputs(step)]
-        leaves = jax.tree.leaves((places, shared))
+        planned = [place for place, _ in plan.inputs(step)]
+        leaves = jax.tree.leaves((places, planned))
         self.inputs = [int(s) for place in leaves for s in np.ravel(place)]
         # Memory, counters and the slope of the parabola start at zero. The flag "alive" starts at one.
         zero = [*step.parabola[1], *step.parabola[2], *step.memory, *step.totals, step.status, step.taken]
         self.inputs += [*map(int, [*zero, *step.counters]), step.flags["alive"]]
         self.outputs = [step.status, step.taken, *map(int, step.totals), *step.ends]
-        parts: list[Any] = [(self.program, {"steps": (loop, self.inputs, self.outputs)})]
-        start = None if kernels.start is None else kernels.start.rows
-        parts += [(r.program, {r.name: r.map}) for r in (start, sample) if r is not None]
+        self.common, apart = common, set(common)
+        parts: list[Any] = [
+            (self.program, "steps", loop, Columns(self.inputs, self.common, self.outputs)),
+        ]
+        self.inputs = [slot for slot in self.inputs if slot not in apart]
+        start, self.common_at_start = None if kernels.start is None else kernels.start.rows, {}
+        if start is not None:
+            arguments = [int(slot) for place in step.args for slot in place.flat]
+            last = start.map.inputs[start.inputs - len(arguments) :]
+            slot_of = dict(zip(last, arguments, strict=True))
+            common = sharable(start.program, [s for s in last if slot_of[s] in apart])
+            self.common_at_start = {slot: slot_of[slot] for slot in common}
+            parts.append((start.program, start.name, start.map, Columns(start.map.inputs, common)))
+        if sample is not None:
+            parts.append((sample.program, sample.name, sample.map, Columns(sample.map.inputs)))
         self.module = cupy.RawModule(code=emit_cuda.emit(parts, BLOCK), options=("--std=c++17",))
         self.width = len(loop.row)
 
     def launch(self, name: str, count: int, *arguments: Any) -> None:
         self.module.get_function(name)((-(-count // BLOCK),), (BLOCK,), (*arguments, np.int64(count)))
 
-    def steps(self, inputs: Any, summary: Any, plan: BatchPlan, rows: Any, count: int) -> None:
-        """All steps of ``count`` systems."""
+    def steps(self, inputs: tuple[Any, Any], summary: Any, plan: BatchPlan, rows: Any, count: int) -> None:
+        """All steps of ``count`` systems; ``inputs`` are their own, and those that they share."""
         cupy = library()
         arrays = [cupy.asarray(x) for x in plan.lists]
-        self.launch("steps", count, inputs, summary, *arrays, rows, np.int64(0), np.int64(plan.last))
+        self.launch("steps", count, *inputs, summary, *arrays, rows, np.int64(0), np.int64(plan.last))
 
-    def map(self, rows: RowFunction, columns: Any) -> Any:
-        """The function ``rows`` of columns (inputs, count); returns results (width, count)."""
+    def map(self, rows: RowFunction, columns: Any, common: Any) -> Any:
+        """The function ``rows`` of columns (inputs, count) and of shared numbers: results (width, count)."""
         cupy = library()
         results = cupy.empty((rows.width, columns.shape[1]))
-        self.launch(rows.name, columns.shape[1], cupy.ascontiguousarray(columns), results)
+        self.launch(rows.name, columns.shape[1], cupy.ascontiguousarray(columns), common, results)
         return results
 
 
@@ -101,9 +121,10 @@ def run(
     If all fit at once, their records stay on the GPU until they are accessed.
     """
     cupy, sample = library(), _sampler(kernels, plan)
-    key = (kernels.order, "cuda", sample is not None)
+    common = sharable(kernels.program(kernels.order)[0], kernels.step.slots_of(members.shared))
+    key = (kernels.order, ("cuda", sample is not None, *common))
     if key not in kernels.codes:
-        kernels.codes[key] = CudaCode(kernels, sample, plan)
+        kernels.codes[key] = CudaCode(kernels, sample, plan, common)
     batch = _CudaBatch(kernels, kernels.codes[key], sample, plan, begun)
     free, _ = cupy.cuda.runtime.memGetInfo()
     free += cupy.get_default_memory_pool().free_bytes()
@@ -154,6 +175,7 @@ class _CudaBatch:
         """The most doubles that a system needs at a time."""
         size = lambda rows: 0 if rows is None else rows.width + len(rows.map.inputs)
         start = size(None if self.kernels.start is None else self.kernels.start.rows)
+        start -= len(self.code.common_at_start)
         kept = len(self.plan.times)
         records = self.plan.records + (0 if self.sample is None else 2 * kept)
         return start + 2 * len(self.code.inputs) + records * self.code.width + 2 * kept * size(self.sample)
@@ -164,7 +186,7 @@ class _CudaBatch:
         table, where, trusted = self._started(members)
         pick = lambda tree: [table[int(i)] for x in jax.tree.leaves(tree) for i in np.ravel(x)]
         numpy = lambda place: table[cupy.asarray(np.ravel(place))].get().T.reshape(count, *np.shape(place))
-        doubles = [cupy.asarray(x) for x in _beside(members.doubles, count)]
+        doubles = [cupy.asarray(x) for x in self._own(members, self.code.common)]
         values = [*pick(step.start_values(where)), *(line for x in doubles for line in x)]
         values += pick(where.begin.state[-2:])  # λ, ψ
         shared = [np.ravel(value) for _, value in plan.inputs(step)]
@@ -177,7 +199,7 @@ class _CudaBatch:
         if plan.has_start:
             rows[0] = cupy.stack(pick(plan.start(self.layout, where.row[None])))
         summary = cupy.empty((len(self.code.outputs), count))
-        self.code.steps(inputs, summary, plan, rows, count)
+        self.code.steps((inputs, self._common(members, self.code.common)), summary, plan, rows, count)
         ended = dict(zip(self.code.outputs, summary.get(), strict=True))
         found = plan.summary(step, ended.__getitem__)
         lost = np.broadcast_to(plan.unreached(found), (count, plan.records)).T
@@ -189,6 +211,22 @@ class _CudaBatch:
         good = trusted.get() & (found.status != PIVOT)
         scale, t_alpha = jax.tree.map(numpy, (where.begin.scale, where.t_alpha))
         return Results(DeviceRecords(rows), found._replace(status=status), t_alpha, good, scale)
+
+    def _own(self, members: Members, common: Iterable[int]) -> Iterator[np.ndarray]:
+        """The arguments as arrays (numbers, B), without those in the slots ``common``."""
+        apart = set(common)
+        for place, x in zip(self.kernels.step.args, members.doubles, strict=True):
+            kept = np.array([slot not in apart for slot in place.flat], dtype=bool)
+            flat = x.reshape(len(x), -1).T
+            yield np.broadcast_to(flat if kept.all() else flat[kept], (kept.sum(), len(members)))
+
+    def _common(self, members: Members, slots: Iterable[int]) -> Any:
+        """The numbers of slots that all members share."""
+        numbers = np.zeros(self.code.program.slots)
+        for place, x, same in zip(self.kernels.step.args, members.doubles, members.shared, strict=True):
+            if same:
+                numbers[place.reshape(-1)] = x.reshape(-1)
+        return self.cupy.asarray(np.append(numbers[list(slots)], 0.0))  # an array must not be empty
 
     def _started(self, members: Members) -> tuple[Any, RunStart, Any]:
         """The start of members as a table (numbers, B), the places of its parts, and which are good."""
@@ -207,9 +245,10 @@ class _CudaBatch:
             constant(self.plan.t0),
             *_beside((members.q, members.v), count),
             *map(constant, jax.tree.leaves(self.plan.steps.first)),
-            *_beside(members.doubles, count),
+            *self._own(members, self.code.common_at_start.values()),
         ]
-        table = self.code.map(start.rows, cupy.asarray(np.concatenate(columns)))
+        common = self._common(members, self.code.common_at_start.values())
+        table = self.code.map(start.rows, cupy.asarray(np.concatenate(columns)), common)
         where, _ = start.rows.unpack(np.arange(start.rows.width))
         return table, where, table[-1] != 0
 
@@ -222,7 +261,7 @@ class _CudaBatch:
         before, after, records = plan.around(self.layout, rows.transpose(0, 2, 1), v0, axis=0)
         columns = [*spread(before), *spread(after), column(plan.times[:, None])]
         assert self.sample is not None
-        table = self.code.map(self.sample, cupy.concatenate(columns)).reshape(-1, kept, count)
+        table = self.code.map(self.sample, cupy.concatenate(columns), cupy.zeros(1)).reshape(-1, kept, count)
         records = records.copy()
         self.layout.put(records, self.sample.unpack(table.transpose(1, 2, 0))[0])
         return records.transpose(0, 2, 1)

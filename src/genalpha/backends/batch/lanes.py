@@ -37,8 +37,8 @@ def run(
 
     ``done`` is called with the number of members of each finished chunk.
     """
-    code, setup = kernels.code(machine.lanes()), kernels.step.setup
-    fitting = MEMORY // (8 * code.program.slots * code.lanes) * code.lanes
+    code, setup = kernels.code(machine.lanes(), shared=members.shared), kernels.step.setup
+    fitting = MEMORY // (8 * code.numbers) * code.lanes
     chunk = max(code.lanes, min(CHUNK, fitting))
     table = np.empty((len(members), len(plan.times), plan.steps.width(row.layout(setup))))
     parts = []
@@ -59,7 +59,7 @@ def _chunk(
     table: np.ndarray,
 ) -> Results:
     """Run some members. The rows of the solution go to the table (B, K, width)."""
-    code, count = kernels.code(machine.lanes()), len(members)
+    code, count = kernels.code(machine.lanes(), shared=members.shared), len(members)
     if kernels.start is None:
         start, trusted = begun(members), np.ones(count, dtype=bool)
     else:
@@ -100,11 +100,13 @@ class _Groups:
         alive: np.ndarray,
     ) -> None:
         self.step, self.code, self.plan, self.count = step, code, plan, len(members)
-        lanes, slots = code.lanes, code.program.slots
+        lanes = code.lanes
         groups = -(-self.count // lanes)
-        self.work = aligned(groups * slots * lanes).reshape(groups, slots, lanes)
-        places = (step.start_places, step.args, step.output[:2])
-        values = (step.start_values(start), members.doubles, start.begin.state[-2:])  # and λ, ψ
+        wide = -(-code.numbers // lanes)  # what the lanes share is in further rows
+        self.work = aligned(groups * wide * lanes).reshape(groups, wide, lanes)
+        self._share(members)
+        places = (step.start_places, step.output[:2])
+        values = (step.start_values(start), start.begin.state[-2:])  # and λ, ψ
         for place, value in zip(jax.tree.leaves(places), jax.tree.leaves(values), strict=True):
             self.work[:, np.reshape(place, -1)] = self._side_by_side(value)
         self.work[:, step.flags["alive"]] = self._side_by_side(alive)[:, 0]
@@ -115,6 +117,19 @@ class _Groups:
 
     def __len__(self) -> int:
         return len(self.work)
+
+    def _share(self, members: Members) -> None:
+        """Write the arguments: in each lane, or once for all lanes of a group."""
+        shared = np.zeros(self.code.program.slots)
+        for place, value, same in zip(self.step.args, members.doubles, members.shared, strict=True):
+            if same:
+                shared[place.reshape(-1)] = value.reshape(-1)
+            else:
+                self.work[:, place.reshape(-1)] = self._side_by_side(value)
+        rest = np.setdiff1d(self.step.slots_of(members.shared), self.code.common).astype(int)
+        self.work[:, rest] = shared[rest][:, None]
+        flat, start = self.work.reshape(len(self.work), -1), self.code.program.slots * self.code.lanes
+        flat[:, start : start + len(self.code.common)] = shared[self.code.common]
 
     def _side_by_side(self, values: np.ndarray) -> np.ndarray:
         """Values of members (B, ...) as (groups, numbers, lanes), padded with the last member."""

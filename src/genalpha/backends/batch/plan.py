@@ -24,17 +24,26 @@ _NEVER = 1e18
 
 @dataclass(frozen=True)
 class Members:
-    """Systems with the batch axis first: q (B, size), v (B, n), and the floating-point leaves of args."""
+    """Systems with the batch axis first: q (B, size), v (B, n), and the floating-point leaves of args.
+
+    A leaf with one row is the same for all members.
+    """
 
     q: np.ndarray
     v: np.ndarray
     doubles: list[np.ndarray]
 
     def __getitem__(self, index: slice) -> Members:
-        return Members(self.q[index], self.v[index], [x[index] for x in self.doubles])
+        some = [x if shared else x[index] for x, shared in zip(self.doubles, self.shared, strict=True)]
+        return Members(self.q[index], self.v[index], some)
 
     def __len__(self) -> int:
         return len(self.q)
+
+    @property
+    def shared(self) -> tuple[bool, ...]:
+        """Which leaves are the same for all members."""
+        return tuple(len(x) == 1 for x in self.doubles)
 
 
 class Summary(NamedTuple):

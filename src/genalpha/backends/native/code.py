@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,23 @@ def aligned(count: int) -> np.ndarray:
 
 
 class StepCode:
-    """The machine code of a step with one order of pivots, for one system or for several in lanes."""
+    """The machine code of a step with one order of pivots, for one system or for several in lanes.
 
-    def __init__(self, program: Program, loop: Loop, lanes: int) -> None:
+    Several lanes share the slots ``common``. They follow after all other slots.
+    """
+
+    def __init__(self, program: Program, loop: Loop, lanes: int, common: Sequence[int] = ()) -> None:
         self.lanes = lanes
         self.program = cut(program, PIECE)
-        self.library = machine.Library(emit_llvm.emit([(self.program, {"steps": loop})], lanes), ["steps"])
+        self.common = np.array(common, dtype=int)
+        text = emit_llvm.emit([(self.program, {"steps": loop})], lanes, common)
+        self.library = machine.Library(text, ["steps"])
         self.steps = self.library.function("steps", *[_POINTER] * 5, *[_COUNT] * 2, result=_COUNT)
+
+    @property
+    def numbers(self) -> int:
+        """The size of the array that the code works on."""
+        return self.program.slots * self.lanes + len(self.common)
 
 
 class RowCode:
@@ -43,19 +54,22 @@ class RowCode:
         self.rows, self.lanes, self.program = rows, lanes, cut(rows.program, PIECE)
         text = emit_llvm.emit([(self.program, {rows.name: rows.map})], lanes)
         self.library = machine.Library(text, [rows.name], optimized=rows.often)
-        self._map = self.library.function(rows.name, *[_POINTER] * 3, _COUNT)
+        self._map = self.library.function(rows.name, *[_POINTER] * 3, *[_COUNT] * 2)
 
     def __call__(self, arguments: Any) -> tuple[Any, np.ndarray]:
         """The function applied to every row of its arguments: results, and which of them are good."""
-        columns = self.rows.pack(arguments)
+        columns, same = self.rows.pack(arguments)
         count, lanes = len(columns), self.lanes
         groups = -(-count // lanes)
         if groups * lanes > count:
             columns = np.concatenate([columns, np.repeat(columns[-1:], groups * lanes - count, axis=0)])
-        columns = np.ascontiguousarray(columns.reshape(groups, lanes, columns.shape[1]).swapaxes(1, 2))
+        width = columns.shape[1]
+        columns = np.ascontiguousarray(columns.reshape(groups, lanes, width).swapaxes(1, 2))
         results = np.empty((groups, self.rows.width, lanes))
         work = aligned(self.program.slots * lanes)
-        self._map(work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups)
+        start = self.rows.map.inputs.start + width
+        work.reshape(-1, lanes)[start : start + len(same)] = same[:, None]
+        self._map(work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups, width)
         return self.rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, self.rows.width)[:count])
 
     def one(self, arguments: Any) -> tuple[Any, np.ndarray]:
@@ -69,5 +83,5 @@ class RowCode:
         block = aligned(slots + inputs + self.rows.width)  # one array, because addresses take time
         self.rows.row(arguments, block[slots : slots + inputs])
         address = block.ctypes.data
-        self._map(address, address + 8 * slots, address + 8 * (slots + inputs), 1)
+        self._map(address, address + 8 * slots, address + 8 * (slots + inputs), 1, inputs)
         return block[slots + inputs :]

@@ -17,7 +17,7 @@ from genalpha.backends.native.step import LIMIT, Orders, StepKernels, Values, fl
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.xla.given import derive_blocks
 from genalpha.compiler.graph import Unsupported
-from genalpha.compiler.program import Loop, Program
+from genalpha.compiler.program import Loop, Program, sharable
 from genalpha.compiler.rows import RowFunction
 from genalpha.engine import row
 from genalpha.engine.interpolate import StepEnd
@@ -82,11 +82,14 @@ class Kernels:
                 self.programs[order] = self.step.program(order)
             return self.programs[order]
 
-    def code(self, lanes: int = 1, order: Orders | None = None) -> StepCode:
+    def code(self, lanes: int = 1, order: Orders | None = None, shared: tuple[bool, ...] = ()) -> StepCode:
+        """The machine code of a step; ``shared`` says which arguments are the same in all lanes."""
         with MAKING:
-            key = (order or self.order, lanes)
+            program, loop = self.program(order or self.order)
+            common = sharable(program, self.step.slots_of(shared))
+            key = (order or self.order, (lanes, *common))
             if key not in self.codes:
-                self.codes[key] = StepCode(*self.program(key[0]), lanes)
+                self.codes[key] = StepCode(program, loop, lanes, common)
             return self.codes[key]
 
 

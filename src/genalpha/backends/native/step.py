@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -86,6 +86,8 @@ class StepKernels:
         self.systems: list[Following] = []
         self._lay_out()
         self._trace()
+        tables = [i for i, node in enumerate(self.graph.nodes) if node.kind == "t"]
+        self._tables = [i for i in tables if self.builder.level(i) == RUN]
 
     # --- where things are -----------------------------------------------------------------------
 
@@ -146,6 +148,10 @@ class StepKernels:
         """Write the floating-point arguments of a run into the slots."""
         for place, value in zip(self.args, doubles, strict=True):
             slots[place] = value
+
+    def slots_of(self, chosen: Sequence[bool]) -> list[int]:
+        """The slots of some of the floating-point arguments."""
+        return [s for place, yes in zip(self.args, chosen, strict=False) if yes for s in place.flat]
 
     def fill_first(self, slots: np.ndarray, t: float, first: Any) -> None:
         """Write the start and the size of the first step into the slots."""
@@ -228,7 +234,13 @@ class StepKernels:
 
     def matrices_at(self, slots: np.ndarray, start: bool) -> list[np.ndarray]:
         """Matrices (N, N) as numbers: at the first guess of a step if ``start``, else at its last iterate."""
-        return self._numbers({i: float(slots[s]) for i, s in self.builder.slot_of.items()}, start)
+        return self._numbers(self._values(slots), start)
+
+    def _values(self, slots: np.ndarray) -> dict[int, Any]:
+        """The numbers of inputs, and of tables that are the same during a run."""
+        places = self.builder.slot_of
+        values: dict[int, Any] = dict(zip(places, slots[list(places.values())].tolist(), strict=True))
+        return values | dict(zip(self._tables, self.graph.evaluate(self._tables, values), strict=True))
 
     def _numbers(self, values: dict[int, float], start: bool) -> list[np.ndarray]:
         x = self.symbols["x"].ids.tolist()
@@ -244,7 +256,7 @@ class StepKernels:
 
     def choose(self, slots: np.ndarray, start: bool) -> Orders | None:
         """Orders of pivots for the matrices of a step that are good for other configurations too."""
-        values = {i: float(slots[s]) for i, s in self.builder.slot_of.items()}
+        values = self._values(slots)
         rng = np.random.default_rng(0)
         samples = [self._numbers(values, start)]
         samples += [self._numbers(values | self._elsewhere(values, rng), start=True) for _ in range(SAMPLES)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from genalpha.compiler import differentiate
 from genalpha.compiler.graph import Graph, Unsupported
-from genalpha.compiler.primitives import custom
+from genalpha.compiler.primitives import custom, lookup
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
 from genalpha.numerics import derivatives
 
@@ -25,6 +25,10 @@ def _jit(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
             derivatives.JACOBIAN,
         ):
             return _derivative(reader, equation, inputs, kind, int(count))
+    if equation.params["name"] == lookup.SEARCH and any(isinstance(x, Symbols) for x in inputs):
+        found = lookup.search(reader, equation, inputs)
+        if found is not None:
+            return found
     return _call(reader, equation, inputs)
 
 

@@ -178,6 +178,21 @@ def compare(op: str, known: Callable[..., Any], swap: bool = False) -> Handler:
     return entrywise(known, entry, "fib")
 
 
+def in_total_order(op: str, known: Callable[..., Any]) -> Handler:
+    """lt or le, where NaN is larger than all numbers, and equal to itself."""
+
+    def entry(graph: Graph, a: int, b: int) -> int:
+        last = graph.compare("ne", b, b)
+        if op == "lt":
+            last = graph.logic("and", last, graph.compare("eq", a, a))
+        return graph.logic("or", graph.compare(op, a, b), last)
+
+    def ordered(a: Any, b: Any) -> Any:
+        return known(a, b) | ((b != b) & ((op == "le") | (a == a)))
+
+    return entrywise(ordered, entry, "fi")
+
+
 def logic(op: str, known: Callable[..., Any]) -> Handler:
     def handler(graph: Graph, inputs: list[Value], params: Params) -> Value:
         if any(isinstance(x, Symbols) and x.kind != "b" for x in inputs):

@@ -1,4 +1,4 @@
-"""Primitives that read and write at indices. An unknown index costs a choice between all its values."""
+"""Primitives that read and write at indices. Writing at an unknown index costs a choice for every place."""
 
 from __future__ import annotations
 
@@ -8,37 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from genalpha.compiler.graph import FALSE, TRUE, Graph, Unsupported
+from genalpha.compiler.primitives import lookup
 from genalpha.compiler.reader import Handler, Params, Symbols, Value, nodes
-
-
-def _pick(
-    graph: Graph, indices: Sequence[int], highs: Sequence[int], take: Callable[..., np.ndarray]
-) -> np.ndarray:
-    """``take(*indices)`` for indices that may be unknown, each limited to [0, high], as a tree of choices."""
-    if not indices:
-        return np.asarray(take())
-    index, rest = indices[0], indices[1:]
-
-    def between(low: int, high: int) -> np.ndarray:
-        if low == high:
-            return _pick(graph, rest, highs[1:], lambda *at: take(low, *at))
-        middle = (low + high + 1) // 2
-        return _either(
-            graph,
-            graph.compare("lt", index, graph.constant(middle)),
-            between(low, middle - 1),
-            between(middle, high),
-        )
-
-    if index in graph.constants:
-        only = min(max(int(graph.constants[index]), 0), highs[0])
-        return between(only, only)
-    return between(0, highs[0])
-
-
-def _either(graph: Graph, condition: int, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
-    pairs = zip(yes.reshape(-1).tolist(), no.reshape(-1).tolist(), strict=True)
-    return np.array([graph.select(condition, a, b) for a, b in pairs], dtype=np.int64).reshape(yes.shape)
 
 
 def _inside(graph: Graph, indices: Sequence[int], highs: Sequence[int]) -> int:
@@ -52,11 +23,9 @@ def _inside(graph: Graph, indices: Sequence[int], highs: Sequence[int]) -> int:
 
 
 def dynamic_slice(graph: Graph, inputs: list[Value], params: Params) -> Value:
-    value, starts = inputs[0], inputs[1:]
-    ids, sizes = nodes(graph, value), params["slice_sizes"]
-    highs = [full - size for full, size in zip(ids.shape, sizes, strict=True)]
-    take = lambda *at: ids[tuple(slice(a, a + s) for a, s in zip(at, sizes, strict=True))]
-    return Symbols(_pick(graph, [int(nodes(graph, s)) for s in starts], highs, take), _kind(graph, ids))
+    value, starts, sizes = inputs[0], inputs[1:], params["slice_sizes"]
+    first = {k: int(nodes(graph, start)) for k, start in enumerate(starts)}
+    return Symbols(lookup.read(graph, value, first, sizes), lookup.kind(value))
 
 
 def dynamic_update_slice(graph: Graph, inputs: list[Value], params: Params) -> Value:
@@ -69,7 +38,7 @@ def dynamic_update_slice(graph: Graph, inputs: list[Value], params: Params) -> V
         result[tuple(slice(a, a + s) for a, s in zip(at, new.shape, strict=True))] = new
         return result
 
-    return Symbols(_pick(graph, [int(nodes(graph, s)) for s in starts], highs, take), _kind(graph, ids))
+    return Symbols(lookup.pick(graph, [int(nodes(graph, s)) for s in starts], highs, take), _kind(graph, ids))
 
 
 def _kind(graph: Graph, ids: np.ndarray) -> str:
@@ -101,34 +70,29 @@ def _outside(value: Value, params: Params) -> float | bool:
 def gather(graph: Graph, inputs: list[Value], params: Params) -> Value:
     value, starts = inputs
     d, sizes = params["dimension_numbers"], params["slice_sizes"]
-    ids, at = nodes(graph, value), nodes(graph, starts)
+    at, shape = nodes(graph, starts), lookup.array(value).shape
     filling = (
         int(nodes(graph, np.array(_outside(value, params)))) if _mode(params) == "FILL_OR_DROP" else None
     )
     batch = at.shape[:-1]
-    kept = [k for k in range(ids.ndim) if k not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
+    kept = [k for k in range(len(shape)) if k not in (*d.collapsed_slice_dims, *d.operand_batching_dims)]
     window = [sizes[k] for k in kept]
     result = np.empty([*batch, *window], dtype=np.int64)
-    highs = [ids.shape[k] - sizes[k] for k in d.start_index_map]
+    highs = [shape[k] - sizes[k] for k in d.start_index_map]
     batched = list(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
     for where in np.ndindex(*batch):
-        fixed = {k: where[axis] for k, axis in batched}
-
-        def take(*index: int, fixed: dict[int, int] = fixed) -> np.ndarray:
-            first = dict(zip(d.start_index_map, index, strict=True)) | fixed
-            cut = tuple(slice(first.get(k, 0), first.get(k, 0) + sizes[k]) for k in range(ids.ndim))
-            return ids[cut].reshape(window)
-
         index = [int(i) for i in at[where]]
-        found = _pick(graph, index, highs, take)
+        first = dict(zip(d.start_index_map, index, strict=True))
+        first |= {k: graph.constant(where[axis]) for k, axis in batched}
+        found = lookup.read(graph, value, first, sizes).reshape(window)
         if filling is not None:
             good = _inside(graph, index, highs)
-            found = _either(graph, good, found, np.full(found.shape, filling, dtype=np.int64))
+            found = lookup.either(graph, good, found, np.full(found.shape, filling, dtype=np.int64))
         result[where] = found
     rank = len(batch) + len(window)
     others = [k for k in range(rank) if k not in d.offset_dims]
     order = [*others, *d.offset_dims]
-    return Symbols(result.transpose(np.argsort(order) if order else None), _kind(graph, ids))
+    return Symbols(result.transpose(np.argsort(order) if order else None), lookup.kind(value))
 
 
 def scatter(combine: Callable[[Graph, int, int], int] | None) -> Handler:
