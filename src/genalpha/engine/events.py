@@ -1,4 +1,4 @@
-"""Events: zeros of functions of the state. They may end a run or change the velocities."""
+"""Events: zeros of functions of the state. They may end a run or change it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,36 @@ _EVEN = np.linspace(0.0, 1.0, 17)
 _AROUND = np.concatenate([sign * 10.0 ** -np.arange(1.0, 16.0) for sign in (-1.0, 1.0)] + [[0.0]])
 
 
+@dataclass(frozen=True, eq=False)
+class Reset:
+    """What the ``reset`` of an event changes. None leaves things as they are.
+
+    Parameters
+    ----------
+    v (n,) : velocities after the event. They must satisfy the constraints; see :func:`project_velocity`.
+    q (size,) : positions after the event, on the constraints; see :func:`project_position`.
+    args : further arguments of the functions after the event: a tuple like ``args`` of :func:`solve`, with
+        the same structure, shapes and types. The rest of the run uses them, and so do its accelerations,
+        multipliers, reactions and residuals. ``sol.phases`` lists which args hold in which part.
+    stop : True ends the run at the event, after the changes. The changes are in ``sol.state``.
+
+    A spring that becomes four times as stiff when the mass passes the centre:
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> spring = ga.System(jnp.eye(1), lambda t, q, v, k: -k * q)
+    >>> stiffer = lambda t, q, v, k: ga.Reset(args=(4 * k,))
+    >>> centre = ga.Event(lambda t, q, v, k: q[0], direction=-1, reset=stiffer)
+    >>> sol = ga.solve(spring, (0.0, 3.0), [1.0], [0.0], args=(1.0,), events=centre, rtol=1e-6)
+    >>> float(sol.q.min().round(3)), [float(phase.args[0]) for phase in sol.phases]
+    (-0.5, [1.0, 4.0])
+    """
+
+    v: Any = None
+    q: Any = None
+    args: Any = None
+    stop: bool = False
+
+
 @dataclass(frozen=True)
 class Event:
     """A change of sign of a function of the state. The run finds its time.
@@ -40,8 +70,9 @@ class Event:
     terminal : True ends the run at the first event, a whole number k at the k-th. The default is False.
     direction : a positive number counts only zeros at which the function rises, a negative number only those
         at which it falls. The default, 0, counts both.
-    reset : a function of the same arguments that returns the velocities (n,) after the event. It is called
-        from Python and need not use jax.numpy. The velocities must satisfy the constraints. The run continues
+    reset : a function of the same arguments that returns the velocities (n,) after the event, or a
+        :class:`Reset` that changes velocities, positions or args, or ends the run. It is called from Python
+        and need not use jax.numpy. Velocities and positions must satisfy the constraints. The run continues
         with them, and with accelerations and multipliers computed from them. The default is None: no change.
 
     The attributes ``terminal``, ``direction`` and ``reset`` of a plain function work too, as in SciPy.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -14,12 +14,13 @@ from jax import Array
 from genalpha.backends import sampling
 from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
-from genalpha.engine.row import Derived, Errors
+from genalpha.engine.row import Errors
 from genalpha.engine.run_data import RunState
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results.deferred import Deferred
+from genalpha.results.phases import Phase, Phases
 
 META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
 
@@ -196,7 +197,17 @@ class Solution:
         later = self.__dict__.get("_later")
         return None if later is None else later()
 
-    def connected(self, later: Deferred | None, equations: Callable[[StepEnd], Derived]) -> Solution:
+    @property
+    def phases(self) -> tuple[Phase, ...] | None:
+        """The parts of the run, each with one system and one set of args, see :class:`Phase`.
+
+        There are several if a reset changed the args, and after ``ga.concatenate``. It is None for a solution
+        from a file, a member of a batch, and one that a jitted function returned.
+        """
+        equations = self.__dict__.get("_equations")
+        return None if equations is None else tuple(equations.phases)
+
+    def connected(self, later: Deferred | None, equations: Phases) -> Solution:
         """This solution, with the state from which another run can continue, and its equations of motion.
 
         ``equations`` computes a, λ and ψ for ``sol(t)``. Both are no fields, because JAX must treat them
@@ -316,7 +327,7 @@ class Solution:
         equations = self.__dict__.get("_equations")
         if self.nodes is None or equations is None:
             return self.nodes
-        exact = equations(self.nodes)
+        exact = equations.at_nodes(self.nodes)
         return self.nodes._replace(lam=exact.lam, psi=exact.psi)
 
     def _parts(self) -> dict[str, Any]:
