@@ -45,6 +45,7 @@ from genalpha.methods.coefficients import (  # noqa: E402
 )
 from genalpha.numerics.data import State  # noqa: E402
 from genalpha.numerics.newton import Newton  # noqa: E402
+from genalpha.results.concatenate import concatenate  # noqa: E402
 from genalpha.results.files import load, load_state  # noqa: E402
 from genalpha.results.phases import Phase  # noqa: E402
 from genalpha.results.solution import Solution  # noqa: E402
@@ -84,6 +85,7 @@ __all__ = [
     "Unknown",
     "analysis",
     "chung_hulbert",
+    "concatenate",
     "consistent",
     "hht",
     "load",

@@ -35,7 +35,13 @@ class Phase:
     t1: float
     rows: slice
     derive: Callable[[StepEnd], Derived] = field(repr=False)  # the equations of motion
+    sizes: tuple[int, int]  # the numbers of multipliers λ and ψ
     nodes: int = 0  # how many ends of steps belong to it, if they are kept apart from the rows
+
+    def own(self, ends: StepEnd) -> Derived:
+        """a, λ, ψ and what follows from them. ``ends`` may have more multipliers than this phase."""
+        m, p = self.sizes
+        return self.derive(ends._replace(lam=ends.lam[:, :m], psi=ends.psi[:, :p]))
 
     def longer(self, t1: float, rows: int, nodes: int) -> Phase:
         """This phase up to a later time, with more rows and ends of steps."""
@@ -44,10 +50,10 @@ class Phase:
 
 
 class Phases:
-    """The phases of a solution, one after the other. Calling it solves the equations of motion."""
+    """The phases of a solution, one after the other, and its events. Calling it solves their equations."""
 
-    def __init__(self, phases: list[Phase]) -> None:
-        self.phases = phases
+    def __init__(self, phases: list[Phase], events: tuple[Any, ...] = ()) -> None:
+        self.phases, self.events = phases, events
 
     def __call__(self, ends: StepEnd) -> Derived:
         """a, λ, ψ and what follows from them, at any times (K,) of the run."""
@@ -69,14 +75,14 @@ class Phases:
         numbers = np.unique(which) if which.size else [0]
         at = [np.flatnonzero(which == number) for number in numbers]
         parts = [
-            self.phases[number].derive(StepEnd(*(np.asarray(x)[here] for x in ends)))
+            self.phases[number].own(StepEnd(*(np.asarray(x)[here] for x in ends)))
             for number, here in zip(numbers, at, strict=True)
         ]
         place = np.argsort(np.concatenate(at), kind="stable")
         return jax.tree.map(lambda *each: stacked(*each)[place], *parts)
 
     def _traced(self, ends: StepEnd, which: Any) -> Derived:
-        parts = [phase.derive(ends) for phase in self.phases]
+        parts = [phase.own(ends) for phase in self.phases]
         wide = lambda x: which.reshape(-1, *[1] * (x.ndim - 1))
 
         def pick(*each: Any) -> Any:

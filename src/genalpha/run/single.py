@@ -238,6 +238,7 @@ class SingleRun:
     def _phases(self, rows: list[int], nodes: list[StepEnd | None], begun: Begun) -> Phases:
         """The phases of the run, from the number of rows and the ends of steps of each part."""
         found: list[Phase] = []
+        sizes = (self.setup.dims.m, self.setup.dims.p)
         changed, first, t0 = self.parts[0].changed, 0, self.asked.start.t
         for part, count, ends in zip(self.parts, rows, nodes, strict=True):
             number = 0 if ends is None else len(ends.t)
@@ -247,9 +248,9 @@ class SingleRun:
                 args = self.args.again(part.changed).now
                 derive = functools.partial(_derived, self.asked._replace(args=args), begun)
                 at = (t0, part.t_end, slice(first, first + count))
-                found.append(Phase(self.setup.system, args, *at, derive, number))
+                found.append(Phase(self.setup.system, args, *at, derive, sizes, number))
             changed, first, t0 = part.changed, first + count, part.t_end
-        return Phases(found)
+        return Phases(found, self.listed)
 
     def _status(self, pieces: Pieces, outcome: Outcome | None) -> int:
         runner = pieces.course.begun.runner

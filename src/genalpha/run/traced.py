@@ -41,7 +41,8 @@ def run(asked: Request) -> Solution:
     compiled = program(asked.setup, ("traced", start.mode, start.held, fallback), run, False)
     sol = compiled(asked.span, asked.steps, asked.output, start.q, start.v, asked.args, start.guess)
     equations = functools.partial(derived, asked)
-    phase = Phase(asked.setup.system, asked.args, *asked.span, slice(0, len(sol.t)), equations)
+    sizes = (asked.setup.dims.m, asked.setup.dims.p)
+    phase = Phase(asked.setup.system, asked.args, *asked.span, slice(0, len(sol.t)), equations, sizes)
     return sol.connected(None, Phases([phase]))
 
 
