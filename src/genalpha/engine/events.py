@@ -12,11 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Dims
 from genalpha.mechanics.user_errors import explaining
 from genalpha.numerics.data import State
-from genalpha.numerics.derivatives import value_and_rate
 
 Function = Callable[..., Any]
 # Zeros are located to this fraction of a step, or to the rounding of t if that is larger.
@@ -126,10 +124,14 @@ _NO_A = (
 
 
 class Crossing(NamedTuple):
-    """The part of an event that compiled loops need: its function and its direction."""
+    """The part of an event that compiled loops need: its function and its direction.
+
+    ``loads`` says whether the function depends on the multipliers.
+    """
 
     function: Function
     direction: float
+    loads: bool = False
 
 
 def parse(events: Any, args: tuple[Any, ...]) -> tuple[Event, ...]:
@@ -244,19 +246,6 @@ def located(function: Callable[[np.ndarray], np.ndarray], first: float, last: fl
     return float(last)
 
 
-def soon(crossings: tuple[Crossing, ...], space: Space, state: State, by: float, args: Any) -> Array:
-    """The changes of the functions of events (E,) within a short time ``by`` after a state.
-
-    They follow from the rates along v and a. If a rate is zero, the change is that of the function itself.
-    """
-    t, q, v, a, lam, psi = state
-    at = lambda t, q, v: values(crossings, t, q, v, lam, psi, args)
-    direction = (jnp.ones_like(t), space.rate(q, v), a)
-    now, rate = value_and_rate(at, (jnp.asarray(t, float), q, v), direction)
-    later = at(t + by, space.retract(q, by * v + 0.5 * by**2 * a), v + by * a)
-    return jnp.where(rate == 0, later - now, rate * by)
-
-
 class Happened(NamedTuple):
     """One occurrence: the number of the event, and the state, which satisfies the constraints."""
 
@@ -275,13 +264,21 @@ def lists(count: int, happened: list[Happened], dims: Any) -> dict[str, list[np.
     return result
 
 
-def check_events(crossings: tuple[Crossing, ...], dims: Dims, args: Any) -> None:
-    """Trace the functions once, so that errors in them are raised before the run."""
+def crossings(listed: tuple[Event, ...], dims: Dims, args: Any) -> tuple[Crossing, ...]:
+    """What compiled loops need of events. Their functions are traced, so that errors in them are raised."""
+    return tuple(Crossing(e.function, float(e.direction), _loads(e.function, dims, args)) for e in listed)
+
+
+def _loads(function: Function, dims: Dims, args: Any) -> bool:
+    """Whether a function depends on the multipliers."""
     number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
     at = [number(), number(dims.size), number(dims.n), number(dims.m), number(dims.p)]
+    one = (Crossing(function, 0.0),)
     try:
-        jax.eval_shape(lambda t, q, v, lam, psi: values(crossings, t, q, v, lam, psi, args), *at)
+        found = jax.make_jaxpr(lambda t, q, v, lam, psi: values(one, t, q, v, lam, psi, args))(*at).jaxpr
     except TypeError as error:
         if _NoAcceleration.__name__ in str(error):  # it was passed to JAX
             raise TypeError(_NO_A) from error
         raise
+    used = [*found.outvars, *(x for equation in found.eqns for x in equation.invars)]
+    return any(x is multiplier for x in used for multiplier in found.invars[3:])

@@ -13,7 +13,7 @@ from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native.step import floating
 from genalpha.backends.rowwise import Rowwise
-from genalpha.engine import events, interpolate
+from genalpha.engine import event_values, events, interpolate
 from genalpha.engine import start as starts
 from genalpha.engine.events import Event, Happened, Reset
 from genalpha.engine.interpolate import StepEnd
@@ -82,8 +82,7 @@ class Handler:
         at_zero, certain = values == 0, np.zeros(len(values), bool) if before is None else values == before
         at_zero[[i for i in just if i < len(values)]] = True
         if at_zero.any():
-            space = self.setup.system.space
-            function = lambda at, by, x: events.soon(self.setup.crossings, space, at, by, self._rebuild(x))
+            function = lambda at, by, x: event_values.soon(self.setup, at, by, self._rebuild(x))
             at = state._replace(t=np.asarray(state.t, dtype=float))  # type: ignore[arg-type]
             soon = self._one("soon", function, (at, np.float64(self._moment), self._doubles))
             at_zero &= certain | (np.abs(values) <= np.abs(soon))
@@ -92,11 +91,9 @@ class Handler:
 
     def values(self, state: State) -> np.ndarray:
         """The functions of all events (E,) at a state."""
-        function = lambda t, q, v, lam, psi, x: events.values(
-            self.setup.crossings, t, q, v, lam, psi, self._rebuild(x)
-        )
+        function = lambda at, x: event_values.values(self.setup, at, self._rebuild(x))
         t, q, v, _, lam, psi = state
-        return self._one("event values", function, (np.float64(t), q, v, lam, psi, self._doubles))
+        return self._one("event values", function, (StepEnd(np.float64(t), q, v, lam, psi), self._doubles))
 
     def examine(self, before: StepEnd, after: StepEnd, fired: np.ndarray) -> Outcome | None:
         """Record all events in a step in order, up to the first that ends or changes the run."""
@@ -125,7 +122,7 @@ class Handler:
 
         def function(before: StepEnd, after: StepEnd, t: Any, x: Any) -> Any:
             _, q, v, _, lam, psi = interpolate.between(space, before, after, t)
-            return events.values(self.setup.crossings, t, q, v, lam, psi, self._rebuild(x))
+            return event_values.values(self.setup, StepEnd(t, q, v, lam, psi), self._rebuild(x))
 
         doubles = [np.asarray(x)[None] for x in self._doubles]
         return self._rows("events along", function, (before, after, t, doubles))

@@ -11,7 +11,7 @@ import numpy as np
 
 from genalpha import methods
 from genalpha.engine import events, step_choice
-from genalpha.engine.events import Crossing, Event
+from genalpha.engine.events import Event
 from genalpha.engine.run_data import Grid, RunState
 from genalpha.engine.setup import Setup
 from genalpha.engine.step_choice import StepOptions
@@ -120,11 +120,11 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     q = arguments.point(system.space, q)
     method = chosen_method(given, system, dims, steps)
     listed = events.parse(given.events, args)
-    crossings = tuple(Crossing(e.function, float(e.direction)) for e in listed)
-    if crossings:
-        functions = tuple(c.function for c in crossings)
+    functions = tuple(e.function for e in listed)
+    if listed:
         system.forget_if_changed(functions)
-        events.check_events(crossings, dims, args)
+    crossings = events.crossings(listed, dims, args)
+    if listed:
         system.settle(functions)
     guess = arguments.multipliers(dims, given.multipliers)
     held = arguments.held(given.hold, dims.n)
