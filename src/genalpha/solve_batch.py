@@ -11,13 +11,14 @@ from genalpha import methods
 from genalpha.backends.batch.plan import BatchPlan, ControlledPlan, GivenPlan
 from genalpha.engine import step_choice
 from genalpha.engine.interpolate import steps_of
+from genalpha.engine.row import layout
 from genalpha.engine.setup import Setup
 from genalpha.engine.step_choice import StepOptions
 from genalpha.engine.steps import Controlled, Given, Steps
 from genalpha.mechanics.system import System
 from genalpha.numerics.newton import Newton
 from genalpha.numerics.tracing import is_traced, under_transform
-from genalpha.results import output
+from genalpha.results import members, output
 from genalpha.results.output import Output
 from genalpha.results.solution import Solution
 from genalpha.run import arguments, request
@@ -43,7 +44,7 @@ def solve_batch(
     args: Sequence[Any] = (),
     args_axes: Any = "auto",
     t_eval: Numbers | None = None,
-    save: Literal["final", "all"] | int = "final",
+    save: Any = "final",
     method: str | methods.Method = "soi2",
     rho_inf: float | None = None,
     newton: Newton = Newton(),  # noqa: B008 - immutable
@@ -69,7 +70,8 @@ def solve_batch(
     t_eval : increasing times (K,). The rows are then at these times, interpolated between the steps of each
         member as in :func:`solve`.
     save : "final" (default) keeps the last row, "all" every row, a whole number k the start, every k-th row
-        and the last.
+        and the last. A list of quantities such as ``["q", "lam"]`` keeps only these; the others are None. A
+        pair such as ``("all", ["q"])`` says both. Memory is taken for what is kept only.
     initial : "check" (default) gives a status to members that break the constraints, and does not run them.
         "project" moves all members onto the constraints. "assume" takes them as they are.
     backend : "native" (threads and vector lanes on the CPU), "cuda" (a GPU, one thread per member; needs
@@ -129,13 +131,14 @@ def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_a
     steps, _ = step_choice.choose(span, dims.n, given.steps)
     method = request.chosen_method(given, system, dims, steps)
     kept, strict = _output(given, span, steps), given.initial == "check"
+    setup = Setup(system, method, given.newton, dims)
+    what = members.kept(layout(setup), kept.names, steps.controlled)
     plan: BatchPlan
     if isinstance(steps, Controlled):
-        plan = ControlledPlan(steps, span, strict, kept.t_eval)
+        plan = ControlledPlan(steps, span, strict, kept.t_eval, what)
     else:
-        plan = GivenPlan(steps, _kept(steps, kept), strict, kept.t_eval)
+        plan = GivenPlan(steps, _kept(steps, kept), strict, kept.t_eval, what)
     q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
-    setup = Setup(system, method, given.newton, dims)
     return Batch(setup, span, plan, kept, q, v, args, varying, given.initial)
 
 
@@ -155,12 +158,17 @@ def _array(name: str, value: Any) -> Any:
 
 
 def _output(given: Options, span: tuple[float, float], steps: Steps) -> Output:
-    """Which rows are kept of every member."""
-    save, known = given.save, ("final", "all")
+    """Which rows are kept of every member, and which quantities."""
+    save, names = given.save, None
+    if isinstance(save, tuple) and len(save) == 2 and not isinstance(save[1], str):
+        save, names = save
+    elif isinstance(save, Sequence) and not isinstance(save, str):
+        save, names = "final", save
     whole = isinstance(save, int | np.integer) and not isinstance(save, bool)
-    if not ((isinstance(save, str) and save in known) or (whole and save > 0)):
+    if not ((isinstance(save, str) and save in ("final", "all")) or (whole and save > 0)):
         raise ValueError(
-            f'save must be "final", "all" or a whole number k > 0 for every k-th step, got {save!r}'
+            'save must be "final", "all", a whole number k > 0 for every k-th step, a list of quantities '
+            f'such as ["q", "lam"], or a pair such as ("all", ["q"]); got {given.save!r}'
         )
     if given.t_eval is not None:
         if save != "final":  # the default
@@ -171,7 +179,7 @@ def _output(given: Options, span: tuple[float, float], steps: Steps) -> Output:
             f"save={save!r} needs h, because under error control every member takes its own steps: pass h, "
             "or times as t_eval"
         )
-    return output.parse(save, given.t_eval, False, span)
+    return output.parse(save if names is None else (save, names), given.t_eval, False, span)
 
 
 def _kept(steps: Given, wanted: Output) -> np.ndarray:

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 
 from genalpha.backends.batch import lanes
-from genalpha.backends.batch.plan import BatchPlan, Results
+from genalpha.backends.batch.plan import EVERYTHING, BatchPlan, Kept, Results
+from genalpha.backends.batch.pool import Pool
 from genalpha.backends.native.kernels import Kernels
 from genalpha.engine import row
 from genalpha.engine.interpolate import StepEnd
-from genalpha.engine.row import Derived
+from genalpha.engine.row import Derived, Layout
 from genalpha.engine.setup import Setup
 from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
@@ -22,6 +23,15 @@ from genalpha.results.solution import Solution
 
 # Fields of a solution with one row for every kept time, except the history of Newton's method.
 TIMED = ("t_alpha", *(name for name in NAMES if name != "newton"))
+
+
+_RECORDED = ("q", "v", "a_alpha", "lam_method", "psi_method")
+# The fields of `Derived` that belong to a quantity, and which of them are computed together.
+_FIELDS = {name: (name,) for name in ("a", "lam", "psi")} | {
+    "residuals": ("position", "velocity", "nonholonomic"),
+    "reactions": ("holonomic_force", "nonholonomic_force", "reaction"),
+}
+_TOGETHER = (("a", "lam", "psi"), (*_FIELDS["residuals"], *_FIELDS["reactions"]))
 
 
 class Alone(NamedTuple):
@@ -53,10 +63,11 @@ class BatchSolution:
         self.setup: Setup = kernels.step.setup
         self.layout = row.layout(self.setup)
         self.apart: list[Alone | NotStarted] = []
-        self._derived = Deferred(self._derive)
+        later = lambda names: Deferred(lambda: self._derive(names))
+        self._derived = tuple(map(later, _TOGETHER))
 
-    def solution(self, backend: str) -> Solution:
-        """The solution, batch axis first."""
+    def solution(self, backend: str, names: tuple[str, ...] | None = None) -> Solution:
+        """The solution, batch axis first; ``names`` are the quantities that it has, None for all."""
         plan, found = self.plan, self.results.summary
         status, count = found.status.astype(int), len(found.status)
         bad = (status != 0) & (found.taken == 0)
@@ -67,7 +78,8 @@ class BatchSolution:
             _count(one, status, t_end, work, plan.t0)
         times = np.broadcast_to(plan.times, (count, len(plan.times)))
         later = lambda name: Deferred(lambda: self._patched(name))
-        fields: dict[str, Any] = {name: later(name) for name in (*TIMED, "newton")}
+        wanted = lambda name: names is None or name in (*names, "t_alpha")
+        fields: dict[str, Any] = {name: later(name) if wanted(name) else None for name in (*TIMED, "newton")}
         t_alpha = fields.pop("t_alpha")
         ending = Ending(status, t_end, work, backend)
         return assemble.solution(self.setup, fields, times, t_alpha, ending, complete=False)
@@ -81,7 +93,9 @@ class BatchSolution:
 
     def _quantity(self, name: str) -> Any:
         if name in assemble.DERIVED:
-            return assemble.derived(self._derived)[name]()
+            kept = self.results.records.derived
+            found = kept or self._derived[name in ("residuals", "reactions")]()
+            return assemble.derived(Deferred(lambda: _partial(found)))[name]()
         if name == "t_alpha":
             return self._t_alpha()
         column = self.results.records.column
@@ -101,16 +115,41 @@ class BatchSolution:
             t_alpha[:, 0] = self.results.t_alpha
         return t_alpha
 
-    def _derive(self) -> Derived:
-        """Accelerations, residuals and reactions of all rows, on all cores."""
+    def _derive(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Derived quantities of all rows, on all cores, some members at a time."""
         parts = [self.results.records.column(self.layout.parts[name]) for name in ("q", "v", "lam", "psi")]
-        count, kept = parts[0].shape[:2]
-        flat = lambda x: x.reshape(count * kept, *x.shape[2:])
-        repeated = lambda x: np.repeat(np.asarray(x), kept, axis=0)
-        ends = StepEnd(np.tile(self.plan.times, count), *map(flat, parts))
-        fixed = jax.tree.map(repeated, (self.results.scale, self.doubles))
-        found = lanes.in_parts(self.kernels.derive, (ends, *fixed))
-        return jax.tree.map(lambda x: x.reshape(count, kept, *x.shape[1:]), found)
+        rows = parts[0].shape[:2]
+        found = lanes.empty(names, rows, self.setup.dims)
+        times = np.broadcast_to(self.plan.times, rows)
+
+        def some(here: slice) -> None:
+            pick = lambda tree: jax.tree.map(lambda x: np.asarray(x)[here], tree)
+            ends, fixed = StepEnd(*pick([times, *parts])), pick((self.results.scale, self.doubles))
+            lanes.derive(self.kernels, ends, fixed, pick(found))
+
+        step = max(1, lanes.ROWS // rows[1])
+        with Pool() as pool:
+            pool.map(some, [slice(first, first + step) for first in range(0, rows[0], step)])
+        return found
+
+
+def _partial(found: dict[str, np.ndarray]) -> Derived:
+    """Some derived quantities. The others are None."""
+    return Derived(**(dict.fromkeys(Derived._fields) | found))
+
+
+def kept(layout: Layout, names: tuple[str, ...] | None, controlled: bool) -> Kept:
+    """The columns of records, and the derived quantities, that belong to names of ``save``."""
+    if names is None:
+        return EVERYTHING
+    slices = [layout.parts[name.removesuffix("_method")] for name in names if name in _RECORDED]
+    slices += [layout.parts["report"]] * ("newton" in names)
+    slices += layout.extra.values() if "extra" in names else []
+    if controlled:
+        slices += [slice(layout.plain, layout.plain + 2)] + [layout.of_errors] * ("errors" in names)
+    columns = sorted({i for at in slices for i in range(at.start, at.stop)})
+    derived = tuple(field for name in names for field in _FIELDS.get(name, ()))
+    return Kept(np.array(columns, dtype=int), derived)
 
 
 def patched(sol: Solution, apart: list[Alone | NotStarted], t0: float) -> Solution:
@@ -134,7 +173,7 @@ def _write(name: str, found: Any, one: Alone | NotStarted) -> None:
     if isinstance(one, NotStarted):
         return
     own = getattr(one.solution, name)
-    if name == "newton" and len(own.iterations) < len(one.solution.t):
+    if name == "newton" and own is not None and len(own.iterations) < len(one.solution.t):
         own = jax.tree.map(lambda x: np.concatenate([np.zeros_like(x[:1]), x]), own)
     for whole, part in zip(leaves, jax.tree.leaves(own), strict=True):
         whole[i, one.places] = part[one.rows]

@@ -135,7 +135,7 @@ class Batch(NamedTuple):
         found = BatchSolution(kernels, self.plan, results, members.doubles)
         found.apart = _not_started(refused)
         found.apart += [self._alone(int(i)) for i in np.flatnonzero(~results.trusted & (refused == 0))]
-        sol = found.solution("cuda" if backend == "cuda" else "native")
+        sol = found.solution("cuda" if backend == "cuda" else "native", self.output.names)
         if not sol.success.any() and not sol.stats.steps.any():
             self._explain(refused)
         return sol
@@ -257,6 +257,8 @@ def _not_started(refused: np.ndarray) -> list[Alone | NotStarted]:
 
 def _with_history_of_start(sol: Solution) -> Solution:
     """A batch whose history of Newton's method has a row for the start too, which is zero."""
+    if sol.newton is None:
+        return sol
     missing = sol.t.shape[1] - sol.newton.iterations.shape[1]
     padded = jax.tree.map(lambda x: np.pad(x, [(0, 0), (missing, 0)]), sol.newton)
     return dataclasses.replace(sol, newton=padded)
