@@ -123,9 +123,12 @@ def _chunk(
     share = max(1, len(groups) // (8 * cores()))
     firsts = range(0, len(groups), share)
 
+    block = max(1, ROWS // (code.lanes * plan.records))  # groups whose records are in memory at a time
+
     def some(first: int) -> None:
-        for group in range(first, min(first + share, len(groups))):
-            here, records = groups.run(group, pool.proceed)
+        end = min(first + share, len(groups))
+        for at in range(first, end, block):
+            here, records = groups.run(range(at, min(at + block, end)), pool.proceed)
             rows = records
             if plan.t_eval is not None:
                 rows = _sampled(kernels, plan, records, start.begin.state.v[here, None])
@@ -175,32 +178,38 @@ class _Groups:
         full = np.concatenate([flat, np.repeat(flat[-1:], missing, axis=0)]) if missing else flat
         return full.reshape(len(full) // lanes, lanes, flat.shape[1]).swapaxes(1, 2)
 
-    def run(self, group: int, proceed: Callable[[], None]) -> tuple[slice, np.ndarray]:
-        """Take all steps of a group: which members it has, and their records (b, K, width).
+    def run(self, groups: range, proceed: Callable[[], None]) -> tuple[slice, np.ndarray]:
+        """Take all steps of some groups: which members they have, and their records (b, K, width).
 
         ``proceed`` is called from time to time, and raises if the steps are no longer wanted.
         """
         step, lanes, steps, plan = self.step, self.code.lanes, self.code.steps, self.plan
-        work, rows = self.work[group], np.full((plan.records, len(step.row), lanes), np.nan)
-        arrays = tuple(x.ctypes.data for x in (work, *self.lists, rows))
-        alive = work[step.flags["alive"]]
+        here = slice(groups.start * lanes, min(groups.stop * lanes, self.count))
+        records = np.empty((here.stop - here.start, plan.records, len(step.row)))
+        for group in groups:
+            work, rows = self.work[group], np.full((plan.records, len(step.row), lanes), np.nan)
+            arrays = tuple(x.ctypes.data for x in (work, *self.lists, rows))
+            alive = work[step.flags["alive"]]
 
-        def some(first: int, last: int) -> None:
-            proceed()
-            steps(*arrays, first, last)
+            def some(first: int, last: int, arrays: tuple[int, ...] = arrays) -> None:
+                proceed()
+                steps(*arrays, first, last)
 
-        plan.drive(some, alive.any)
-        here = slice(group * lanes, min((group + 1) * lanes, self.count))
-        records = rows.transpose(2, 0, 1)[: here.stop - here.start]
-        found = plan.summary(step, lambda number: work[number, : len(records)])
+            plan.drive(some, alive.any)
+            first = (group - groups.start) * lanes
+            own = records[first : first + lanes]
+            own[...] = rows.transpose(2, 0, 1)[: len(own)]
+        found = plan.summary(step, lambda number: self.slot(number, groups))
         records[np.broadcast_to(plan.unreached(found), records.shape[:2])] = np.nan
         if plan.has_start:
             records[:, 0] = plan.start(row.layout(step.setup), self.first[here])
         return here, records
 
-    def slot(self, number: int) -> np.ndarray:
-        """The values (B,) of one slot."""
-        return self.work[:, number].reshape(-1)[: self.count]
+    def slot(self, number: int, groups: range | None = None) -> np.ndarray:
+        """The values of one slot, of all members or of those of some groups."""
+        some = range(len(self.work)) if groups is None else groups
+        count = min(some.stop * self.code.lanes, self.count) - some.start * self.code.lanes
+        return self.work[some.start : some.stop, number].reshape(-1)[:count]
 
 
 def _sampled(kernels: Kernels, plan: BatchPlan, records: np.ndarray, v0: Any) -> np.ndarray:
