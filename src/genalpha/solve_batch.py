@@ -48,6 +48,7 @@ def solve_batch(
     method: str | methods.Method = "soi2",
     rho_inf: float | None = None,
     newton: Newton = Newton(),  # noqa: B008 - immutable
+    events: Any = None,
     initial: Initial = "check",
     backend: BatchBackend = "auto",
     progress: bool = False,
@@ -72,6 +73,8 @@ def solve_batch(
     save : "final" (default) keeps the last row, "all" every row, a whole number k the start, every k-th row
         and the last. A list of quantities such as ``["q", "lam"]`` keeps only these; the others are None. A
         pair such as ``("all", ["q"])`` says both. Memory is taken for what is kept only.
+    events : as in :func:`solve`, with terminal, direction and reset. Members without an event run in lanes
+        as before. A member with an event is run again on its own, from its start.
     initial : "check" (default) gives a status to members that break the constraints, and does not run them.
         "project" moves all members onto the constraints. "assume" takes them as they are.
     backend : "native" (threads and vector lanes on the CPU), "cuda" (a GPU, one thread per member; needs
@@ -87,6 +90,12 @@ def solve_batch(
     status (B,), and B numbers in each of the stats. ``batch[i]`` is member i. A member that fails does not
     raise and does not affect the others: it has a status, ``stats.steps`` good steps, and NaN in the rows
     after them. Only if no member can be started, the error of the first one is raised.
+
+    With ``events``, t (B, K) are the times of each member's own rows, and K is the largest number of rows: a
+    reset adds rows and moves the steps after it. Rows after the end of a member are NaN, after a terminal
+    event too; ``t_end`` (B,) are the times of the ends, and the only row with ``save="final"``. ``t_events``
+    and the others have one array for each event, (B, E) and (B, E, ...), in which E is the largest number of
+    occurrences and the rest is NaN. ``batch[i].t_events`` has those of member i, without NaN.
 
     Examples
     --------
@@ -112,9 +121,13 @@ def solve_batch(
             "constraints, or call ga.solve for each member"
         )
     steps = StepOptions(h, rtol, atol, first_step, max_step, min_step, max_steps)
-    given = Options(method, rho_inf, steps, newton, t_eval, save=save, args=args, initial=initial)
+    given = Options(
+        method, rho_inf, steps, newton, t_eval, save=save, events=events, args=args, initial=initial
+    )
     request.check_options(given)
     one_of("backend", backend, get_args(BatchBackend))
+    if events is not None and backend == "cuda":
+        raise ValueError('events are not possible with backend="cuda": use backend="native"')
     batch = _parse(system, t_span, q0, v0, given, args_axes)
     return batch.run(backend, Progress(len(batch.q), progress))
 
@@ -127,11 +140,13 @@ def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_a
     if under_transform(q, v, args):
         raise TypeError("solve_batch cannot be traced: under a JAX transform use jax.vmap of ga.solve")
     varying, count = find_axes(system, span[0], q, v, args, args_axes)
-    dims, _ = arguments.trace(system, span[0], *member((q, v, args), (q.ndim == 2, v.ndim == 2, varying), 0))
+    first = member((q, v, args), (q.ndim == 2, v.ndim == 2, varying), 0)
+    dims, _ = arguments.trace(system, span[0], *first)
     steps, _ = step_choice.choose(span, dims.n, given.steps)
     method = request.chosen_method(given, system, dims, steps)
     kept, strict = _output(given, span, steps), given.initial == "check"
-    setup = Setup(system, method, given.newton, dims)
+    listed, crossings = request.watched(system, given.events, dims, first[2])
+    setup = Setup(system, method, given.newton, dims, crossings)
     what = members.kept(layout(setup), kept.names, steps.controlled)
     plan: BatchPlan
     if isinstance(steps, Controlled):
@@ -139,7 +154,7 @@ def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_a
     else:
         plan = GivenPlan(steps, _kept(steps, kept), strict, kept.t_eval, what)
     q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
-    return Batch(setup, span, plan, kept, q, v, args, varying, given.initial)
+    return Batch(setup, span, plan, kept, q, v, args, varying, given.initial, listed)
 
 
 def _array(name: str, value: Any) -> Any:

@@ -15,11 +15,12 @@ from genalpha.engine import row
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived, Layout
 from genalpha.engine.setup import Setup
+from genalpha.mechanics.system import Dims
 from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
 from genalpha.results.deferred import Deferred
-from genalpha.results.output import NAMES
-from genalpha.results.solution import Solution
+from genalpha.results.output import NAMES, Output
+from genalpha.results.solution import NewtonHistory, Solution
 
 # Fields of a solution with one row for every kept time, except the history of Newton's method.
 TIMED = ("t_alpha", *(name for name in NAMES if name != "newton"))
@@ -63,33 +64,32 @@ class BatchSolution:
         self.setup: Setup = kernels.step.setup
         self.layout = row.layout(self.setup)
         self.apart: list[Alone | NotStarted] = []
+        self.rows = len(plan.times)
         later = lambda names: Deferred(lambda: self._derive(names))
         self._derived = tuple(map(later, _TOGETHER))
 
-    def solution(self, backend: str, names: tuple[str, ...] | None = None) -> Solution:
-        """The solution, batch axis first; ``names`` are the quantities that it has, None for all."""
-        plan, found = self.plan, self.results.summary
-        status, count = found.status.astype(int), len(found.status)
+    def solution(self, backend: str, output: Output, events: int = 0) -> Solution:
+        """The solution, batch axis first, with the quantities that ``output`` names and so many events."""
+        found = self.results.summary
+        status = found.status.astype(int)
         bad = (status != 0) & (found.taken == 0)
         totals = np.where(bad[:, None], 0, found.totals).astype(int)
         work = Work(found.taken.astype(int), found.rejected.astype(int), *totals.T.copy())
-        t_end = np.array(found.t_end, dtype=float)
-        for one in self.apart:
-            _count(one, status, t_end, work, plan.t0)
-        times = np.broadcast_to(plan.times, (count, len(plan.times)))
-        later = lambda name: Deferred(lambda: self._patched(name))
-        wanted = lambda name: names is None or name in (*names, "t_alpha")
-        fields: dict[str, Any] = {name: later(name) if wanted(name) else None for name in (*TIMED, "newton")}
-        t_alpha = fields.pop("t_alpha")
-        ending = Ending(status, t_end, work, backend)
-        return assemble.solution(self.setup, fields, times, t_alpha, ending, complete=False)
+        ending = Ending(status, np.array(found.t_end, dtype=float), work, backend)
+        if events and output.t_eval is None:
+            longest = (len(one.places) for one in self.apart if isinstance(one, Alone))
+            self.rows = max(len(self.plan.times), *longest, 0)
+        return _assembled(self, ending, output, events)
 
-    def _patched(self, name: str) -> Any:
-        """A quantity of all members, including those in ``apart``."""
-        found = self._quantity(name)
-        for one in self.apart:
-            _write(name, found, one)
-        return found
+    def quantity(self, name: str) -> Any:
+        """A quantity of all members. Those of members in ``apart`` have no meaning yet."""
+        found, more = self._quantity(name), self.rows - len(self.plan.times)
+        if not more:
+            return found
+        blank = lambda x: np.nan if x.dtype.kind == "f" else 0
+        wide = lambda x: [(0, 0), (0, more), *[(0, 0)] * (x.ndim - 2)]
+        pad = lambda x: np.pad(x, wide(x), constant_values=blank(x))
+        return jax.tree.map(pad, found)
 
     def _quantity(self, name: str) -> Any:
         if name in assemble.DERIVED:
@@ -152,6 +152,84 @@ def kept(layout: Layout, names: tuple[str, ...] | None, controlled: bool) -> Kep
     return Kept(np.array(columns, dtype=int), derived)
 
 
+class _Blank:
+    """A batch whose members have all run alone: everything is in ``apart``."""
+
+    def __init__(self, setup: Setup, plan: BatchPlan, apart: list[Alone | NotStarted], rows: int) -> None:
+        self.setup, self.plan, self.apart, self.rows = setup, plan, apart, rows
+        self._example = next(one.solution for one in apart if isinstance(one, Alone))
+
+    def quantity(self, name: str) -> Any:
+        shape = (len(self.apart), self.rows)
+        blank = lambda x: np.full((*shape, *x.shape[1:]), np.nan if x.dtype.kind == "f" else 0, x.dtype)
+        return jax.tree.map(lambda x: blank(np.asarray(x)), getattr(self._example, name))
+
+
+def all_alone(
+    setup: Setup, plan: BatchPlan, apart: list[Alone | NotStarted], output: Output, events: int
+) -> Solution:
+    """The solution of a batch whose members have all run alone, or not at all."""
+    longest = max((len(one.places) for one in apart if isinstance(one, Alone)), default=0)
+    batch = _Blank(setup, plan, apart, max(longest, 1) if output.t_eval is None else len(plan.times))
+    numbers = lambda: np.zeros(len(apart), dtype=int)
+    work, example = Work(*(numbers() for _ in Work._fields)), batch._example
+    ending = Ending(numbers(), np.zeros(len(apart)), work, example.backend, example.stats.fallback)
+    return _assembled(batch, ending, output, events)
+
+
+def _assembled(batch: BatchSolution | _Blank, ending: Ending, output: Output, events: int) -> Solution:
+    """The solution of a batch. Members in ``apart`` are written into their places."""
+    count, plan = len(ending.status), batch.plan
+    for one in batch.apart:
+        _count(one, ending.status, ending.t_end, ending.work, plan.t0)
+
+    def patched(name: str) -> Any:
+        found = batch.quantity(name)
+        for one in batch.apart:
+            _write(name, found, one)
+        return found
+
+    later = lambda name: Deferred(lambda: patched(name))
+    wanted = lambda name: output.names is None or name in (*output.names, "t_alpha")
+    fields: dict[str, Any] = {name: later(name) if wanted(name) else None for name in (*TIMED, "newton")}
+    t_alpha, times = fields.pop("t_alpha"), np.broadcast_to(plan.times, (count, len(plan.times)))
+    happened = None
+    if events:
+        times = _own_times(batch, times) if output.t_eval is None else times
+        happened = _events(batch.apart, count, events, batch.setup.dims)
+    return assemble.solution(batch.setup, fields, times, t_alpha, ending, False, None, happened)
+
+
+def _own_times(batch: BatchSolution | _Blank, times: np.ndarray) -> np.ndarray:
+    """The times (B, K) of the rows of members that ran with events. The rest is NaN."""
+    found = np.full((len(times), batch.rows), np.nan)
+    found[:, : times.shape[1]] = times
+    for one in batch.apart:
+        found[one.member] = np.nan
+        if isinstance(one, Alone):
+            found[one.member, one.places] = one.solution.t[one.rows]
+    return found
+
+
+def _events(
+    apart: list[Alone | NotStarted], count: int, events: int, dims: Dims
+) -> dict[str, list[np.ndarray]]:
+    """``t_events`` and so on: for each event an array (B, E, ...), NaN where a member has fewer."""
+    told = [one for one in apart if isinstance(one, Alone)]
+    widths = {"t": (), "q": (dims.size,), "v": (dims.n,), "lam": (dims.m,), "psi": (dims.p,)}
+    found: dict[str, list[np.ndarray]] = {}
+    for name, width in widths.items():
+        found[name] = []
+        for event in range(events):
+            rows = {one.member: getattr(one.solution, f"{name}_events")[event] for one in told}
+            most = max(map(len, rows.values()), default=0)
+            whole = np.full((count, most, *width), np.nan)
+            for member, part in rows.items():
+                whole[member, : len(part)] = part
+            found[name].append(whole)
+    return found
+
+
 def patched(sol: Solution, apart: list[Alone | NotStarted], t0: float) -> Solution:
     """A solution of arrays in memory, in which the members in ``apart`` are replaced."""
     for one in apart:
@@ -174,9 +252,23 @@ def _write(name: str, found: Any, one: Alone | NotStarted) -> None:
         return
     own = getattr(one.solution, name)
     if name == "newton" and own is not None and len(own.iterations) < len(one.solution.t):
-        own = jax.tree.map(lambda x: np.concatenate([np.zeros_like(x[:1]), x]), own)
+        own = _with_starts(own, one.solution.t)
     for whole, part in zip(leaves, jax.tree.leaves(own), strict=True):
         whole[i, one.places] = part[one.rows]
+
+
+def _with_starts(history: NewtonHistory, t: np.ndarray) -> NewtonHistory:
+    """A history with zeros in the rows (K,) in which a run starts: the first one, and those after resets."""
+    starts = np.append(True, np.diff(t) == 0)
+    extra = len(t) - len(history.iterations)
+    steps = np.flatnonzero(~starts) if starts.sum() == extra else np.arange(extra, len(t))
+
+    def spread(x: np.ndarray) -> np.ndarray:
+        whole = np.zeros(len(t), x.dtype)
+        whole[steps] = x
+        return whole
+
+    return jax.tree.map(spread, history)
 
 
 def _work(sol: Solution) -> Work:

@@ -115,7 +115,7 @@ class Solution:
     not_unique : indices into (lam, psi) of the constraints whose multipliers are not unique. They occur only
         with ``redundant="min_norm"``. The multipliers are then those of smallest norm.
     t_events, q_events, v_events, lam_events, psi_events : lists with one array for each event, which has one
-        row for each occurrence. None without events.
+        row for each occurrence. In a batch, members with fewer occurrences have NaN. None without events.
     nodes, space, complete : data for ``sol(t)``: the ends of all steps (if the rows are not enough), the
         space of q, and whether the rows are enough.
 
@@ -270,9 +270,11 @@ class Solution:
     def message(self) -> str:
         """The status in words, with the time and step of a failure."""
         if np.ndim(self.status):
-            return (
+            ended = int(np.sum(np.asarray(self.status) < codes.SUCCESS))
+            text = (
                 f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
             )
+            return f"{text}, {ended} of them the end by an event" if ended else text
         steps, end = int(self.stats.steps), float(self.t_end)
         text = codes.message(int(self.status), end, steps, self.rotations)
         return f"{text}. {self.detail}" if self.detail else text
@@ -288,6 +290,10 @@ class Solution:
             waiting = spec.name not in self.__dict__
             part = later(spec.name) if waiting else self.__dict__[spec.name]
             parts[spec.name] = part if waiting or spec.name in META else pick(part)
+        if self.t_events is not None and not np.ndim(parts["status"]):  # without the padding of the batch
+            counts = [np.isfinite(times).sum() for times in parts["t_events"]]
+            for name in ("t_events", "q_events", "v_events", "lam_events", "psi_events"):
+                parts[name] = [rows[:count] for rows, count in zip(parts[name], counts, strict=True)]
         return Solution(**parts)
 
     def __len__(self) -> int:

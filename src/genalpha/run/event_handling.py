@@ -82,18 +82,39 @@ class Handler:
         at_zero, certain = values == 0, np.zeros(len(values), bool) if before is None else values == before
         at_zero[[i for i in just if i < len(values)]] = True
         if at_zero.any():
-            function = lambda at, by, x: event_values.soon(self.setup, at, by, self._rebuild(x))
-            at = state._replace(t=np.asarray(state.t, dtype=float))  # type: ignore[arg-type]
-            soon = self._one("soon", function, (at, np.float64(self._moment), self._doubles))
+            row = lambda x: np.asarray(x, dtype=float)[None]
+            soon = self._soon(*jax.tree.map(row, (state, self._doubles)))[0]
             at_zero &= certain | (np.abs(values) <= np.abs(soon))
             values = np.where(at_zero, soon, values)
         return values
 
+    def known_of(self, states: State, doubles: list[np.ndarray]) -> np.ndarray:
+        """The same (K, E) at the starts of runs (K, ...), each with its own arguments."""
+        t, q, v, _, lam, psi = states
+        values = np.array(self._values(StepEnd(t, q, v, lam, psi), doubles))
+        zero = np.flatnonzero((values == 0).any(axis=1))
+        if zero.size:
+            soon = self._soon(*jax.tree.map(lambda x: np.asarray(x)[zero], (states, doubles)))
+            values[zero] = np.where(values[zero] == 0, soon, values[zero])
+        return values
+
+    def _soon(self, states: State, doubles: list[np.ndarray]) -> np.ndarray:
+        """The changes of the functions of events (K, E) a short time after states (K, ...)."""
+        function = lambda at, by, x: event_values.soon(self.setup, at, by, self._rebuild(x))
+        return self._rows("soon", function, (states, np.array([self._moment]), doubles))
+
     def values(self, state: State) -> np.ndarray:
         """The functions of all events (E,) at a state."""
-        function = lambda at, x: event_values.values(self.setup, at, self._rebuild(x))
         t, q, v, _, lam, psi = state
-        return self._one("event values", function, (StepEnd(np.float64(t), q, v, lam, psi), self._doubles))
+        row = jax.tree.map(
+            lambda x: np.asarray(x, dtype=float)[None], (StepEnd(t, q, v, lam, psi), self._doubles)
+        )
+        return self._values(*row)[0]
+
+    def _values(self, ends: StepEnd, doubles: list[np.ndarray]) -> np.ndarray:
+        """The functions of all events (K, E) at states (K, ...), each with its own arguments."""
+        function = lambda at, x: event_values.values(self.setup, at, self._rebuild(x))
+        return self._rows("event values", function, (ends, doubles))
 
     def examine(self, before: StepEnd, after: StepEnd, fired: np.ndarray) -> Outcome | None:
         """Record all events in a step in order, up to the first that ends or changes the run."""

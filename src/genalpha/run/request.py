@@ -11,7 +11,7 @@ import numpy as np
 
 from genalpha import methods
 from genalpha.engine import events, step_choice
-from genalpha.engine.events import Event
+from genalpha.engine.events import Crossing, Event
 from genalpha.engine.run_data import Grid, RunState
 from genalpha.engine.setup import Setup
 from genalpha.engine.step_choice import StepOptions
@@ -119,13 +119,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     dims, closes_over_traced = arguments.trace(system, span[0], q, v, args)
     q = arguments.point(system.space, q)
     method = chosen_method(given, system, dims, steps)
-    listed = events.parse(given.events, args)
-    functions = tuple(e.function for e in listed)
-    if listed:
-        system.forget_if_changed(functions)
-    crossings = events.crossings(listed, dims, args)
-    if listed:
-        system.settle(functions)
+    listed, crossings = watched(system, given.events, dims, args)
     guess = arguments.multipliers(dims, given.multipliers)
     held = arguments.held(given.hold, dims.n)
     if given.hold is not None and given.initial != "project":
@@ -146,6 +140,20 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         given.backend,
         given.throw,
     )
+
+
+def watched(
+    system: System, given: Any, dims: Dims, args: Args
+) -> tuple[tuple[Event, ...], tuple[Crossing, ...]]:
+    """The argument ``events``, and what compiled loops need of it."""
+    listed = events.parse(given, args)
+    functions = tuple(e.function for e in listed)
+    if listed:
+        system.forget_if_changed(functions)
+    crossings = events.crossings(listed, dims, args)
+    if listed:
+        system.settle(functions)
+    return listed, crossings
 
 
 def one_of(name: str, value: Any, known: Sequence[str]) -> None:

@@ -22,10 +22,13 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.start import RunStart
 from genalpha.mechanics.system import Dims
 from genalpha.numerics import codes
+from genalpha.numerics.data import State
 
 # The most systems that run together, the most bytes of their slots, and the most rows that are derived at a
 # time. This is enough for all cores and takes little memory.
 CHUNK, MEMORY, ROWS = 4096, 2**27, 4096
+# A function that returns the values (B, E) of events at the states of members at the start.
+Known = Callable[[State, Members], np.ndarray]
 
 
 def run(
@@ -34,10 +37,12 @@ def run(
     plan: BatchPlan,
     begun: Callable[[Members], RunStart],
     done: Callable[[int], None],
+    known: Known | None = None,
 ) -> Results:
     """Run all members, one chunk at a time. ``begun`` starts them if their start has no scalar form.
 
-    ``done`` is called with the number of members of each finished chunk.
+    ``done`` is called with the number of members of each finished chunk. ``known`` returns the values (B, E)
+    of events at the start. Members with an event are not run to their end, and are not trusted.
     """
     code = kernels.code(machine.lanes())
     fitting = MEMORY // (8 * code.program.slots * code.lanes) * code.lanes
@@ -46,7 +51,7 @@ def run(
     with Pool() as pool:
         for first in range(0, len(members), chunk):
             here = slice(first, min(first + chunk, len(members)))
-            parts.append(_chunk(kernels, members[here], begun, pool, store.part(here)))
+            parts.append(_chunk(kernels, members[here], begun, pool, store.part(here), known))
             done(here.stop - here.start)
     return Results.joined(HostRecords(store.table, plan.quantities, store.derived), parts)
 
@@ -108,6 +113,7 @@ def _chunk(
     begun: Callable[[Members], RunStart],
     pool: Pool,
     store: Store,
+    known: Known | None,
 ) -> Results:
     """Run some members. The rows of the solution go to the store."""
     code, count, plan = kernels.code(machine.lanes()), len(members), store.plan
@@ -119,6 +125,8 @@ def _chunk(
         start, trusted = kernels.start.code(code.lanes)(columns)
     first_status = begun_status(plan, start.status, start.consistent)
     groups = _Groups(kernels.step, code, plan, members, start, first_status == codes.SUCCESS)
+    if known is not None:
+        groups.watch(known(start.begin.state, members))
     fixed = (start.begin.scale, members.doubles)
     share = max(1, len(groups) // (8 * cores()))
     firsts = range(0, len(groups), share)
@@ -136,7 +144,7 @@ def _chunk(
 
     pool.map(some, firsts)
     found = plan.summary(kernels.step, groups.slot)
-    trusted &= found.status != PIVOT
+    trusted &= (found.status != PIVOT) & ~groups.fired
     status = np.where(first_status != codes.SUCCESS, first_status, found.status)
     return Results(None, found._replace(status=status), start.t_alpha, trusted, start.begin.scale)
 
@@ -169,6 +177,16 @@ class _Groups:
 
     def __len__(self) -> int:
         return len(self.work)
+
+    def watch(self, values: np.ndarray) -> None:
+        """Start with these values (B, E) of the functions of events."""
+        self.work[:, self.step.events] = self._side_by_side(values)
+
+    @property
+    def fired(self) -> np.ndarray:
+        """Which members (B,) have stopped at an event."""
+        fired = [self.slot(int(number)) != 0 for number in self.step.fired]
+        return np.any(fired, axis=0) if fired else np.zeros(self.count, bool)
 
     def _side_by_side(self, values: np.ndarray) -> np.ndarray:
         """Values of members (B, ...) as (groups, numbers, lanes), padded with the last member."""
