@@ -114,9 +114,10 @@ class RowFunction:
         """An array (count, inputs) from arrays whose first axis counts the rows."""
         leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(arguments)]
         count = max(map(len, leaves)) if all(map(len, leaves)) else 0
-        flat = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in leaves]
-        wide = [x if len(x) == count else np.broadcast_to(x[:count], (count, x.shape[1])) for x in flat]
-        return np.concatenate(wide, axis=1)
+        table = np.empty((count, self.inputs))
+        for (at, _), leaf in zip(self._inputs, leaves, strict=True):  # one row is shared by all
+            table[:, at] = leaf.reshape(len(leaf), math.prod(leaf.shape[1:]))
+        return table
 
     def unpack(self, table: np.ndarray) -> tuple[Any, np.ndarray]:
         """The results (count, width) as the pytree that the function returns, and which rows are good."""

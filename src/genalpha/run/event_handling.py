@@ -67,6 +67,7 @@ class Handler:
     def use(self, args: Args) -> None:
         """Call all functions with these args from now on."""
         self.args = args
+        self._compiled: dict[str, Rowwise] = {}
         if self.listed:
             self._doubles, self._rebuild, self._fixed = floating(args)
 
@@ -221,10 +222,12 @@ class Handler:
 
     def _rows(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
         """A function of rows of arguments, compiled once. An argument with one row is shared by all."""
-        example = jax.tree.map(lambda x: x[0], arguments)
-        key = (name, *self.setup[1:], native.shapes(example), self._fixed)
-        make = lambda: Rowwise("row", function, example)
-        return self.setup.system._programs.made(key, make)(arguments)
+        if name not in self._compiled:
+            example = jax.tree.map(lambda x: x[0], arguments)
+            key = (name, *self.setup[1:], native.shapes(example), self._fixed)
+            make = lambda: Rowwise("row", function, example)
+            self._compiled[name] = self.setup.system._programs.made(key, make)
+        return self._compiled[name](arguments)
 
 
 _NAMES = {"q": "positions", "v": "velocities"}

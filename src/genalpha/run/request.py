@@ -21,7 +21,7 @@ from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods import Method
 from genalpha.numerics.data import State
 from genalpha.numerics.newton import Newton
-from genalpha.numerics.tracing import under_transform
+from genalpha.numerics.tracing import is_traced, under_transform
 from genalpha.results import output
 from genalpha.results.output import Output
 from genalpha.run import arguments
@@ -147,13 +147,24 @@ def watched(
 ) -> tuple[tuple[Event, ...], tuple[Crossing, ...]]:
     """The argument ``events``, and what compiled loops need of it."""
     listed = events.parse(given, args)
+    if not listed:
+        return (), ()
     functions = tuple(e.function for e in listed)
-    if listed:
-        system.forget_if_changed(functions)
-    crossings = events.crossings(listed, dims, args)
-    if listed:
+    system.forget_if_changed(functions)
+
+    def make() -> tuple[Crossing, ...]:
+        found = events.crossings(listed, dims, args)
         system.settle(functions)
-    return listed, crossings
+        return found
+
+    if is_traced(args):
+        return listed, make()
+    leaves, structure = jax.tree.flatten(args)
+    about = tuple(
+        (np.shape(x), x.dtype, b"" if x.dtype.kind == "f" else np.asarray(x).tobytes()) for x in leaves
+    )
+    key = ("events", functions, tuple(e.direction for e in listed), dims, structure, about)
+    return listed, system._programs.made(key, make)
 
 
 def one_of(name: str, value: Any, known: Sequence[str]) -> None:
