@@ -120,6 +120,8 @@ def test_members_that_fail_or_cannot_start():
     assert found.status.tolist() == [-1, 3, 4, -1]
     assert found.success.tolist() == [True, False, False, True]
     assert np.isnan(found.q[2, 1:]).all()
+    assert np.isnan(found.t[1, 31:]).all()
+    assert np.isnan(found.t[2, 1:]).all()
     assert np.isfinite(found.q[1][:30]).all()
     assert np.isnan(found.t_events[0][1:3]).all()
     bad = ga.Event(lambda t, q, v, end: q[0], reset=lambda t, q, v, end: v + 1.0)
@@ -170,12 +172,15 @@ def test_what_is_refused():
     with pytest.raises(TypeError, match="an event must be a function"):
         batch(3, h=0.03)
 
-    def broken(t, q, v):
-        raise RuntimeError("broken")
+    for kind in (RuntimeError, ValueError):
 
-    with pytest.raises(RuntimeError, match="broken") as error:
-        batch(ga.Event(stop.function, reset=broken), h=0.03)
-    assert any("member 0 of the batch" in note for note in error.value.__notes__)
+        def broken(t, q, v, kind=kind):
+            raise kind("broken")
+
+        with pytest.raises(kind, match="broken") as error:
+            batch(ga.Event(stop.function, reset=broken), h=0.03)
+        assert "reset of event 0 at t = 0.428" in error.value.__notes__[0]
+        assert "member 0 of the batch" in error.value.__notes__[1]
     system = ga.System(jnp.eye(1), lambda t, q, v: jnp.zeros(1), lambda t, q: q - 1.0)
     with pytest.raises(ga.InconsistentInitialValues):
         ga.solve_batch(system, (0.0, 1.0), np.zeros((3, 1)), [0.0], h=0.1, events=stop)

@@ -203,6 +203,16 @@ def _until(part, t, given, options):
     return ga.solve(spring, (part.t[-1], t), state=part.state, args=(given,), **options).state
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_state_after_a_reset_goes_on_with_more_or_fewer_events(count):
+    both = [stiffer, ga.Event(lambda t, q, v, k: q[0] - 9.0)]
+    run = lambda span, **more: ga.solve(spring, span, args=(1.0,), h=0.01, **more)
+    part = run((0.0, 3.0), q0=[1.0], v0=[0.0], events=both, callback=lambda s: s.t > 2.2)
+    rest = run((part.t[-1], 3.0), state=part.state, events=[stiffer] * count or None)
+    whole = run((0.0, 3.0), q0=[1.0], v0=[0.0], events=both)
+    np.testing.assert_array_equal(rest.q[-1], whole.q[-1])
+
+
 def test_a_state_at_the_event_goes_on_with_the_changed_arguments():
     ended = ga.Event(
         stiffer.function, direction=-1, reset=lambda t, q, v, k: ga.Reset(args=(4 * k,), stop=True)

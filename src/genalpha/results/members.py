@@ -16,6 +16,7 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived, Layout
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.system import Dims
+from genalpha.numerics import codes
 from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
 from genalpha.results.deferred import Deferred
@@ -195,15 +196,16 @@ def _assembled(batch: BatchSolution | _Blank, ending: Ending, output: Output, ev
     t_alpha, times = fields.pop("t_alpha"), np.broadcast_to(plan.times, (count, len(plan.times)))
     happened = None
     if events:
-        times = _own_times(batch, times) if output.t_eval is None else times
+        times = _own_times(batch, times, ending) if output.t_eval is None else times
         happened = _events(batch.apart, count, events, batch.setup.dims)
     return assemble.solution(batch.setup, fields, times, t_alpha, ending, False, None, happened)
 
 
-def _own_times(batch: BatchSolution | _Blank, times: np.ndarray) -> np.ndarray:
-    """The times (B, K) of the rows of members that ran with events. The rest is NaN."""
+def _own_times(batch: BatchSolution | _Blank, times: np.ndarray, ending: Ending) -> np.ndarray:
+    """The times (B, K) of the rows of members that ran with events. Rows that were not reached are NaN."""
     found = np.full((len(times), batch.rows), np.nan)
-    found[:, : times.shape[1]] = times
+    lost = (ending.status > codes.SUCCESS)[:, None] & (times > ending.t_end[:, None])
+    found[:, : times.shape[1]] = np.where(lost, np.nan, times)
     for one in batch.apart:
         found[one.member] = np.nan
         if isinstance(one, Alone):

@@ -251,13 +251,11 @@ class Batch(NamedTuple):
             return NotStarted(i, codes.INCONSISTENT)
         except (RedundantConstraints, SingularSystem):
             return NotStarted(i, codes.SINGULAR)
-        except ValueError as error:
-            if self.events and "reset of event" in str(error):
+        except Exception as error:
+            if not isinstance(error, ValueError) or _of_a_reset(error):
+                error.add_note(f"This happened in member {i} of the batch.")
                 raise
             return NotStarted(i, codes.NOT_FINITE)
-        except Exception as error:
-            error.add_note(f"This happened in member {i} of the batch.")
-            raise
         times = self.plan.times
         if self.output.t_eval is None and self.output.every == 0 and not one.success:
             return Alone(i, one, np.zeros(0, int), np.zeros(0, int))  # the end was not reached
@@ -292,6 +290,11 @@ class Batch(NamedTuple):
             longer = [self._alone(k) for k in np.flatnonzero(sol.status == codes.TOO_MANY).tolist()]
             sol = gathered.patched(sol, longer, self.span[0])
         return dataclasses.replace(sol, stats=dataclasses.replace(sol.stats, fallback=fallback))
+
+
+def _of_a_reset(error: Exception) -> bool:
+    """Whether an error comes from the reset of an event, and not from the start of a run."""
+    return any("reset of event" in text for text in (str(error), *getattr(error, "__notes__", ())))
 
 
 def _not_started(refused: np.ndarray) -> list[Alone | NotStarted]:

@@ -169,7 +169,11 @@ class Handler:
         at, function = so_far.after, self.listed[i].reset
         assert function is not None
         own = jax.tree.map(np.array, at)  # a copy, because the reset may change it in place
-        wanted = events.call(function, own, so_far.args)
+        try:
+            wanted = events.call(function, own, so_far.args)
+        except Exception as error:
+            error.add_note(f"This happened in the reset of event {i} at t = {at.t:.9g}.")
+            raise
         wanted = wanted if isinstance(wanted, Reset) else Reset(v=wanted)
         dims, told = self.setup.dims, f"the reset of event {i} returned"
         found: dict[str, Any] = {}
@@ -240,7 +244,7 @@ def explained(error: ValueError, verdict: Outcome) -> str:
         values = np.asarray(getattr(verdict.after, name))
         if not np.isfinite(values).all():
             return f"The {what} that {reset} are NaN or infinite: {values}"
-    what = " and ".join(sorted(verdict.returned, key=("positions", "velocities", "args").index))
+    what = " and ".join(sorted(verdict.returned, key=("positions", "velocities", "args").index)) or "state"
     if not isinstance(error, InconsistentInitialValues):
         return f"With the {what} that {reset}, {error}"
     moves = "ga.project_position moves positions and ga.project_velocity velocities onto them"

@@ -63,7 +63,7 @@ def resumed(asked: Request, start: StartPoint, args: Args) -> tuple[StartPoint, 
     first = 0.0 if size is not None and asked.restart.grid is None else size  # a list may have any sizes
     if not (same and state.fits(setup.method, first)):
         return start, None
-    return state.start._replace(mode="assume"), state
+    return state.start._replace(mode="assume", before=None), state
 
 
 def _identity_of(state: RunState, args: Args) -> bytes:

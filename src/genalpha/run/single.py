@@ -155,9 +155,11 @@ class SingleRun:
         """Restore the run from a state."""
         fields = state.fields
         assert fields is not None
+        known = np.zeros(0)
         if self.listed:
             at = State(np.asarray(state.t), state.q, state.v, state.a, state.lam, state.psi)  # type: ignore[arg-type]
-            fields = fields._replace(known=self.handler.known(at))
+            known = self.handler.known(at)
+        fields = fields._replace(known=known)
         begun.runner.restore(fields, state.exact, done)
 
     def _watchers(self, pieces: Pieces, before: int) -> list[loop.Watcher]:
