@@ -38,6 +38,16 @@ def states(sol: ga.Solution) -> ga.Solution:
     return ga.solve(pendulum, (1.0, 2.0), state=sol.state, atol=[1e-6, 1e-8])
 
 
+def events(sol: ga.Solution) -> ga.Solution:
+    low = ga.Event(
+        lambda t, q, v: q[0], reset=lambda t, q, v: ga.Reset(v=[0.0, 0.0], q=np.zeros(2), stop=True)
+    )
+    batch = ga.solve_batch(
+        pendulum, (0, 1), np.zeros((3, 2)), [0, 0], h=0.1, events=[low], save=("all", ["q"])
+    )
+    return ga.concatenate(sol, batch[0], jumps=True)
+
+
 def projections() -> None:
     q = ga.project_position(pendulum, 0.0, [0.6, 0.9])
     ga.project_velocity(pendulum, 0.0, q, [0.3, 2.0])

@@ -11,7 +11,7 @@ jax.config.update("jax_enable_x64", True)
 from genalpha import analysis, methods, problems, rotation  # noqa: E402
 from genalpha._version import __version__ as __version__  # noqa: E402
 from genalpha.consistent import consistent, project_position, project_velocity  # noqa: E402
-from genalpha.engine.events import Event  # noqa: E402
+from genalpha.engine.events import Event, Reset  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
     FallbackWarning,
@@ -46,7 +46,9 @@ from genalpha.methods.coefficients import (  # noqa: E402
 )
 from genalpha.numerics.data import State  # noqa: E402
 from genalpha.numerics.newton import Newton  # noqa: E402
+from genalpha.results.concatenate import concatenate  # noqa: E402
 from genalpha.results.files import load, load_state  # noqa: E402
+from genalpha.results.phases import Phase  # noqa: E402
 from genalpha.results.solution import Solution  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
@@ -69,10 +71,12 @@ __all__ = [
     "IntegrationError",
     "Method",
     "Newton",
+    "Phase",
     "Product",
     "ProjectedAlpha",
     "R3xSO3",
     "RedundantConstraints",
+    "Reset",
     "RunState",
     "SingularSystem",
     "Solution",
@@ -83,6 +87,7 @@ __all__ = [
     "Unknown",
     "analysis",
     "chung_hulbert",
+    "concatenate",
     "consistent",
     "hht",
     "load",

@@ -93,8 +93,8 @@ def solve(
     events : a function (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args) that returns a number,
         or a list of such functions. An event is a change of sign. ``sol.t_events``, ``q_events``,
         ``v_events``, ``lam_events`` and ``psi_events`` list all events. To end the run at an event or to
-        change the velocities there, pass a :class:`ga.Event`, or set the attributes ``terminal``,
-        ``direction`` and ``reset`` of the function.
+        change velocities, positions or args there (:class:`ga.Reset`), pass a :class:`ga.Event`, or set the
+        attributes ``terminal``, ``direction`` and ``reset`` of the function.
     args : a tuple of pytrees of numbers. They are appended to the arguments of every function of the system.
     initial : "check" (default) raises if q0, v0 break the constraints by more than 1e-8 (1 + |q|).
         "project" moves them onto the constraints first. "assume" takes them as they are.
@@ -112,9 +112,10 @@ def solve(
     state : ``sol.state`` of another run, instead of q0 and v0. The run continues from its end. t_span must
         start at the time of the state, or at the start of the run that it comes from. With the same system,
         args, method, step size (or tolerances) and backend, the result is the same to the last bit as without
-        the stop. After other changes the run continues from whatever still applies. It starts again from q
-        and v if the system or the args changed, if tolerances replace steps or steps replace tolerances, or
-        if the next step is more than twice as long as the last one.
+        the stop. If a reset has changed the args, the run continues with the changed ones: pass those that
+        the first run was given, or the changed ones. After other changes the run continues from whatever
+        still applies. It starts again from q and v if the system or the args changed, if tolerances replace
+        steps or steps replace tolerances, or if the next step is more than twice as long as the last one.
     checkpoint : a file to which the run is written every ``checkpoint_every`` seconds and at its end. If the
         file exists, the same call continues from it, and the result is the same to the last bit as without
         interruption. A write replaces the whole file or leaves it unchanged. The file holds data only:

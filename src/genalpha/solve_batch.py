@@ -11,13 +11,14 @@ from genalpha import methods
 from genalpha.backends.batch.plan import BatchPlan, ControlledPlan, GivenPlan
 from genalpha.engine import step_choice
 from genalpha.engine.interpolate import steps_of
+from genalpha.engine.row import layout
 from genalpha.engine.setup import Setup
 from genalpha.engine.step_choice import StepOptions
 from genalpha.engine.steps import Controlled, Given, Steps
 from genalpha.mechanics.system import System
 from genalpha.numerics.newton import Newton
 from genalpha.numerics.tracing import is_traced, under_transform
-from genalpha.results import output
+from genalpha.results import members, output
 from genalpha.results.output import Output
 from genalpha.results.solution import Solution
 from genalpha.run import arguments, request
@@ -43,10 +44,11 @@ def solve_batch(
     args: Sequence[Any] = (),
     args_axes: Any = "auto",
     t_eval: Numbers | None = None,
-    save: Literal["final", "all"] | int = "final",
+    save: Any = "final",
     method: str | methods.Method = "soi2",
     rho_inf: float | None = None,
     newton: Newton = Newton(),  # noqa: B008 - immutable
+    events: Any = None,
     initial: Initial = "check",
     backend: BatchBackend = "auto",
     progress: bool = False,
@@ -69,7 +71,10 @@ def solve_batch(
     t_eval : increasing times (K,). The rows are then at these times, interpolated between the steps of each
         member as in :func:`solve`.
     save : "final" (default) keeps the last row, "all" every row, a whole number k the start, every k-th row
-        and the last.
+        and the last. A list of quantities such as ``["q", "lam"]`` keeps only these; the others are None. A
+        pair such as ``("all", ["q"])`` says both. Memory is taken for what is kept only.
+    events : as in :func:`solve`, with terminal, direction and reset. Members without an event run in lanes
+        as before. A member with an event is run again on its own, from its start.
     initial : "check" (default) gives a status to members that break the constraints, and does not run them.
         "project" moves all members onto the constraints. "assume" takes them as they are.
     backend : "native" (threads and vector lanes on the CPU), "cuda" (a GPU, one thread per member; needs
@@ -85,6 +90,12 @@ def solve_batch(
     status (B,), and B numbers in each of the stats. ``batch[i]`` is member i. A member that fails does not
     raise and does not affect the others: it has a status, ``stats.steps`` good steps, and NaN in the rows
     after them. Only if no member can be started, the error of the first one is raised.
+
+    With ``events``, t (B, K) are the times of each member's own rows, and K is the largest number of rows: a
+    reset adds rows and moves the steps after it. Rows after the end of a member are NaN, after a terminal
+    event too; ``t_end`` (B,) are the times of the ends, and the only row with ``save="final"``. ``t_events``
+    and the others have one array for each event, (B, E) and (B, E, ...), in which E is the largest number of
+    occurrences and the rest is NaN. ``batch[i].t_events`` has those of member i, without NaN.
 
     Examples
     --------
@@ -110,9 +121,13 @@ def solve_batch(
             "constraints, or call ga.solve for each member"
         )
     steps = StepOptions(h, rtol, atol, first_step, max_step, min_step, max_steps)
-    given = Options(method, rho_inf, steps, newton, t_eval, save=save, args=args, initial=initial)
+    given = Options(
+        method, rho_inf, steps, newton, t_eval, save=save, events=events, args=args, initial=initial
+    )
     request.check_options(given)
     one_of("backend", backend, get_args(BatchBackend))
+    if events is not None and backend == "cuda":
+        raise ValueError('events are not possible with backend="cuda": use backend="native"')
     batch = _parse(system, t_span, q0, v0, given, args_axes)
     return batch.run(backend, Progress(len(batch.q), progress))
 
@@ -125,18 +140,21 @@ def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_a
     if under_transform(q, v, args):
         raise TypeError("solve_batch cannot be traced: under a JAX transform use jax.vmap of ga.solve")
     varying, count = find_axes(system, span[0], q, v, args, args_axes)
-    dims, _ = arguments.trace(system, span[0], *member((q, v, args), (q.ndim == 2, v.ndim == 2, varying), 0))
+    first = member((q, v, args), (q.ndim == 2, v.ndim == 2, varying), 0)
+    dims, _ = arguments.trace(system, span[0], *first)
     steps, _ = step_choice.choose(span, dims.n, given.steps)
     method = request.chosen_method(given, system, dims, steps)
     kept, strict = _output(given, span, steps), given.initial == "check"
+    listed, crossings = request.watched(system, given.events, dims, first[2])
+    setup = Setup(system, method, given.newton, dims, crossings)
+    what = members.kept(layout(setup), kept.names, steps.controlled)
     plan: BatchPlan
     if isinstance(steps, Controlled):
-        plan = ControlledPlan(steps, span, strict, kept.t_eval)
+        plan = ControlledPlan(steps, span, strict, kept.t_eval, what)
     else:
-        plan = GivenPlan(steps, _kept(steps, kept), strict, kept.t_eval)
+        plan = GivenPlan(steps, _kept(steps, kept), strict, kept.t_eval, what)
     q, v = np.broadcast_to(q, (count, dims.size)), np.broadcast_to(v, (count, dims.n))
-    setup = Setup(system, method, given.newton, dims)
-    return Batch(setup, span, plan, kept, q, v, args, varying, given.initial)
+    return Batch(setup, span, plan, kept, q, v, args, varying, given.initial, listed)
 
 
 def _array(name: str, value: Any) -> Any:
@@ -155,12 +173,17 @@ def _array(name: str, value: Any) -> Any:
 
 
 def _output(given: Options, span: tuple[float, float], steps: Steps) -> Output:
-    """Which rows are kept of every member."""
-    save, known = given.save, ("final", "all")
+    """Which rows are kept of every member, and which quantities."""
+    save, names = given.save, None
+    if isinstance(save, tuple) and len(save) == 2 and not isinstance(save[1], str):
+        save, names = save
+    elif isinstance(save, Sequence) and not isinstance(save, str):
+        save, names = "final", save
     whole = isinstance(save, int | np.integer) and not isinstance(save, bool)
-    if not ((isinstance(save, str) and save in known) or (whole and save > 0)):
+    if not ((isinstance(save, str) and save in ("final", "all")) or (whole and save > 0)):
         raise ValueError(
-            f'save must be "final", "all" or a whole number k > 0 for every k-th step, got {save!r}'
+            'save must be "final", "all", a whole number k > 0 for every k-th step, a list of quantities '
+            f'such as ["q", "lam"], or a pair such as ("all", ["q"]); got {given.save!r}'
         )
     if given.t_eval is not None:
         if save != "final":  # the default
@@ -171,7 +194,7 @@ def _output(given: Options, span: tuple[float, float], steps: Steps) -> Output:
             f"save={save!r} needs h, because under error control every member takes its own steps: pass h, "
             "or times as t_eval"
         )
-    return output.parse(save, given.t_eval, False, span)
+    return output.parse(save if names is None else (save, names), given.t_eval, False, span)
 
 
 def _kept(steps: Given, wanted: Output) -> np.ndarray:

@@ -120,10 +120,11 @@ class RowFunction:
         varying = [k for k, leaf in enumerate(leaves, 1) if len(leaf) != 1]
         some = max(varying, default=1)
         flat = [leaf.reshape(len(leaf), math.prod(leaf.shape[1:])) for leaf in leaves]
-        wide = [
-            x if len(x) == count else np.broadcast_to(x[:count], (count, x.shape[1])) for x in flat[:some]
-        ]
-        return np.concatenate(wide, axis=1), np.concatenate([np.zeros(0), *(x[0] for x in flat[some:])])
+        ends = list(itertools.accumulate((x.shape[1] for x in flat[:some]), initial=0))
+        table = np.empty((count, ends[-1]))
+        for at, end, x in zip(ends, ends[1:], flat[:some], strict=False):  # one row is shared by all
+            table[:, at:end] = x[:count]
+        return table, np.concatenate([np.zeros(0), *(x[0] for x in flat[some:])])
 
     def unpack(self, table: np.ndarray) -> tuple[Any, np.ndarray]:
         """The results (count, width) as the pytree that the function returns, and which rows are good."""

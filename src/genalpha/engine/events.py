@@ -1,4 +1,4 @@
-"""Events: zeros of functions of the state. They may end a run or change the velocities."""
+"""Events: zeros of functions of the state. They may end a run or change it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Dims
 from genalpha.mechanics.user_errors import explaining
 from genalpha.numerics.data import State
-from genalpha.numerics.derivatives import value_and_rate
 
 Function = Callable[..., Any]
 # Zeros are located to this fraction of a step, or to the rounding of t if that is larger.
@@ -27,6 +25,36 @@ POINTS = len(_SPREAD)
 # Points in the interval that is left: even with both ends, and around a guess.
 _EVEN = np.linspace(0.0, 1.0, 17)
 _AROUND = np.concatenate([sign * 10.0 ** -np.arange(1.0, 16.0) for sign in (-1.0, 1.0)] + [[0.0]])
+
+
+@dataclass(frozen=True, eq=False)
+class Reset:
+    """What the ``reset`` of an event changes. None leaves things as they are.
+
+    Parameters
+    ----------
+    v (n,) : velocities after the event. They must satisfy the constraints; see :func:`project_velocity`.
+    q (size,) : positions after the event, on the constraints; see :func:`project_position`.
+    args : further arguments of the functions after the event: a tuple like ``args`` of :func:`solve`, with
+        the same structure, shapes and types. The rest of the run uses them, and so do its accelerations,
+        multipliers, reactions and residuals. ``sol.phases`` lists which args hold in which part.
+    stop : True ends the run at the event, after the changes. The changes are in ``sol.state``.
+
+    A spring that becomes four times as stiff when the mass passes the centre:
+
+    >>> import jax.numpy as jnp, genalpha as ga
+    >>> spring = ga.System(jnp.eye(1), lambda t, q, v, k: -k * q)
+    >>> stiffer = lambda t, q, v, k: ga.Reset(args=(4 * k,))
+    >>> centre = ga.Event(lambda t, q, v, k: q[0], direction=-1, reset=stiffer)
+    >>> sol = ga.solve(spring, (0.0, 3.0), [1.0], [0.0], args=(1.0,), events=centre, rtol=1e-6)
+    >>> float(sol.q.min().round(3)), [float(phase.args[0]) for phase in sol.phases]
+    (-0.5, [1.0, 4.0])
+    """
+
+    v: Any = None
+    q: Any = None
+    args: Any = None
+    stop: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,8 +68,9 @@ class Event:
     terminal : True ends the run at the first event, a whole number k at the k-th. The default is False.
     direction : a positive number counts only zeros at which the function rises, a negative number only those
         at which it falls. The default, 0, counts both.
-    reset : a function of the same arguments that returns the velocities (n,) after the event. It is called
-        from Python and need not use jax.numpy. The velocities must satisfy the constraints. The run continues
+    reset : a function of the same arguments that returns the velocities (n,) after the event, or a
+        :class:`Reset` that changes velocities, positions or args, or ends the run. It is called from Python
+        and need not use jax.numpy. Velocities and positions must satisfy the constraints. The run continues
         with them, and with accelerations and multipliers computed from them. The default is None: no change.
 
     The attributes ``terminal``, ``direction`` and ``reset`` of a plain function work too, as in SciPy.
@@ -95,10 +124,14 @@ _NO_A = (
 
 
 class Crossing(NamedTuple):
-    """The part of an event that compiled loops need: its function and its direction."""
+    """The part of an event that compiled loops need: its function and its direction.
+
+    ``loads`` says whether the function depends on the multipliers.
+    """
 
     function: Function
     direction: float
+    loads: bool = False
 
 
 def parse(events: Any, args: tuple[Any, ...]) -> tuple[Event, ...]:
@@ -213,19 +246,6 @@ def located(function: Callable[[np.ndarray], np.ndarray], first: float, last: fl
     return float(last)
 
 
-def soon(crossings: tuple[Crossing, ...], space: Space, state: State, by: float, args: Any) -> Array:
-    """The changes of the functions of events (E,) within a short time ``by`` after a state.
-
-    They follow from the rates along v and a. If a rate is zero, the change is that of the function itself.
-    """
-    t, q, v, a, lam, psi = state
-    at = lambda t, q, v: values(crossings, t, q, v, lam, psi, args)
-    direction = (jnp.ones_like(t), space.rate(q, v), a)
-    now, rate = value_and_rate(at, (jnp.asarray(t, float), q, v), direction)
-    later = at(t + by, space.retract(q, by * v + 0.5 * by**2 * a), v + by * a)
-    return jnp.where(rate == 0, later - now, rate * by)
-
-
 class Happened(NamedTuple):
     """One occurrence: the number of the event, and the state, which satisfies the constraints."""
 
@@ -244,13 +264,21 @@ def lists(count: int, happened: list[Happened], dims: Any) -> dict[str, list[np.
     return result
 
 
-def check_events(crossings: tuple[Crossing, ...], dims: Dims, args: Any) -> None:
-    """Trace the functions once, so that errors in them are raised before the run."""
+def crossings(listed: tuple[Event, ...], dims: Dims, args: Any) -> tuple[Crossing, ...]:
+    """What compiled loops need of events. Their functions are traced, so that errors in them are raised."""
+    return tuple(Crossing(e.function, float(e.direction), _loads(e.function, dims, args)) for e in listed)
+
+
+def _loads(function: Function, dims: Dims, args: Any) -> bool:
+    """Whether a function depends on the multipliers."""
     number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
     at = [number(), number(dims.size), number(dims.n), number(dims.m), number(dims.p)]
+    one = (Crossing(function, 0.0),)
     try:
-        jax.eval_shape(lambda t, q, v, lam, psi: values(crossings, t, q, v, lam, psi, args), *at)
+        found = jax.make_jaxpr(lambda t, q, v, lam, psi: values(one, t, q, v, lam, psi, args))(*at).jaxpr
     except TypeError as error:
         if _NoAcceleration.__name__ in str(error):  # it was passed to JAX
             raise TypeError(_NO_A) from error
         raise
+    used = [*found.outvars, *(x for equation in found.eqns for x in equation.invars)]
+    return any(x is multiplier for x in used for multiplier in found.invars[3:])

@@ -91,7 +91,7 @@ class RunState:
     ``t``, ``q`` (size,), ``v`` (n,), ``a`` (n,), ``lam`` (m,), ``psi`` (p,) are the motion at this time;
     ``a`` is the method's own a_{n+α}. With the same system, method, step size and backend the result is the
     same to the last bit as without the stop. Otherwise the run continues from whatever still applies, at
-    least from q and v.
+    least from q and v. ``args`` identifies the arguments that the run was given.
     """
 
     t: float
@@ -113,6 +113,7 @@ class RunState:
     limits: tuple[float, float, float] | None = None  # longest and shortest step, longest of a quiet motion
     just: tuple[int, ...] = ()  # the events that happened at this very time
     system: bytes = b""  # fingerprint of its functions
+    changed: list[np.ndarray] | None = None  # the leaves of its args if a reset has changed them
 
     def fits(self, method: Any, h: float | None) -> bool:
         """Whether a run with this method and step h can continue without a new start. None is error control.
@@ -160,6 +161,8 @@ def sound(state: RunState) -> bool:
     size, n, m, p = state.dims
     wanted = (state.q, size), (state.v, n), (state.a, n), (state.lam, m), (state.psi, p)
     if type(state.t) is not float or not all(column(x, length) for x, length in wanted):
+        return False
+    if not (state.changed is None or all(isinstance(x, np.ndarray) for x in state.changed)):
         return False
     rest = None if state.grid is None else state.grid.rest
     begun = state.grid is None or (type(state.grid.steps) is int and state.grid.steps >= 0)

@@ -58,8 +58,8 @@ MESSAGES = {
     ),
     CROWDED: (
         "one event reset the velocities 30 times within a millionth of the time span: its resets never end "
-        "(Zeno behaviour). Stop earlier, with a terminal event at a small speed, and continue with a system "
-        "in which the contact stays closed"
+        "(Zeno behaviour). Let the reset end the run at a small speed, with ga.Reset(stop=True), and "
+        "continue with a system in which the contact stays closed"
     ),
     NOT_RESUMED: "the run cannot continue after an event",
     REDUNDANT: "the run cannot continue with the independent constraints that redundant='min_norm' chose",

@@ -26,24 +26,25 @@ _KEPT = ("_pieces", "_nodes", "_last", "_some", "_totals")  # the fields of `Pie
 class Begun(NamedTuple):
     """A run before its first step.
 
-    ``runner`` takes the steps, ``first`` is the first record, ``t_alpha`` the time of its a_α. ``derive``
-    computes the derived quantities at ends of steps.
+    ``runner`` takes the steps, ``first`` is the first record, ``t_alpha`` the time of its a_α.
+    ``derive(ends)`` computes the derived quantities at ends of steps, ``derive(ends, args)`` with other args.
     """
 
     runner: Any
     first: np.ndarray
     t_alpha: np.ndarray
-    derive: Callable[[StepEnd], Derived]
+    derive: Callable[..., Derived]
     backend: str
 
 
 class RunSoFar(NamedTuple):
-    """A run in progress."""
+    """A run in progress. ``changed`` are the leaves of its args if a reset has changed them."""
 
     setup: Setup
     begun: Begun
     steps: Steps
     layout: Layout
+    changed: list[np.ndarray] | None = None
 
     def times(self, table: np.ndarray, done: int) -> tuple[np.ndarray, np.ndarray]:
         """Ends and sizes of the steps ``done``, ``done`` + 1, ... with these records; 0 is the start."""
@@ -81,6 +82,8 @@ class Part(NamedTuple):
     done: int
     totals: np.ndarray
     rejected: int
+    t_end: float
+    changed: list[np.ndarray] | None
 
     def joined(self) -> OfRows:
         return self.rows
@@ -140,6 +143,14 @@ class Pieces:
         return len(self._whole.table) - 1 if self._whole is not None else self._some
 
     @property
+    def t_end(self) -> float:
+        return self.course.time(self.last_row, self.done)
+
+    @property
+    def changed(self) -> list[np.ndarray] | None:
+        return self.course.changed
+
+    @property
     def rejected(self) -> int:
         return self.course.begun.runner.rejected
 
@@ -197,7 +208,8 @@ class Pieces:
         return Selected(found and {k: value(found[k]) for k in self.keep.names}, t, t_alpha)
 
     def over(self) -> Part:
-        return Part(self.joined(), self.nodes(), self.done, self.totals, self.rejected)
+        counts = (self.done, self.totals, self.rejected)
+        return Part(self.joined(), self.nodes(), *counts, self.t_end, self.changed)
 
     def nodes(self) -> StepEnd | None:
         """The ends of all steps, if they are kept separately."""

@@ -71,7 +71,8 @@ def parse(save: Any, t_eval: Any, dense: bool, span: tuple[float, float]) -> Out
     10
     """
     every, names = 1, None
-    parts = save if isinstance(save, tuple) and len(save) == 2 and not isinstance(save[0], str) else (save,)
+    pair = isinstance(save, tuple) and len(save) == 2 and not all(isinstance(x, str) for x in save)
+    parts = save if pair else (save,)
     for part in parts:
         if isinstance(part, str) and part in ("all", "final"):
             every = 1 if part == "all" else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -14,12 +14,13 @@ from jax import Array
 from genalpha.backends import sampling
 from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
-from genalpha.engine.row import Derived, Errors
+from genalpha.engine.row import Errors
 from genalpha.engine.run_data import RunState
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results.deferred import Deferred
+from genalpha.results.phases import Phase, Phases
 
 META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
 
@@ -119,7 +120,7 @@ class Solution:
     not_unique : indices into (lam, psi) of the constraints whose multipliers are not unique. They occur only
         with ``redundant="min_norm"``. The multipliers are then those of smallest norm.
     t_events, q_events, v_events, lam_events, psi_events : lists with one array for each event, which has one
-        row for each occurrence. None without events.
+        row for each occurrence. In a batch, members with fewer occurrences have NaN. None without events.
     nodes, space, complete : data for ``sol(t)``: the ends of all steps (if the rows are not enough), the
         space of q, and whether the rows are enough.
 
@@ -201,7 +202,17 @@ class Solution:
         later = self.__dict__.get("_later")
         return None if later is None else later()
 
-    def connected(self, later: Deferred | None, equations: Callable[[StepEnd], Derived]) -> Solution:
+    @property
+    def phases(self) -> tuple[Phase, ...] | None:
+        """The parts of the run, each with one system and one set of args, see :class:`Phase`.
+
+        There are several if a reset changed the args, and after ``ga.concatenate``. It is None for a solution
+        from a file, a member of a batch, and one that a jitted function returned.
+        """
+        equations = self.__dict__.get("_equations")
+        return None if equations is None else tuple(equations.phases)
+
+    def connected(self, later: Deferred | None, equations: Phases) -> Solution:
         """This solution, with the state from which another run can continue, and its equations of motion.
 
         ``equations`` computes a, λ and ψ for ``sol(t)``. Both are no fields, because JAX must treat them
@@ -264,9 +275,11 @@ class Solution:
     def message(self) -> str:
         """The status in words, with the time and step of a failure."""
         if np.ndim(self.status):
-            return (
+            ended = int(np.sum(np.asarray(self.status) < codes.SUCCESS))
+            text = (
                 f"{int(np.sum(self.success))} of {np.size(self.status)} runs reached the end of the time span"
             )
+            return f"{text}, {ended} of them the end by an event" if ended else text
         steps, end = int(self.stats.steps), float(self.t_end)
         text = codes.message(int(self.status), end, steps, self.rotations)
         return f"{text}. {self.detail}" if self.detail else text
@@ -282,6 +295,10 @@ class Solution:
             waiting = spec.name not in self.__dict__
             part = later(spec.name) if waiting else self.__dict__[spec.name]
             parts[spec.name] = part if waiting or spec.name in META else pick(part)
+        if self.t_events is not None and not np.ndim(parts["status"]):  # without the padding of the batch
+            counts = [np.isfinite(times).sum() for times in parts["t_events"]]
+            for name in ("t_events", "q_events", "v_events", "lam_events", "psi_events"):
+                parts[name] = [rows[:count] for rows, count in zip(parts[name], counts, strict=True)]
         return Solution(**parts)
 
     def __len__(self) -> int:
@@ -321,7 +338,7 @@ class Solution:
         equations = self.__dict__.get("_equations")
         if self.nodes is None or equations is None:
             return self.nodes
-        exact = equations(self.nodes)
+        exact = equations.at_nodes(self.nodes)
         return self.nodes._replace(lam=exact.lam, psi=exact.psi)
 
     def _parts(self) -> dict[str, Any]:

@@ -155,6 +155,26 @@ def arguments(args: Any) -> Args:
     return tuple(jax.tree.map(leaf, tuple(args)))
 
 
+def alike(args: Args, other: Any, told: str) -> Args:
+    """Other args of the same structure, shapes and types. ``told`` says where they come from in errors."""
+    found = arguments(other)
+    (own, structure), got = jax.tree.flatten(args), str(jax.tree.structure(found))
+    if got != str(structure):
+        raise ValueError(
+            f"{told} args of another structure than those of the run, {got} instead of {structure}: return a "
+            "tuple like args"
+        )
+    named = zip(jax.tree_util.tree_leaves_with_path(found), own, strict=True)
+    for (path, x), wanted in named:
+        kind, shape, right, form = x.dtype.name, np.shape(x), wanted.dtype.name, np.shape(wanted)
+        if (kind, shape) != (right, form):
+            raise ValueError(
+                f"{told} args of another kind: args{jax.tree_util.keystr(path)} has shape {shape} and type "
+                f"{kind}, but must be {form} and {right} as in the args of the run"
+            )
+    return found
+
+
 def is_system(system: Any) -> None:
     if not isinstance(system, System):
         raise TypeError(f"the first argument must be a ga.System, got {type(system).__name__}")
@@ -230,7 +250,7 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
     return Dims(size, n, m, p), traced
 
 
-def point(space: Space, q: Any) -> Any:
+def point(space: Space, q: Any, name: str = "q0") -> Any:
     """q with normalised quaternions. Raises if one is not nearly of length one. A traced q is not changed."""
     if not space.rotations or is_traced(q):
         return q
@@ -239,7 +259,7 @@ def point(space: Space, q: Any) -> Any:
     if wrong.size:
         i = wrong[0]
         raise ValueError(
-            f"the quaternion of {space.rotations[i]} in q0 has a length that differs from one by "
+            f"the quaternion of {space.rotations[i]} in {name} has a length that differs from one by "
             f"{defects[i]:.3g} (at most {codes.UNIT_TOLERANCE:g} is allowed). Rotations are unit quaternions "
             "(w, x, y, z): normalise it, or make it with ga.rotation"
         )

@@ -12,11 +12,13 @@ import numpy as np
 
 from genalpha.backends.batch import lanes
 from genalpha.backends.batch.plan import BatchPlan, Members, begun_status
+from genalpha.backends.batch.pool import Pool
 from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native.kernels import Kernels, StartValues
 from genalpha.backends.native.step import floating
 from genalpha.compiler.graph import Unsupported
+from genalpha.engine.events import Event
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, project, start_run
 from genalpha.engine.steps import MOST_TRACED, Controlled
@@ -37,7 +39,8 @@ from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import single, traced
 from genalpha.run.batch_axes import member
-from genalpha.run.request import Initial, Request, Restart, Start, Watch
+from genalpha.run.event_handling import Handler
+from genalpha.run.request import Backend, Initial, Request, Restart, Start, Watch
 
 BatchBackend = Literal["auto", "native", "xla", "cuda"]
 # How many members are tried as an example from which kernels are made: before and after all members have been
@@ -75,6 +78,7 @@ class Batch(NamedTuple):
     args: Args
     varying: Any  # a tree like args, of booleans
     mode: Initial
+    events: tuple[Event, ...] = ()
 
     def placed(self) -> tuple[Batch, np.ndarray]:
         """The batch with normalised q, and q and v projected if wanted; and the status of each member."""
@@ -110,6 +114,8 @@ class Batch(NamedTuple):
     def run(self, backend: BatchBackend, bar: Progress) -> Solution:
         """The solution. Members that fail have a status."""
         batch, refused = self.placed()
+        if backend == "xla" and self.events:
+            return batch.each_alone(refused, "xla", bar)
         if backend == "xla":
             return batch.by_xla(refused, None, bar)
         try:
@@ -120,6 +126,8 @@ class Batch(NamedTuple):
                 raise ValueError(
                     f'backend="cuda" cannot run this system: {reason}. Use backend="auto"'
                 ) from reason
+            if self.events:
+                return batch.each_alone(refused, "auto", bar)
             warn_of_fallback(reason)
             return batch.by_xla(refused, str(reason), bar)
 
@@ -133,16 +141,17 @@ class Batch(NamedTuple):
             if np.asarray(x).dtype.kind == "f" or _no_integer(x, varies)
         ]
         members = Members(self.q, self.v, [np.asarray(x, dtype=float) for x in leaves])
-        kernels, run = self._kernels(refused, members), lanes.run
+        kernels = self._kernels(refused, members)
         if backend == "cuda":
             from genalpha.backends.batch import cuda
 
-            run = cuda.run
-        results = run(kernels, members, self.plan, self._begun, bar.add)
+            results = cuda.run(kernels, members, self.plan, self._begun, bar.add)
+        else:
+            results = lanes.run(kernels, members, self.plan, self._begun, bar.add, self._known())
         found = BatchSolution(kernels, self.plan, results, members.doubles)
         found.apart = _not_started(refused)
-        found.apart += [self._alone(int(i)) for i in np.flatnonzero(~results.trusted & (refused == 0))]
-        sol = found.solution("cuda" if backend == "cuda" else "native")
+        found.apart += self._some_alone(np.flatnonzero(~results.trusted & (refused == 0)))
+        sol = found.solution("cuda" if backend == "cuda" else "native", self.output, len(self.events))
         if not sol.success.any() and not sol.stats.steps.any():
             self._explain(refused)
         return sol
@@ -186,7 +195,15 @@ class Batch(NamedTuple):
 
     # --- single members -------------------------------------------------------------------------
 
-    def _request(self, i: int) -> Request:
+    def _known(self) -> lanes.Known | None:
+        """The values of events at the start, if there are events."""
+        if not self.events:
+            return None
+        t0, t1 = self.span
+        handler = Handler(self.setup, self.events, t0, t1 - t0, member(self.args, self.varying, 0))
+        return lambda states, members: handler.known_of(states, members.doubles)
+
+    def _request(self, i: int, backend: Backend = "auto") -> Request:
         """Member ``i`` as a run of its own."""
         return Request(
             self.setup,
@@ -195,9 +212,9 @@ class Batch(NamedTuple):
             Start(self.span[0], self.q[i], self.v[i], None, self._mode, False),
             self.plan.steps,
             self.output,
-            Watch(None, 1, False, ()),
+            Watch(None, 1, False, self.events),
             Restart(None, None, None, 0.0),
-            "auto",
+            backend,
         )
 
     def _explain(self, refused: np.ndarray) -> None:
@@ -214,19 +231,44 @@ class Batch(NamedTuple):
         except IntegrationError:
             return
 
-    def _alone(self, i: int) -> Alone | NotStarted:
+    def each_alone(self, refused: np.ndarray, backend: Backend, bar: Progress) -> Solution:
+        """The solution with events if the members cannot run in lanes."""
+        ready = np.flatnonzero(refused == codes.SUCCESS)
+        apart = _not_started(refused) + self._some_alone(ready, backend)
+        bar.add(len(refused))
+        if not any(isinstance(one, Alone) for one in apart):
+            self._explain(refused)
+        return gathered.all_alone(self.setup, self.plan, apart, self.output, len(self.events))
+
+    def _some_alone(self, which: np.ndarray, backend: Backend = "auto") -> list[Alone | NotStarted]:
+        """Members in runs of their own, on all cores; the first one compiles what the others need."""
+        first = [self._alone(int(i), backend) for i in which[:1]]
+        with Pool() as pool:
+
+            def one(i: int) -> Alone | NotStarted:
+                pool.proceed()
+                return self._alone(i, backend)
+
+            return first + pool.map(one, which[1:].tolist())
+
+    def _alone(self, i: int, backend: Backend = "auto") -> Alone | NotStarted:
         """Member ``i`` in a run of its own."""
         try:
-            one = single.run(self._request(i))
+            one = single.run(self._request(i, backend))
         except InconsistentInitialValues:
             return NotStarted(i, codes.INCONSISTENT)
         except (RedundantConstraints, SingularSystem):
             return NotStarted(i, codes.SINGULAR)
-        except ValueError:
+        except Exception as error:
+            if not isinstance(error, ValueError) or _of_a_reset(error):
+                error.add_note(f"This happened in member {i} of the batch.")
+                raise
             return NotStarted(i, codes.NOT_FINITE)
         times = self.plan.times
         if self.output.t_eval is None and self.output.every == 0 and not one.success:
             return Alone(i, one, np.zeros(0, int), np.zeros(0, int))  # the end was not reached
+        if self.events:  # it has rows of its own
+            return Alone(i, one, np.arange(len(one.t)), np.arange(len(one.t)))
         places = np.flatnonzero(np.isin(times, one.t))
         return Alone(i, one, np.searchsorted(one.t, times[places]), places)
 
@@ -258,6 +300,11 @@ class Batch(NamedTuple):
         return dataclasses.replace(sol, stats=dataclasses.replace(sol.stats, fallback=fallback))
 
 
+def _of_a_reset(error: Exception) -> bool:
+    """Whether an error comes from the reset of an event, and not from the start of a run."""
+    return any("reset of event" in text for text in (str(error), *getattr(error, "__notes__", ())))
+
+
 def _not_started(refused: np.ndarray) -> list[Alone | NotStarted]:
     """The members with a status before the run."""
     return [NotStarted(int(i), int(refused[i])) for i in np.flatnonzero(refused)]
@@ -265,6 +312,8 @@ def _not_started(refused: np.ndarray) -> list[Alone | NotStarted]:
 
 def _with_history_of_start(sol: Solution) -> Solution:
     """A batch whose history of Newton's method has a row for the start too, which is zero."""
+    if sol.newton is None:
+        return sol
     missing = sol.t.shape[1] - sol.newton.iterations.shape[1]
     padded = jax.tree.map(lambda x: np.pad(x, [(0, 0), (missing, 0)]), sol.newton)
     return dataclasses.replace(sol, newton=padded)

@@ -25,7 +25,6 @@ from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results.collect import Begun
-from genalpha.run.event_handling import Outcome
 
 # A function that returns the values (E,) of events at the start. It reads the consistent state only if there
 # are events.
@@ -34,16 +33,16 @@ Known = Callable[[Callable[[], State]], np.ndarray]
 
 @storable
 class StartPoint(NamedTuple):
-    """The start of a run, or of a part of it after the event ``after``."""
+    """The start of a run, or of a part of it after an event."""
 
     t: float
     q: Any
     v: Any
     guess: Any
     mode: str
-    after: Outcome | None = None
     h: float | None = None  # the first step of the run that is continued
     just: tuple[int, ...] = ()  # the events that have just happened
+    before: Any = None  # the values of all events before the resets of this run
 
     def values(self, steps: Steps) -> StartValues:
         first = steps.first if self.h is None or isinstance(steps, Controlled) else self.h
@@ -57,7 +56,7 @@ def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, know
     values = known(lambda: begun.start.begin.state)
     runner: Any = NativeControlled if steps.controlled else NativeGiven
     runner = runner(setup, begun, steps, args, values)
-    derive = functools.partial(native.derive, setup, begun, args)
+    derive = lambda ends, args=args: native.derive(setup, begun, args, ends)
     return Begun(runner, begun.row, begun.t_alpha, derive, "native")
 
 
@@ -76,7 +75,7 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
         runner = XlaControlled(setup, point, steps.control, begin.scale, args)
     else:
         runner = XlaGiven(setup, (start.carry, memory, crossed), begin.scale, steps.steps, args)
-    derive = lambda ends: derive_blocks(setup, ends, begin.scale, args)
+    derive = lambda ends, args=args: derive_blocks(setup, ends, begin.scale, args)
     return Begun(runner, np.asarray(start.row), np.asarray(start.t_alpha), derive, "xla")
 
 

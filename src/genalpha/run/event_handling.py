@@ -13,10 +13,9 @@ from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native.step import floating
 from genalpha.backends.rowwise import Rowwise
-from genalpha.engine import events, interpolate
+from genalpha.engine import event_values, events, interpolate
 from genalpha.engine import start as starts
-from genalpha.engine.events import Event, Happened
-from genalpha.engine.files import storable
+from genalpha.engine.events import Event, Happened, Reset
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.errors import InconsistentInitialValues
@@ -24,6 +23,7 @@ from genalpha.mechanics import initial_values
 from genalpha.mechanics.initial_values import NOTHING_HELD
 from genalpha.mechanics.system import Args
 from genalpha.numerics.data import State
+from genalpha.run import arguments
 
 # Residuals of the constraints at an event, relative to 1 + |q|. If they are larger, Newton's method is used.
 _ENOUGH = 1e-12
@@ -36,13 +36,19 @@ _SAME = 1e-12
 CROWD, CROWDED = 30, 1e-6
 
 
-@storable
 class Outcome(NamedTuple):
-    """An event that changes the velocities to ``velocity`` (n,), or ends the run if that is None."""
+    """An event at ``state`` that changes the run or ends it.
+
+    ``after`` has the q and v after the resets, ``args`` are the arguments after them. ``returned`` names what
+    the resets returned. ``stop`` says that the run ends, ``crowded`` that it ends because it is Zeno.
+    """
 
     event: int
     state: State
-    velocity: np.ndarray | None
+    after: State
+    args: Args
+    returned: tuple[str, ...] = ()
+    stop: bool = False
     crowded: bool = False
     together: tuple[int, ...] = ()  # all events at this time
 
@@ -53,39 +59,64 @@ class Handler:
     def __init__(
         self, setup: Setup, listed: tuple[Event, ...], began: float, span: float, args: Args
     ) -> None:
-        self.setup, self.listed, self.args, self.began, self.span = setup, listed, args, began, span
+        self.setup, self.listed, self.began, self.span = setup, listed, began, span
         self.happened: list[Happened] = []
         self._moment = _MOMENT * span
-        if listed:
+        self.use(args)
+
+    def use(self, args: Args) -> None:
+        """Call all functions with these args from now on."""
+        self.args = args
+        self._compiled: dict[str, Rowwise] = {}
+        if self.listed:
             self._doubles, self._rebuild, self._fixed = floating(args)
 
-    def known(self, state: State, just: tuple[int, ...], elsewhere: bool = False) -> np.ndarray:
+    def known(self, state: State, just: tuple[int, ...] = (), before: Any = None) -> np.ndarray:
         """The values (E,) of the functions of events at the start.
 
         For an event that is zero, or has ``just`` happened, the value is instead the change a short time
-        later. So an event that returns to zero within one step is found. If the events in ``just`` are those
-        of another run (``elsewhere``), they may not be the same, and count only if their values are small.
+        later. So an event that returns to zero within one step is found. If the values differ from those
+        ``before`` the resets (E,), a reset may have moved the function away from zero, and if these are None,
+        it may be a function of another run. Then the event counts only if its value is small.
         """
         values = np.array(self.values(state))
-        at_zero = values == 0
+        at_zero, certain = values == 0, np.zeros(len(values), bool) if before is None else values == before
         at_zero[[i for i in just if i < len(values)]] = True
         if at_zero.any():
-            space = self.setup.system.space
-            function = lambda at, by, x: events.soon(self.setup.crossings, space, at, by, self._rebuild(x))
-            at = state._replace(t=np.asarray(state.t, dtype=float))  # type: ignore[arg-type]
-            soon = self._one("soon", function, (at, np.float64(self._moment), self._doubles))
-            if elsewhere:
-                at_zero &= np.abs(values) <= np.abs(soon)
+            row = lambda x: np.asarray(x, dtype=float)[None]
+            soon = self._soon(*jax.tree.map(row, (state, self._doubles)))[0]
+            at_zero &= certain | (np.abs(values) <= np.abs(soon))
             values = np.where(at_zero, soon, values)
         return values
 
+    def known_of(self, states: State, doubles: list[np.ndarray]) -> np.ndarray:
+        """The same (K, E) at the starts of runs (K, ...), each with its own arguments."""
+        t, q, v, _, lam, psi = states
+        values = np.array(self._values(StepEnd(t, q, v, lam, psi), doubles))
+        zero = np.flatnonzero((values == 0).any(axis=1))
+        if zero.size:
+            some = [x if len(x) == 1 else x[zero] for x in doubles]  # one row is shared by all
+            soon = self._soon(jax.tree.map(lambda x: np.asarray(x)[zero], states), some)
+            values[zero] = np.where(values[zero] == 0, soon, values[zero])
+        return values
+
+    def _soon(self, states: State, doubles: list[np.ndarray]) -> np.ndarray:
+        """The changes of the functions of events (K, E) a short time after states (K, ...)."""
+        function = lambda at, by, x: event_values.soon(self.setup, at, by, self._rebuild(x))
+        return self._rows("soon", function, (states, np.array([self._moment]), doubles))
+
     def values(self, state: State) -> np.ndarray:
         """The functions of all events (E,) at a state."""
-        function = lambda t, q, v, lam, psi, x: events.values(
-            self.setup.crossings, t, q, v, lam, psi, self._rebuild(x)
-        )
         t, q, v, _, lam, psi = state
-        return self._one("event values", function, (np.float64(t), q, v, lam, psi, self._doubles))
+        row = jax.tree.map(
+            lambda x: np.asarray(x, dtype=float)[None], (StepEnd(t, q, v, lam, psi), self._doubles)
+        )
+        return self._values(*row)[0]
+
+    def _values(self, ends: StepEnd, doubles: list[np.ndarray]) -> np.ndarray:
+        """The functions of all events (K, E) at states (K, ...), each with its own arguments."""
+        function = lambda at, x: event_values.values(self.setup, at, self._rebuild(x))
+        return self._rows("event values", function, (ends, doubles))
 
     def examine(self, before: StepEnd, after: StepEnd, fired: np.ndarray) -> Outcome | None:
         """Record all events in a step in order, up to the first that ends or changes the run."""
@@ -114,34 +145,59 @@ class Handler:
 
         def function(before: StepEnd, after: StepEnd, t: Any, x: Any) -> Any:
             _, q, v, _, lam, psi = interpolate.between(space, before, after, t)
-            return events.values(self.setup.crossings, t, q, v, lam, psi, self._rebuild(x))
+            return event_values.values(self.setup, StepEnd(t, q, v, lam, psi), self._rebuild(x))
 
         doubles = [np.asarray(x)[None] for x in self._doubles]
         return self._rows("events along", function, (before, after, t, doubles))
 
     def _judged(self, together: tuple[int, ...], state: State) -> Outcome | None:
-        """The outcome of simultaneous events: the end of the run, or the velocities after all resets."""
-        velocity, first = np.asarray(state.v), None
+        """The outcome of simultaneous events: the end of the run, or what holds after all resets."""
         for i in together:
             terminal = self.listed[i].terminal
             if terminal and sum(h.event == i for h in self.happened) >= int(terminal):
-                return Outcome(i, state, None, together=together)
+                return Outcome(i, state, state, self.args, stop=True, together=together)
+        found: Outcome | None = None
         for i in together:
-            reset = self.listed[i].reset
-            if reset is None:
+            if self.listed[i].reset is None:
                 continue
-            first = i if first is None else first
             if self._crowded(i, float(state.t)):
-                return Outcome(i, state, None, crowded=True, together=together)
-            now: Any = state._replace(v=velocity)  # type: ignore[arg-type]
-            own = jax.tree.map(np.array, now)  # a copy, because the reset may change it in place
-            velocity = np.array(events.call(reset, own, self.args), dtype=float)
-            if velocity.shape != (self.setup.dims.n,):
+                return Outcome(i, state, state, self.args, stop=True, crowded=True, together=together)
+            found = self._reset(i, found or Outcome(i, state, state, self.args, together=together))
+        return found
+
+    def _reset(self, i: int, so_far: Outcome) -> Outcome:
+        """What holds after the reset of event ``i``; ``so_far`` is what holds before it."""
+        at, function = so_far.after, self.listed[i].reset
+        assert function is not None
+        own = jax.tree.map(np.array, at)  # a copy, because the reset may change it in place
+        try:
+            wanted = events.call(function, own, so_far.args)
+        except Exception as error:
+            error.add_note(f"This happened in the reset of event {i} at t = {at.t:.9g}.")
+            raise
+        wanted = wanted if isinstance(wanted, Reset) else Reset(v=wanted)
+        dims, told = self.setup.dims, f"the reset of event {i} returned"
+        found: dict[str, Any] = {}
+        for name, width, what in (("v", dims.n, "velocities"), ("q", dims.size, "positions")):
+            value = getattr(wanted, name)
+            if value is None:
+                continue
+            found[name] = np.array(value, dtype=float)
+            if found[name].shape != (width,):
                 raise ValueError(
-                    f"the reset of event {i} must return velocities of shape ({self.setup.dims.n},); "
-                    f"at t = {state.t:.9g} it returned {velocity!r}"
+                    f"the reset of event {i} must return {what} of shape ({width},); at t = {at.t:.9g} it "
+                    f"returned {found[name]!r}"
                 )
-        return None if first is None else Outcome(first, state, velocity, together=together)
+        if "q" in found and np.isfinite(found["q"]).all():
+            found["q"] = arguments.point(self.setup.system.space, found["q"], f"the positions that {told}")
+        args = so_far.args if wanted.args is None else arguments.alike(so_far.args, wanted.args, told)
+        returned = [_NAMES[name] for name in found] + ["args"] * (wanted.args is not None)
+        return so_far._replace(
+            after=at._replace(**found),
+            args=args,
+            returned=tuple(dict.fromkeys((*so_far.returned, *returned))),
+            stop=so_far.stop or bool(wanted.stop),
+        )
 
     def _crowded(self, i: int, t: float) -> bool:
         """Whether resets by event i follow each other so fast that the motion is Zeno."""
@@ -171,21 +227,28 @@ class Handler:
 
     def _rows(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
         """A function of rows of arguments, compiled once. An argument with one row is shared by all."""
-        example = jax.tree.map(lambda x: x[0], arguments)
-        key = (name, *self.setup[1:], native.shapes(example), self._fixed)
-        make = lambda: Rowwise("row", function, example)
-        return self.setup.system._programs.made(key, make)(arguments)
+        if name not in self._compiled:
+            example = jax.tree.map(lambda x: x[0], arguments)
+            key = (name, *self.setup[1:], native.shapes(example), self._fixed)
+            make = lambda: Rowwise("row", function, example)
+            self._compiled[name] = self.setup.system._programs.made(key, make)
+        return self._compiled[name](arguments)
+
+
+_NAMES = {"q": "positions", "v": "velocities"}
 
 
 def explained(error: ValueError, verdict: Outcome) -> str:
     """The reason why a run cannot continue after an event."""
-    velocity = np.asarray(verdict.velocity)
     reset = f"the reset of event {verdict.event} returned"
-    if not np.isfinite(velocity).all():
-        return f"The velocities that {reset} are NaN or infinite: {velocity}"
-    if isinstance(error, InconsistentInitialValues):
-        return (
-            f"The velocities that {reset} break the constraints: {error.broken}. ga.project_velocity moves "
-            "velocities onto them"
-        )
-    return f"With the velocities that {reset}, {error}"
+    for name, what in _NAMES.items():
+        values = np.asarray(getattr(verdict.after, name))
+        if not np.isfinite(values).all():
+            return f"The {what} that {reset} are NaN or infinite: {values}"
+    what = " and ".join(sorted(verdict.returned, key=("positions", "velocities", "args").index)) or "state"
+    if not isinstance(error, InconsistentInitialValues):
+        return f"With the {what} that {reset}, {error}"
+    moves = "ga.project_position moves positions and ga.project_velocity velocities onto them"
+    if verdict.returned == ("velocities",):
+        moves = "ga.project_velocity moves velocities onto them"
+    return f"The {what} that {reset} break the constraints: {error.broken}. {moves}"

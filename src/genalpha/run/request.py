@@ -21,7 +21,7 @@ from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods import Method
 from genalpha.numerics.data import State
 from genalpha.numerics.newton import Newton
-from genalpha.numerics.tracing import under_transform
+from genalpha.numerics.tracing import is_traced, under_transform
 from genalpha.results import output
 from genalpha.results.output import Output
 from genalpha.run import arguments
@@ -119,13 +119,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     dims, closes_over_traced = arguments.trace(system, span[0], q, v, args)
     q = arguments.point(system.space, q)
     method = chosen_method(given, system, dims, steps)
-    listed = events.parse(given.events, args)
-    crossings = tuple(Crossing(e.function, float(e.direction)) for e in listed)
-    if crossings:
-        functions = tuple(c.function for c in crossings)
-        system.forget_if_changed(functions)
-        events.check_events(crossings, dims, args)
-        system.settle(functions)
+    listed, crossings = watched(system, given.events, dims, args)
     guess = arguments.multipliers(dims, given.multipliers)
     held = arguments.held(given.hold, dims.n)
     if given.hold is not None and given.initial != "project":
@@ -146,6 +140,31 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         given.backend,
         given.throw,
     )
+
+
+def watched(
+    system: System, given: Any, dims: Dims, args: Args
+) -> tuple[tuple[Event, ...], tuple[Crossing, ...]]:
+    """The argument ``events``, and what compiled loops need of it."""
+    listed = events.parse(given, args)
+    if not listed:
+        return (), ()
+    functions = tuple(e.function for e in listed)
+    system.forget_if_changed(functions)
+
+    def make() -> tuple[Crossing, ...]:
+        found = events.crossings(listed, dims, args)
+        system.settle(functions)
+        return found
+
+    if is_traced(args):
+        return listed, make()
+    leaves, structure = jax.tree.flatten(args)
+    about = tuple(
+        (np.shape(x), x.dtype, b"" if x.dtype.kind == "f" else np.asarray(x).tobytes()) for x in leaves
+    )
+    key = ("events", functions, tuple(e.direction for e in listed), dims, structure, about)
+    return listed, system._programs.made(key, make)
 
 
 def one_of(name: str, value: Any, known: Sequence[str]) -> None:

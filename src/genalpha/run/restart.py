@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from genalpha.engine.run_data import Grid, MethodText, RunState, identity, of_system
@@ -16,23 +17,65 @@ from genalpha.run.beginning import StartPoint
 from genalpha.run.request import Request
 
 
-def resumed(asked: Request, start: StartPoint) -> tuple[StartPoint, RunState | None]:
+class RunArgs(NamedTuple):
+    """The args that hold now, those that the run was given, and the leaves of the former if they differ."""
+
+    now: Args
+    given: Args
+    changed: list[np.ndarray] | None = None
+
+    def after(self, args: Args) -> RunArgs:
+        """The args after a reset."""
+        if args is self.now or identity(args) == identity(self.now):
+            return self
+        return RunArgs(args, self.given, [np.asarray(x) for x in jax.tree.leaves(args)])
+
+    def again(self, changed: list[np.ndarray] | None) -> RunArgs:
+        """The args with these leaves, from a file or a state."""
+        if changed is None:
+            return RunArgs(self.given, self.given)
+        own, structure = jax.tree.flatten(self.given)
+        form = lambda x: (np.shape(x), np.asarray(x).dtype)
+        if [*map(form, own)] != [*map(form, changed)]:
+            raise ValueError(
+                "the state holds args of other shapes than those of its run: it is damaged. Make a new one"
+            )
+        return RunArgs(jax.tree.unflatten(structure, changed), self.given, changed)
+
+
+def starting_args(asked: Request) -> RunArgs:
+    """The args with which a run starts: those of its state if a reset has changed them in the same run."""
+    state, found = asked.restart.state, RunArgs(asked.args, asked.args)
+    if state is None or state.changed is None or state.args != identity(asked.args):
+        return found
+    return found.again(state.changed) if state.system == of_system(asked.setup, asked.args) else found
+
+
+def resumed(asked: Request, start: StartPoint, args: Args) -> tuple[StartPoint, RunState | None]:
     """The start of a run, and the state from which it continues; None if it starts again from q and v."""
     state, setup = asked.restart.state, asked.setup
     if state is None:
         return start, None
-    same = state.args == identity(asked.args) and state.system == of_system(setup, asked.args)
+    same = _identity_of(state, args) == identity(args) and state.system == of_system(setup, args)
     guess = (state.lam, state.psi) if state.dims == setup.dims else start.guess
     start = start._replace(mode="assume" if same else start.mode, guess=guess, just=state.just)
     size = asked.steps.first_size
     first = 0.0 if size is not None and asked.restart.grid is None else size  # a list may have any sizes
     if not (same and state.fits(setup.method, first)):
         return start, None
-    return state.start._replace(mode="assume", after=None), state
+    return state.start._replace(mode="assume", before=None), state
+
+
+def _identity_of(state: RunState, args: Args) -> bytes:
+    """What identifies the args that hold at a state."""
+    if state.changed is None:
+        return state.args
+    own, structure = jax.tree.flatten(args)
+    return identity(jax.tree.unflatten(structure, state.changed)) if len(own) == len(state.changed) else b""
 
 
 def state_after(
-    course: RunSoFar, start: StartPoint, grid: Grid | None, args: Args, row: np.ndarray, done: int
+    course: RunSoFar, start: StartPoint, grid: Grid | None, args: RunArgs, row: np.ndarray, done: int
 ) -> RunState:
     """The state of a run after ``done`` steps; ``row`` is the last record."""
     at, runner, steps = course.state(row, done), course.begun.runner, course.steps
@@ -49,14 +92,14 @@ def state_after(
     )
 
 
-def _about(setup: Setup, at: State, args: Args) -> dict[str, Any]:
+def _about(setup: Setup, at: State, args: RunArgs) -> dict[str, Any]:
     """What every state has: the motion, and what it takes to recognise its run."""
     motion = {name: np.asarray(getattr(at, name)) for name in ("q", "v", "a", "lam", "psi")}
-    known = {"method": MethodText.of(setup.method), "dims": setup.dims}
-    return {"t": float(at.t), **motion, **known, "system": of_system(setup, args), "args": identity(args)}
+    known = {"method": MethodText.of(setup.method), "dims": setup.dims, "system": of_system(setup, args.now)}
+    return {"t": float(at.t), **motion, **known, "args": identity(args.given), "changed": args.changed}
 
 
-def state_anew(setup: Setup, at: State, args: Args, just: tuple[int, ...]) -> RunState:
+def state_anew(setup: Setup, at: State, args: RunArgs, just: tuple[int, ...]) -> RunState:
     """A state after an event, from which a run starts again."""
     return RunState(
         **_about(setup, at, args),

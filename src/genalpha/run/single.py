@@ -12,7 +12,7 @@ from genalpha.compiler.graph import Unsupported
 from genalpha.engine import events, row
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
-from genalpha.engine.run_data import RunState
+from genalpha.engine.run_data import RunState, identity
 from genalpha.engine.steps import Given, Steps
 from genalpha.errors import warn_of_fallback
 from genalpha.numerics import codes
@@ -22,6 +22,7 @@ from genalpha.results import assemble, collect
 from genalpha.results.assemble import Ending, Work
 from genalpha.results.collect import Begun, Part, Pieces, RunSoFar
 from genalpha.results.deferred import Deferred
+from genalpha.results.phases import Phase, Phases
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import beginning, checkpoint, failure, restart, traced
@@ -29,6 +30,7 @@ from genalpha.run.beginning import StartPoint
 from genalpha.run.checkpoint import Saved
 from genalpha.run.event_handling import Handler, Outcome, explained
 from genalpha.run.request import Request
+from genalpha.run.restart import RunArgs
 
 
 def run(asked: Request) -> Solution:
@@ -41,10 +43,11 @@ def run(asked: Request) -> Solution:
 
 
 class SingleRun:
-    """A run outside of JAX transforms. Events that change the velocities divide it into parts."""
+    """A run outside of JAX transforms. Events that change the motion divide it into parts."""
 
     def __init__(self, asked: Request, bar: Bar) -> None:
-        self.asked, self.setup, self.args, self.bar = asked, asked.setup, asked.args, bar
+        self.asked, self.setup, self.bar = asked, asked.setup, bar
+        self.args = restart.starting_args(asked)
         self.listed, self.keep, self.grid = asked.watch.events, asked.output, asked.restart.grid
         self.layout = row.layout(asked.setup)
         self.saving = checkpoint.saving(asked)
@@ -56,19 +59,22 @@ class SingleRun:
     def solution(self) -> Solution:
         start, steps, state = self._first()
         left = self.asked.span[1] - start.t
-        self.handler = Handler(self.setup, self.listed, start.t, left, self.args)
+        self.handler = Handler(self.setup, self.listed, start.t, left, self.args.now)
         saved = None if self.saving is None else self.saving.file.read()
         if saved is not None:
+            self._use(self.args.again(saved.state.changed))
             self.parts, self.handler.happened = [*saved.parts], saved.happened
             steps = steps if saved.steps is None else saved.steps
             start, state = saved.state.start, saved.state
         outcome = self._part(start, steps, self._begun(start, steps), state, saved)
-        while outcome is not None and outcome.velocity is not None and not self.stopped:
-            at = outcome.state
+        while outcome is not None and not (outcome.stop or self.stopped):
+            at, just = outcome.after, outcome.together
             if at.t >= self.asked.span[1]:
                 break
-            guess, just = (at.lam, at.psi), outcome.together
-            again = StartPoint(float(at.t), at.q, outcome.velocity, guess, "check", outcome, just=just)
+            before = self.handler.values(outcome.state)
+            self._use(self.args.after(outcome.args))
+            guess = (at.lam, at.psi)
+            again = StartPoint(float(at.t), at.q, at.v, guess, "check", just=just, before=before)
             steps = steps.resumed(float(at.t))
             self.grid = restart.shortened(self.grid, steps)
             try:
@@ -81,12 +87,17 @@ class SingleRun:
         assert isinstance(last, Pieces)
         return self._finished(last, outcome)
 
+    def _use(self, args: RunArgs) -> None:
+        """Continue with these args."""
+        self.args = args
+        self.handler.use(args.now)
+
     def _first(self) -> tuple[StartPoint, Steps, RunState | None]:
         """The start of the run, its steps, and the state from which it continues."""
         t, q, v, guess, mode, *_ = self.asked.start
         if mode == "project":
-            q, v = beginning.projected(self.setup, t, q, v, self.args, self.asked.start.held)
-        start, state = restart.resumed(self.asked, StartPoint(t, q, v, guess, mode))
+            q, v = beginning.projected(self.setup, t, q, v, self.args.now, self.asked.start.held)
+        start, state = restart.resumed(self.asked, StartPoint(t, q, v, guess, mode), self.args.now)
         return start, self.asked.steps, state
 
     def _part(
@@ -111,7 +122,7 @@ class SingleRun:
                 )
             if saved is None:
                 begun = begun._replace(first=record, t_alpha=np.asarray(state.t_alpha))
-        course = RunSoFar(self.setup, begun, steps, self.layout)
+        course = RunSoFar(self.setup, begun, steps, self.layout, self.args.changed)
         pieces = Pieces(course, self.keep, steps.expected, bool(self.parts))
         if saved is not None:
             pieces.fill(saved.kept, record)
@@ -145,9 +156,11 @@ class SingleRun:
         """Restore the run from a state."""
         fields = state.fields
         assert fields is not None
+        known = np.zeros(0)
         if self.listed:
             at = State(np.asarray(state.t), state.q, state.v, state.a, state.lam, state.psi)  # type: ignore[arg-type]
-            fields = fields._replace(known=self.handler.known(at, ()))
+            known = self.handler.known(at)
+        fields = fields._replace(known=known)
         begun.runner.restore(fields, state.exact, done)
 
     def _watchers(self, pieces: Pieces, before: int) -> list[loop.Watcher]:
@@ -187,7 +200,7 @@ class SingleRun:
         return Deferred(lambda: restart.state_after(course, start, grid, args, own, done))
 
     def _begun(self, start: StartPoint, steps: Steps) -> Begun:
-        setup, args, known = self.setup, self.args, self._known(start)
+        setup, args, known = self.setup, self.args.now, self._known(start)
         if self.asked.backend != "xla":
             try:
                 return beginning.by_machine_code(setup, start, steps, args, known)
@@ -200,32 +213,48 @@ class SingleRun:
         """The values of events at the start."""
         if not self.listed:
             return lambda state: np.zeros(0)
-        known = functools.partial(self.handler.known, just=start.just, elsewhere=start.after is None)
+        known = functools.partial(self.handler.known, just=start.just, before=start.before)
         return lambda state: known(jax.tree.map(np.asarray, state()))
 
     def _finished(self, pieces: Pieces, outcome: Outcome | None) -> Solution:
         course, status = pieces.course, self._status(pieces, outcome)
-        of_rows, t, t_alpha = collect.joined(
-            [part.joined() for part in (self.parts if self.keep.every else self.parts[-1:])]
-        )
+        kept = [part.joined() for part in (self.parts if self.keep.every else self.parts[-1:])]
+        of_rows, t, t_alpha = collect.joined(kept)
         totals = [int(sum(column)) for column in zip(*(p.totals.tolist() for p in self.parts), strict=True)]
         steps, rejected = sum(p.done for p in self.parts), sum(p.rejected for p in self.parts)
         record, done, detail = pieces.last_row, pieces.done, self.refused
         if status > codes.SUCCESS and not detail:
             size = course.begun.runner.next_size
-            detail = failure.detail(self.setup, status, course.state(record, done), size, self.args)
+            detail = failure.detail(self.setup, status, course.state(record, done), size, self.args.now)
         fallback = self.fallback or getattr(course.begun.runner, "fallback", None)
         work = Work(steps, rejected, *totals)
         ending = Ending(status, course.time(record, done), work, course.begun.backend, fallback, detail)
-        nodes = collect.joined_nodes([part.nodes() for part in self.parts])
+        nodes = [part.nodes() for part in self.parts]
         happened = None
         if self.listed:
             happened = events.lists(len(self.listed), self.handler.happened, self.setup.dims)
         complete = self.keep.complete
-        sol = assemble.solution(self.setup, of_rows, t, t_alpha, ending, complete, nodes, happened)
-        return sol.connected(
-            self._after(pieces, outcome), functools.partial(_derived, self.asked, course.begun)
-        )
+        every = collect.joined_nodes(nodes)
+        sol = assemble.solution(self.setup, of_rows, t, t_alpha, ending, complete, every, happened)
+        rows = [0] * (len(self.parts) - len(kept)) + [len(times) for _, times, _ in kept]
+        return sol.connected(self._after(pieces, outcome), self._phases(rows, nodes, course.begun))
+
+    def _phases(self, rows: list[int], nodes: list[StepEnd | None], begun: Begun) -> Phases:
+        """The phases of the run, from the number of rows and the ends of steps of each part."""
+        found: list[Phase] = []
+        sizes = (self.setup.dims.m, self.setup.dims.p)
+        changed, first, t0 = self.parts[0].changed, 0, self.asked.start.t
+        for part, count, ends in zip(self.parts, rows, nodes, strict=True):
+            number = 0 if ends is None else len(ends.t)
+            if found and (part.changed is changed or identity(part.changed) == identity(changed)):
+                found[-1] = found[-1].longer(part.t_end, count, number)
+            else:
+                args = self.args.again(part.changed).now
+                derive = functools.partial(_derived, self.asked._replace(args=args), begun)
+                at = (t0, part.t_end, slice(first, first + count))
+                found.append(Phase(self.setup.system, args, *at, derive, sizes, number))
+            changed, first, t0 = part.changed, first + count, part.t_end
+        return Phases(found, self.listed)
 
     def _status(self, pieces: Pieces, outcome: Outcome | None) -> int:
         runner = pieces.course.begun.runner
@@ -233,7 +262,7 @@ class SingleRun:
             return codes.INTERRUPTED
         if self.refused:
             return codes.NOT_RESUMED
-        if outcome is not None and (outcome.velocity is None or outcome.crowded):
+        if outcome is not None and outcome.stop:
             return codes.CROWDED if outcome.crowded else codes.EVENT
         ended = runner.finished and not (self.stopped and outcome is not None)
         if runner.status == codes.SUCCESS and not ended:
@@ -243,9 +272,7 @@ class SingleRun:
     def _after(self, pieces: Pieces, outcome: Outcome | None) -> Deferred | None:
         """The state from which another run can continue."""
         if outcome is not None and not (outcome.crowded or self.refused):
-            velocity = outcome.state.v if outcome.velocity is None else outcome.velocity
-            at = outcome.state._replace(v=velocity)  # type: ignore[arg-type]
-            setup, args, just = self.setup, self.args, outcome.together
+            setup, at, args, just = self.setup, outcome.after, self.args.after(outcome.args), outcome.together
             return Deferred(lambda: restart.state_anew(setup, at, args, just))
         if pieces.course.begun.runner.status == codes.SUCCESS and not (self.refused or self.interrupted):
             return self._state(pieces, pieces.last_row, pieces.done)
@@ -254,7 +281,7 @@ class SingleRun:
 
 def _derived(asked: Request, begun: Begun, ends: StepEnd) -> Derived:
     """The quantities derived from the motion at some times."""
-    return traced.derived(asked, ends) if is_traced(ends) else begun.derive(ends)
+    return traced.derived(asked, ends) if is_traced(ends) else begun.derive(ends, asked.args)
 
 
 def _with_forces(course: RunSoFar, record: np.ndarray, done: int) -> State:

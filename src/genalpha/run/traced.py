@@ -28,6 +28,7 @@ from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
 from genalpha.results.deferred import Deferred, value
 from genalpha.results.output import Output
+from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
 from genalpha.run.request import Request
 
@@ -39,7 +40,10 @@ def run(asked: Request) -> Solution:
     run = compute(start.mode, start.held, fallback)
     compiled = program(asked.setup, ("traced", start.mode, start.held, fallback), run, False)
     sol = compiled(asked.span, asked.steps, asked.output, start.q, start.v, asked.args, start.guess)
-    return sol.connected(None, functools.partial(derived, asked))
+    equations = functools.partial(derived, asked)
+    sizes = (asked.setup.dims.m, asked.setup.dims.p)
+    phase = Phase(asked.setup.system, asked.args, *asked.span, slice(0, len(sol.t)), equations, sizes)
+    return sol.connected(None, Phases([phase]))
 
 
 def derived(asked: Request, ends: StepEnd) -> Derived:

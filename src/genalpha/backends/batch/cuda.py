@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -44,6 +44,8 @@ def library() -> Any:
 
 class DeviceRecords:
     """Records (K, width, B) on the GPU. Columns are copied to the host on access."""
+
+    derived: ClassVar[dict[str, np.ndarray]] = {}  # they are computed from the columns
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows

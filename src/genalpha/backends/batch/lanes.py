@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -15,15 +16,19 @@ from genalpha.backends.native.code import StepCode, aligned
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.step import StepKernels
 from genalpha.backends.native.writer import PIVOT
-from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.engine import row
+from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.start import RunStart
+from genalpha.mechanics.system import Dims
 from genalpha.numerics import codes
+from genalpha.numerics.data import State
 
-# The most systems that run together, the most bytes of their slots, and the most rows that are evaluated at a
+# The most systems that run together, the most bytes of their slots, and the most rows that are derived at a
 # time. This is enough for all cores and takes little memory.
 CHUNK, MEMORY, ROWS = 4096, 2**27, 4096
+# A function that returns the values (B, E) of events at the states of members at the start.
+Known = Callable[[State, Members], np.ndarray]
 
 
 def run(
@@ -32,34 +37,91 @@ def run(
     plan: BatchPlan,
     begun: Callable[[Members], RunStart],
     done: Callable[[int], None],
+    known: Known | None = None,
 ) -> Results:
     """Run all members, one chunk at a time. ``begun`` starts them if their start has no scalar form.
 
-    ``done`` is called with the number of members of each finished chunk.
+    ``done`` is called with the number of members of each finished chunk. ``known`` returns the values (B, E)
+    of events at the start. Members with an event are not run to their end, and are not trusted.
     """
-    code, setup = kernels.code(machine.lanes(), shared=members.shared), kernels.step.setup
+    code = kernels.code(machine.lanes(), shared=members.shared)
     fitting = MEMORY // (8 * code.numbers) * code.lanes
     chunk = max(code.lanes, min(CHUNK, fitting))
-    table = np.empty((len(members), len(plan.times), plan.steps.width(row.layout(setup))))
-    parts = []
+    store, parts = Store(kernels, plan, len(members)), []
     with Pool() as pool:
         for first in range(0, len(members), chunk):
-            here = slice(first, first + chunk)
-            parts.append(_chunk(kernels, members[here], plan, begun, pool, table[here]))
-            done(len(table[here]))
-    return Results.joined(HostRecords(table), parts)
+            here = slice(first, min(first + chunk, len(members)))
+            parts.append(_chunk(kernels, members[here], begun, pool, store.part(here), known))
+            done(here.stop - here.start)
+    return Results.joined(HostRecords(store.table, plan.quantities, store.derived), parts)
+
+
+class Store:
+    """What is kept of the rows of members: a table (B, K, width), and derived quantities by name (B, K, ...).
+
+    Members write their rows into it one after the other, so that nothing else takes memory.
+    """
+
+    def __init__(self, kernels: Kernels, plan: BatchPlan, count: int) -> None:
+        self.kernels, self.plan, self.layout = kernels, plan, row.layout(kernels.step.setup)
+        kept, width = plan.quantities, plan.steps.width(self.layout)
+        rows = (count, len(plan.times))
+        self.table = np.empty((*rows, width if kept.columns is None else len(kept.columns)))
+        self.derived = empty(kept.derived, rows, self.layout.dims)
+
+    def part(self, here: slice) -> Store:
+        """The place of some members."""
+        found = copy.copy(self)
+        found.table, found.derived = self.table[here], {key: x[here] for key, x in self.derived.items()}
+        return found
+
+    def put(self, here: slice, rows: np.ndarray, scale: Any, doubles: list[np.ndarray]) -> None:
+        """Keep the rows (b, K, width) of some members with these scales and arguments."""
+        self.table[here] = self.plan.quantities.taken(rows)
+        if self.derived:
+            ends = self.layout.ends(rows, np.broadcast_to(self.plan.times, rows.shape[:2]))
+            fixed = picked((scale, doubles), here)
+            derive(self.kernels, ends, fixed, {key: x[here] for key, x in self.derived.items()})
+
+
+def empty(names: Iterable[str], rows: tuple[int, int], dims: Dims) -> dict[str, np.ndarray]:
+    """Arrays (B, K, ...) for derived quantities, filled with NaN."""
+    numbers = ("position", "velocity", "nonholonomic")
+    sizes = {"lam": dims.m, "psi": dims.p}
+    shape = lambda name: () if name in numbers else (sizes.get(name, dims.n),)
+    return {name: np.full((*rows, *shape(name)), np.nan) for name in names}
+
+
+def picked(tree: Any, index: Any) -> Any:
+    """The part of some members in arrays that have one row for each, or one row for all of them."""
+    return jax.tree.map(lambda x: np.asarray(x) if len(x) == 1 else np.asarray(x)[index], tree)
+
+
+def derive(kernels: Kernels, ends: StepEnd, fixed: Any, into: dict[str, np.ndarray]) -> None:
+    """Write derived quantities at the ends of steps (b, K, ...) of some members into arrays (b, K, ...).
+
+    ``fixed`` are the scales and the arguments of the members. Rows that they did not reach stay as they are.
+    """
+    reached = np.argwhere(np.isfinite(ends.q).all(axis=-1))
+    for first in range(0, len(reached), ROWS):
+        member, place = reached[first : first + ROWS].T
+        here = jax.tree.map(lambda x: x[member, place], ends)  # noqa: B023
+        scale, doubles = picked(fixed, member)
+        found = kernels.derive((here, scale, doubles), machine.lanes())
+        for name, whole in into.items():
+            whole[member, place] = getattr(found, name)
 
 
 def _chunk(
     kernels: Kernels,
     members: Members,
-    plan: BatchPlan,
     begun: Callable[[Members], RunStart],
     pool: Pool,
-    table: np.ndarray,
+    store: Store,
+    known: Known | None,
 ) -> Results:
-    """Run some members. The rows of the solution go to the table (B, K, width)."""
-    code, count = kernels.code(machine.lanes(), shared=members.shared), len(members)
+    """Run some members. The rows of the solution go to the store."""
+    code, count, plan = kernels.code(machine.lanes(), shared=members.shared), len(members), store.plan
     if kernels.start is None:
         start, trusted = begun(members), np.ones(count, dtype=bool)
     else:
@@ -68,21 +130,26 @@ def _chunk(
         start, trusted = kernels.start.code(code.lanes)(columns)
     first_status = begun_status(plan, start.status, start.consistent)
     groups = _Groups(kernels.step, code, plan, members, start, first_status == codes.SUCCESS)
-    records = table if plan.t_eval is None else np.empty((count, plan.records, len(kernels.step.row)))
+    if known is not None:
+        groups.watch(known(start.begin.state, members))
+    fixed = (start.begin.scale, members.doubles)
     share = max(1, len(groups) // (8 * cores()))
     firsts = range(0, len(groups), share)
-    share_of = lambda first: range(first, min(first + share, len(groups)))
-    pool.map(lambda first: groups.run(share_of(first), records, pool.proceed), firsts)
+
+    block = max(1, ROWS // (code.lanes * plan.records))  # groups whose records are in memory at a time
+
+    def some(first: int) -> None:
+        end = min(first + share, len(groups))
+        for at in range(first, end, block):
+            here, records = groups.run(range(at, min(at + block, end)), pool.proceed)
+            rows = records
+            if plan.t_eval is not None:
+                rows = _sampled(kernels, plan, records, start.begin.state.v[here, None])
+            store.put(here, rows, *fixed)
+
+    pool.map(some, firsts)
     found = plan.summary(kernels.step, groups.slot)
-    records[np.broadcast_to(plan.unreached(found), records.shape[:2])] = np.nan
-    if plan.has_start:
-        records[:, 0] = plan.start(row.layout(kernels.step.setup), start.row)
-    if plan.t_eval is not None:
-        some = max(1, ROWS // len(plan.times))
-        slices = [slice(first, first + some) for first in range(0, count, some)]
-        v0 = start.begin.state.v[:, None]
-        pool.map(lambda at: _sample(kernels, plan, records[at], v0[at], table[at]), slices)
-    trusted &= found.status != PIVOT
+    trusted &= (found.status != PIVOT) & ~groups.fired
     status = np.where(first_status != codes.SUCCESS, first_status, found.status)
     return Results(None, found._replace(status=status), start.t_alpha, trusted, start.begin.scale)
 
@@ -113,7 +180,7 @@ class _Groups:
         self.work[-1, step.flags["alive"], self.count - (groups - 1) * lanes :] = 0.0
         for place, value in plan.inputs(step):
             self.work[:, place] = np.reshape(value, (-1, 1))
-        self.lists = plan.lists
+        self.lists, self.first = plan.lists, start.row
 
     def __len__(self) -> int:
         return len(self.work)
@@ -131,6 +198,16 @@ class _Groups:
         flat, start = self.work.reshape(len(self.work), -1), self.code.program.slots * self.code.lanes
         flat[:, start : start + len(self.code.common)] = shared[self.code.common]
 
+    def watch(self, values: np.ndarray) -> None:
+        """Start with these values (B, E) of the functions of events."""
+        self.work[:, self.step.events] = self._side_by_side(values)
+
+    @property
+    def fired(self) -> np.ndarray:
+        """Which members (B,) have stopped at an event."""
+        fired = [self.slot(int(number)) != 0 for number in self.step.fired]
+        return np.any(fired, axis=0) if fired else np.zeros(self.count, bool)
+
     def _side_by_side(self, values: np.ndarray) -> np.ndarray:
         """Values of members (B, ...) as (groups, numbers, lanes), padded with the last member."""
         lanes = self.code.lanes
@@ -139,14 +216,16 @@ class _Groups:
         full = np.concatenate([flat, np.repeat(flat[-1:], missing, axis=0)]) if missing else flat
         return full.reshape(len(full) // lanes, lanes, flat.shape[1]).swapaxes(1, 2)
 
-    def run(self, groups: range, table: np.ndarray, proceed: Callable[[], None]) -> None:
-        """Take all steps of some groups. The records that are kept go to the table (B, K, width).
+    def run(self, groups: range, proceed: Callable[[], None]) -> tuple[slice, np.ndarray]:
+        """Take all steps of some groups: which members they have, and their records (b, K, width).
 
         ``proceed`` is called from time to time, and raises if the steps are no longer wanted.
         """
-        step, lanes, steps = self.step, self.code.lanes, self.code.steps
+        step, lanes, steps, plan = self.step, self.code.lanes, self.code.steps, self.plan
+        here = slice(groups.start * lanes, min(groups.stop * lanes, self.count))
+        records = np.empty((here.stop - here.start, plan.records, len(step.row)))
         for group in groups:
-            work, rows = self.work[group], np.full((self.plan.records, len(step.row), lanes), np.nan)
+            work, rows = self.work[group], np.full((plan.records, len(step.row), lanes), np.nan)
             arrays = tuple(x.ctypes.data for x in (work, *self.lists, rows))
             alive = work[step.flags["alive"]]
 
@@ -154,17 +233,25 @@ class _Groups:
                 proceed()
                 steps(*arrays, first, last)
 
-            self.plan.drive(some, alive.any)
-            here = slice(group * lanes, min((group + 1) * lanes, self.count))
-            table[here] = rows.transpose(2, 0, 1)[: here.stop - here.start]
+            plan.drive(some, alive.any)
+            first = (group - groups.start) * lanes
+            own = records[first : first + lanes]
+            own[...] = rows.transpose(2, 0, 1)[: len(own)]
+        found = plan.summary(step, lambda number: self.slot(number, groups))
+        records[np.broadcast_to(plan.unreached(found), records.shape[:2])] = np.nan
+        if plan.has_start:
+            records[:, 0] = plan.start(row.layout(step.setup), self.first[here])
+        return here, records
 
-    def slot(self, number: int) -> np.ndarray:
-        """The values (B,) of one slot."""
-        return self.work[:, number].reshape(-1)[: self.count]
+    def slot(self, number: int, groups: range | None = None) -> np.ndarray:
+        """The values of one slot, of all members or of those of some groups."""
+        some = range(len(self.work)) if groups is None else groups
+        count = min(some.stop * self.code.lanes, self.count) - some.start * self.code.lanes
+        return self.work[some.start : some.stop, number].reshape(-1)[:count]
 
 
-def _sample(kernels: Kernels, plan: BatchPlan, records: np.ndarray, v0: Any, table: np.ndarray) -> None:
-    """Fill the table (B, K, width) with the motion at the times of the plan."""
+def _sampled(kernels: Kernels, plan: BatchPlan, records: np.ndarray, v0: Any) -> np.ndarray:
+    """Rows (b, K, width) with the motion at the times of the plan, from records of some members."""
     setup, count, kept = kernels.step.setup, len(records), len(plan.times)
     layout = row.layout(setup)
     flat = lambda x: np.broadcast_to(x, (count, kept, *x.shape[2:])).reshape(count * kept, *x.shape[2:])
@@ -172,17 +259,6 @@ def _sample(kernels: Kernels, plan: BatchPlan, records: np.ndarray, v0: Any, tab
     before, after = jax.tree.map(flat, (before, after))
     times = np.tile(plan.times, count)
     at = sampling.between(setup.system.space, before, after, times, machine.lanes())
-    table[...] = later
-    layout.put(table, jax.tree.map(lambda x: x.reshape(count, kept, *x.shape[1:]), at))
-
-
-def in_parts(rowwise: Rowwise, arguments: Any) -> Any:
-    """A function of many rows, in parts on all cores."""
-    count = max(len(x) for x in jax.tree.leaves(arguments))
-    if count <= ROWS or rowwise.rows is None:
-        return rowwise(arguments, machine.lanes())
-    cut = lambda first: jax.tree.map(lambda x: x if len(x) == 1 else x[first : first + ROWS], arguments)
-    with Pool() as pool:
-        run = lambda first: rowwise(cut(first), machine.lanes())
-        parts = pool.map(run, range(0, count, ROWS))
-    return jax.tree.map(lambda *blocks: np.concatenate(blocks), *parts)
+    rows = np.array(later)
+    layout.put(rows, jax.tree.map(lambda x: x.reshape(count, kept, *x.shape[1:]), at))
+    return rows

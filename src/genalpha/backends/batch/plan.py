@@ -46,6 +46,32 @@ class Members:
         return tuple(len(x) == 1 for x in self.doubles)
 
 
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What is kept of every row: some columns of the records, and derived quantities by their names.
+
+    ``columns`` (C,) are the numbers of the columns in increasing order, None for all of them. ``derived`` are
+    fields of :class:`Derived` that are computed during the run, because the columns are not enough for them.
+    """
+
+    columns: np.ndarray | None = None
+    derived: tuple[str, ...] = ()
+
+    def taken(self, records: Any) -> Any:
+        """The columns of records (..., width) that are kept."""
+        return records if self.columns is None else records[..., self.columns]
+
+    def place(self, at: slice) -> slice:
+        """Where some columns of a record are among those that are kept."""
+        if self.columns is None:
+            return at
+        first = int(np.searchsorted(self.columns, at.start))
+        return slice(first, first + at.stop - at.start)
+
+
+EVERYTHING = Kept()
+
+
 class Summary(NamedTuple):
     """How members ended: status, steps taken, Newton's totals (B, 4), rejected steps, and final time (B,)."""
 
@@ -68,6 +94,7 @@ class GivenPlan:
     kept: np.ndarray
     strict: bool
     t_eval: np.ndarray | None = None
+    quantities: Kept = EVERYTHING
 
     @property
     def t0(self) -> float:
@@ -167,6 +194,7 @@ class ControlledPlan:
     span: tuple[float, float]
     strict: bool
     t_eval: np.ndarray | None = None
+    quantities: Kept = EVERYTHING
 
     @property
     def t0(self) -> float:
@@ -256,14 +284,16 @@ def begun_status(plan: BatchPlan, status: Any, consistent: Any) -> np.ndarray:
 
 
 class HostRecords:
-    """Records (B, K, width) in memory."""
+    """What is kept of records, in memory: their columns (B, K, width), and derived quantities by name."""
 
-    def __init__(self, table: np.ndarray) -> None:
-        self.table = table
+    def __init__(
+        self, table: np.ndarray, kept: Kept = EVERYTHING, derived: dict[str, np.ndarray] | None = None
+    ) -> None:
+        self.table, self._kept, self.derived = table, kept, derived or {}
 
     def column(self, at: slice) -> np.ndarray:
         """Some columns (B, K, ...) of all records."""
-        return self.table[..., at]
+        return self.table[..., self._kept.place(at)]
 
 
 class Results(NamedTuple):

@@ -255,8 +255,10 @@ def _built(
 
 def derive(setup: Setup, run: NativeRun, args: Args, ends: StepEnd) -> Derived:
     """Accelerations, multipliers, residuals and reactions at the ends of steps (K, ...)."""
-    scale = run.start.begin.scale
-    found = run.kernels.derive((ends, *jax.tree.map(lambda x: np.asarray(x)[None], (scale, run.doubles))))
+    scale, (doubles, _, fixed) = run.start.begin.scale, floating(args)
+    if fixed != run.kernels.step.fixed:  # constants of the code
+        return derive_blocks(setup, ends, scale, args)
+    found = run.kernels.derive((ends, *jax.tree.map(lambda x: np.asarray(x)[None], (scale, doubles))))
     bad = np.flatnonzero(np.isnan(found.a[:, 0]))
     if setup.system.reaction is not None and bad.size:  # they need more iterations
         again = derive_blocks(setup, StepEnd(*(x[bad] for x in ends)), scale, args)

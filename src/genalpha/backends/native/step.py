@@ -15,12 +15,13 @@ from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import ZERO, Graph, Unsupported
 from genalpha.compiler.program import Builder, Loop, Program
 from genalpha.compiler.reader import Helpers, Symbols, inline
-from genalpha.engine import events
+from genalpha.engine import event_values
+from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart
 from genalpha.engine.step import extrapolated, moved_parabola, rounding_levels
 from genalpha.numerics import linear, newton
-from genalpha.numerics.data import COUNTED, Carry, Scale
+from genalpha.numerics.data import COUNTED, Carry, Scale, StepOutput
 
 # The most scalar operations in one step. Above this, compile time grows faster than XLA's (docs/native.md).
 LIMIT = 40_000
@@ -168,6 +169,9 @@ class StepKernels:
 
     def _later(self, graph: Graph, matrix: np.ndarray, rhs: np.ndarray) -> list[np.ndarray]:
         """The solution of a linear system as inputs, which a separate kernel computes."""
+        for known in self.systems:
+            if np.array_equal(known.matrix, matrix) and np.array_equal(known.rhs, rhs):
+                return [self.builder.inputs(known.places, ITERATION)]
         before = {
             i for system in self.systems for i in self.builder.inputs(system.places, ITERATION).tolist()
         }
@@ -183,7 +187,7 @@ class StepKernels:
     # --- the equations --------------------------------------------------------------------------
 
     def _trace(self) -> None:
-        system, method, _, dims, crossings = setup = self.setup
+        system, method, _, dims, _ = setup = self.setup
         scale, doubles = self._inputs((self.scale, self.args), RUN)
         args = self._rebuild(doubles)
         level_one = (self.carry, self.parabola, self.t.reshape(()), self.h.reshape(()), self.memory)
@@ -220,10 +224,14 @@ class StepKernels:
         inputs = (step, scale, x, args, parabola, carry.h, h)
         self.finished = self.inline(finish, *inputs, helpers={linear.SOLVE: self._later})
         self.parts = (carry, step, x, scale, args)
-        cross = lambda t, h, carry, output, args: events.values(
-            crossings, t + h, carry.q, carry.v, output.lam, output.psi, args
+
+        def cross(t: Any, h: Any, carry: Carry, output: StepOutput, scale: Scale, args: Any) -> Any:
+            at = StepEnd(t + h, carry.q, carry.v, output.lam, output.psi)
+            return event_values.values(setup, at, args, scale)
+
+        self.crossed = self.inline(
+            cross, t, h, *self.finished[:2], scale, args, helpers={linear.SOLVE: self._later}
         )
-        self.crossed = self.inline(cross, t, h, *self.finished[:2], args)
 
     # --- orders of pivots -----------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ def block(
         record = jnp.concatenate([record, timing, tried.errors])
         # The row of a rejected step is overwritten by the next one.
         rows = lax.dynamic_update_index_in_dim(rows, record, taken, 0)
-        new = xla.crossed(setup, tried.pace.t, tried.carry, tried.output, args, known)
+        new = xla.crossed(setup, tried.pace.t, tried.carry, tried.output, scale, args, known)
         known = jax.tree.map(lambda new, old: jnp.where(tried.accepted, new, old), new, known)
         point = Point(tried.carry, tried.memory, tried.pace, known)
         return taken + tried.accepted, point, totals + counts, rows

@@ -12,7 +12,7 @@ from jax import Array, lax
 
 from genalpha.backends.cache import program
 from genalpha.backends.rowwise import in_blocks
-from genalpha.engine import events, row
+from genalpha.engine import event_values, events, row
 from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
@@ -36,11 +36,13 @@ class Crossed(NamedTuple):
     fired: Array
 
 
-def crossed(setup: Setup, t: Array, carry: Carry, output: StepOutput, args: Args, before: Crossed) -> Crossed:
+def crossed(
+    setup: Setup, t: Array, carry: Carry, output: StepOutput, scale: Scale, args: Args, before: Crossed
+) -> Crossed:
     """The values of events after a step that ended at t."""
     if not setup.crossings:
         return before
-    found = events.values(setup.crossings, t, carry.q, carry.v, output.lam, output.psi, args)
+    found = event_values.values(setup, StepEnd(t, carry.q, carry.v, output.lam, output.psi), args, scale)
     return Crossed(found, events.fired(setup.crossings, before.values, found))
 
 
@@ -74,7 +76,7 @@ def _block(
         i, carry, memory, known, _, rows = state
         at = jax.tree.map(lambda column: column[i], steps)
         carry, memory, output, report = advance(setup, carry, memory, at, scale, args, implicit=False)
-        known = crossed(setup, at.t + at.h, carry, output, args, known)
+        known = crossed(setup, at.t + at.h, carry, output, scale, args, known)
         record = row.record(carry, output, row.counts(report))
         rows = lax.dynamic_update_index_in_dim(rows, record, i, 0)
         return i + 1, carry, memory, known, report.status, rows
