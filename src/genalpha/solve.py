@@ -32,6 +32,9 @@ def solve(
     h: Numbers | None = None,
     rtol: Numbers | None = None,
     atol: Numbers | None = None,
+    accuracy: Numbers | None = None,
+    extrapolate: int | None = None,
+    breakpoints: Numbers = (),
     first_step: float | None = None,
     max_step: float | None = None,
     min_step: float | None = None,
@@ -167,7 +170,7 @@ def solve(
     given = Options(
         method=method,
         rho_inf=rho_inf,
-        steps=StepOptions(h, rtol, atol, *limits, project_velocity_at),
+        steps=StepOptions(h, rtol, atol, *limits, project_velocity_at, accuracy, extrapolate, breakpoints),
         newton=newton,
         t_eval=t_eval,
         dense_output=dense_output,

@@ -10,7 +10,7 @@ import numpy as np
 
 from genalpha.backends.rowwise import Rowwise
 from genalpha.engine import interpolate
-from genalpha.engine.interpolate import StepEnd, steps_of
+from genalpha.engine.interpolate import Smooth, StepEnd, steps_of
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics.data import State
 
@@ -32,6 +32,21 @@ def sampled(space: Space, nodes: StepEnd, steps: np.ndarray, t: np.ndarray) -> S
 def between(space: Space, before: StepEnd, after: StepEnd, t: np.ndarray, lanes: int = 1) -> State:
     """The motion at times t (K,), each between the two ends of its step (K, ...)."""
     return compiled(space, tuple(x.shape[1:] for x in after))((before, after, t), lanes)
+
+
+def smooth(space: Space, nodes: Smooth, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """q and v at times t (K,) by quintics; ``nodes`` are the ends of all intervals."""
+    after = np.maximum(steps_of(nodes.t, t), 1)
+    pick = lambda index: Smooth(*(x[index] for x in nodes))
+    return _compiled_smooth(space, tuple(x.shape[1:] for x in nodes))((pick(after - 1), pick(after), t))
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_smooth(space: Space, shapes: tuple[tuple[int, ...], ...]) -> Rowwise:
+    example = Smooth(*(np.full(shape, 0.5) for shape in shapes))
+    later = example._replace(t=np.array(1.5))
+    function = functools.partial(interpolate.smooth, space)
+    return Rowwise("smooth", function, (example, later, np.array(1.0)), often=True)
 
 
 @functools.lru_cache(maxsize=64)

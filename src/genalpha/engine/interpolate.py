@@ -11,7 +11,7 @@ from jax import Array
 
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics.data import State
-from genalpha.numerics.derivatives import blanked
+from genalpha.numerics.derivatives import blanked, value_and_rate
 
 _BESIDE = 1e-9  # distance from the end of a run, relative to its length, that counts as the end
 
@@ -24,6 +24,50 @@ class StepEnd(NamedTuple):
     v: Any
     lam: Any
     psi: Any
+
+
+class Smooth(NamedTuple):
+    """The motion at the ends of intervals: t, q (size,), v (n,), a (n,)."""
+
+    t: Any
+    q: Any
+    v: Any
+    a: Any
+
+
+def smooth(space: Space, before: Smooth, after: Smooth, t: Array) -> tuple[Array, Array]:
+    """q and v at a time t in an interval, of fifth and fourth order. They meet q, v and v' at both ends.
+
+    In coordinates θ with q = q_0 ∘ exp(θ) the motion is Hermite's quintic. Its derivatives at the end follow
+    from those of the motion there, which to second order is q_1 ∘ exp(s v_1 + ½s²a_1).
+
+    >>> from genalpha import Euclidean
+    >>> ends = [Smooth(t, *(jnp.array([c * t**k]) for c, k in ((1, 5), (5, 4), (20, 3)))) for t in (1.0, 2.0)]
+    >>> [float(x[0]) for x in smooth(Euclidean(1), *ends, jnp.array(1.5))]  # t⁵, 5t⁴
+    [7.59375, 25.3125]
+    """
+    h = after.t - before.t
+    h = jnp.where(h == 0, 1.0, h)
+    x = (t - before.t) / h
+
+    def along(s: Array) -> Array:
+        return space.difference(before.q, space.retract(after.q, s * after.v + 0.5 * s**2 * after.a))
+
+    def slope(s: Array) -> Array:
+        return value_and_rate(along, (s,), (jnp.ones(()),))[1]
+
+    zero = jnp.zeros(())
+    end, (rate, bend) = along(zero), value_and_rate(slope, (zero,), (jnp.ones(()),))
+    first, second = h * before.v, 0.5 * h**2 * before.a
+    rest = end - first - second
+    rise, turn = h * rate - first - 2 * second, h**2 * bend - 2 * second
+    c3, c4 = 10 * rest - 4 * rise + 0.5 * turn, -15 * rest + 7 * rise - turn
+    c5 = rest - c3 - c4
+    theta = x * (first + x * (second + x * (c3 + x * (c4 + x * c5))))
+    speed = (first + x * (2 * second + x * (3 * c3 + x * (4 * c4 + x * 5 * c5)))) / h
+    q = space.retract(before.q, theta)
+    moved = lambda s: space.difference(q, space.retract(before.q, theta + s * speed))
+    return q, value_and_rate(moved, (zero,), (jnp.ones(()),))[1]
 
 
 def within(space: Space, nodes: StepEnd, steps: Any, t: Any) -> State:

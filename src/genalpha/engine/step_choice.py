@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from genalpha.engine import extrapolation
 from genalpha.engine.controller import ROUNDING, SMALLEST, Limits, Tolerances
+from genalpha.engine.extrapolation import Accurate
 from genalpha.engine.run_data import Grid, RunState
-from genalpha.engine.steps import SPREAD, Controlled, Given, Steps
+from genalpha.engine.steps import MOST_STEPS, SPREAD, Controlled, Given, Steps
 from genalpha.errors import warn
 from genalpha.numerics.tracing import is_traced
 
@@ -30,6 +32,8 @@ SPAN_TOLERANCE = 1e-9  # of the sum of listed steps, relative to the span
 # fractions avoid steps in phase with a periodic load. Steps shorter than the rounding of t at the end of the
 # span are useless even near t = 0: q does not change, and Newton's residuals consist of rounding.
 LONGEST, QUIET, SHORTEST = 0.0618, 0.00618, float(ROUNDING)
+LEAST_ACCURACY = 1e-14  # the smallest accuracy that may be asked for
+MOST_BREAKPOINTS = 10_000
 AT_REST = 1e-14  # relative errors below this are rounding
 LEAST_RTOL = 1e-11  # the smallest useful value if atol is 0
 
@@ -45,6 +49,57 @@ class StepOptions(NamedTuple):
     min_step: Any = None
     max_steps: Any = None
     project_velocity_at: Any = ()
+    accuracy: Any = None
+    extrapolate: Any = None
+    breakpoints: Any = ()
+
+
+def accurate(span: tuple[float, float], n: int, asked: StepOptions) -> Accurate | None:
+    """What ``accuracy``, ``extrapolate`` and ``breakpoints`` ask for; None if neither of the first two."""
+    if asked.accuracy is None and asked.extrapolate is None:
+        if np.size(asked.breakpoints):
+            raise ValueError("breakpoints need accuracy or extrapolate: pass one of them")
+        return None
+    what = "extrapolate" if asked.accuracy is None else "accuracy"
+    allowed = {what, "max_steps", "breakpoints", *(["h"] if asked.accuracy is None else [])}
+    names = [name for name, value in asked._asdict().items() if value is not None and np.size(value)]
+    other = ", ".join(name for name in names if name not in allowed)
+    if other:
+        raise ValueError(f"pass either {what} or {other}, not both: each of them is about the steps")
+    whole_number("max_steps", asked.max_steps)
+    most = MOST_STEPS if asked.max_steps is None else int(asked.max_steps)
+    ends = (span[0], *_breakpoints(asked.breakpoints, span), span[1])
+    if asked.accuracy is None:
+        columns, h = asked.extrapolate, asked.h
+        if isinstance(columns, bool) or not isinstance(columns, int | np.integer) or not 2 <= columns <= 8:
+            raise ValueError(f"extrapolate must be a whole number of columns from 2 to 8, got {columns!r}")
+        if h is None or np.ndim(h) or isinstance(h, str | jax.core.Tracer):
+            raise ValueError("extrapolate needs h, a number: the columns divide steps of this size")
+        count = len(np.asarray(steps_of_size(*span, float(h))[1]))
+        return Accurate(None, count, extrapolation.divisions(int(columns)), ends, most)
+    accuracy = _tolerance("accuracy", asked.accuracy, n)
+    if not accuracy.min() >= LEAST_ACCURACY:
+        raise ValueError(
+            f"accuracy must be at least {LEAST_ACCURACY:g} in all components, because rounding hides smaller "
+            f"errors; got {asked.accuracy!r}"
+        )
+    columns = extrapolation.columns_for(float(accuracy.min()))
+    return Accurate(accuracy, None, extrapolation.divisions(columns), ends, most)
+
+
+def _breakpoints(times: Any, span: tuple[float, float]) -> list[float]:
+    """The argument ``breakpoints``, checked."""
+    try:
+        found = np.asarray(times, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"breakpoints must be increasing times: {error}") from error
+    if found.ndim != 1 or not np.isfinite(found).all() or (np.diff(found) <= 0).any():
+        raise ValueError(f"breakpoints must be increasing times without NaN, got {times!r}")
+    if found.size and not (span[0] < found[0] and found[-1] < span[1]):
+        raise ValueError(f"breakpoints must lie inside of the time span {span}, got {times!r}")
+    if found.size > MOST_BREAKPOINTS:
+        raise ValueError(f"at most {MOST_BREAKPOINTS} breakpoints are possible, got {found.size}")
+    return found.tolist()
 
 
 def choose(
@@ -54,9 +109,12 @@ def choose(
 
     ``n`` is the number of velocities. A run that continues from a state stays on its grid.
     """
+    if asked.accuracy is not None:  # the steps of the columns are chosen later
+        return Given.of(np.array(span), np.diff(span)), None
     if asked.h is not None:
-        given = [name for name, value in asked._asdict().items() if value is not None]
-        given = [name for name in given if name not in ("h", "project_velocity_at")]
+        own = {"h", "project_velocity_at", "extrapolate", "breakpoints"}
+        own |= {"max_steps"} if asked.extrapolate is not None else set()
+        given = [name for name, value in asked._asdict().items() if value is not None and name not in own]
         if given:
             names = ", ".join(given)
             raise ValueError(

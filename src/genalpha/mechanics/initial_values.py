@@ -226,10 +226,21 @@ def begin(
 
 
 def settled(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> tuple[State, Array]:
-    """A state near (q, v) on the constraints, as from :func:`project`, and the largest remaining residual.
+    """A state near (q, v) on the constraints, and the largest remaining residual (see :func:`nearest`).
+
+    It is for the default reaction.
+    """
+    q, v, scale, left = nearest(system, dims, t, q, v, args)
+    return State(t, q, v, *underlying(system, dims, scale, t, q, v, args)), left
+
+
+def nearest(
+    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args
+) -> tuple[Array, Array, Scale, Array]:
+    """q and v on the constraints near those given, as from :func:`project`, and the remaining residual.
 
     It makes a few corrections without a test of convergence. It is for q and v that nearly satisfy the
-    constraints, and for the default reaction.
+    constraints.
     """
     t = jnp.asarray(t, float)
     of = matrices(system, dims, t, q, v, args)
@@ -249,8 +260,7 @@ def settled(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args
             wanted = jnp.concatenate([jnp.zeros(dims.n), jnp.append(scale.lam, scale.psi) * rows])
             v = v - scale.a * linear.solve_once(saddle, wanted)[: dims.n]
         left += [_velocity_rows(system, dims, t, q, v, args)]
-    state = State(t, q, v, *underlying(system, dims, scale, t, q, v, args))
-    return state, jnp.max(jnp.abs(jnp.concatenate(left)), initial=0.0)
+    return q, v, scale, jnp.max(jnp.abs(jnp.concatenate(left)), initial=0.0)
 
 
 def _velocity_rows(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> Array:

@@ -25,6 +25,7 @@ TOO_MANY = 10
 CROWDED = 11
 REDUNDANT = 12
 NOT_RESUMED = 13
+INACCURATE = 14
 
 # status = code + _WHICH * detail. The detail is the number of a rotation, or the code of the cause.
 _WHICH = 16
@@ -61,6 +62,7 @@ MESSAGES = {
         "(Zeno behaviour). Let the reset end the run at a small speed, with ga.Reset(stop=True), and "
         "continue with a system in which the contact stays closed"
     ),
+    INACCURATE: "the accuracy was not reached",
     NOT_RESUMED: "the run cannot continue after an event",
     REDUNDANT: "the run cannot continue with the independent constraints that redundant='min_norm' chose",
     INCONSISTENT: (

@@ -95,7 +95,7 @@ def solution(
     found: dict[str, Any] = {f"{name}_events": rows for name, rows in (happened or {}).items()}
     steps, rejected, iterations, jacobians, rounding, near_singular = ending.work
     return Solution(
-        **of_rows,
+        **({"error": None} | of_rows),
         **found,
         t=t,
         t_alpha=t_alpha,

@@ -13,6 +13,7 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Errors
 from genalpha.engine.run_data import RunState, sound
 from genalpha.mechanics.spaces import named
+from genalpha.results.global_errors import GlobalErrors
 from genalpha.results.solution import (
     COUNTS,
     META,
@@ -142,6 +143,7 @@ def _solution(header: dict[str, Any], parts: dict[str, np.ndarray]) -> Solution:
         t_end=number(parts.pop("t_end", end)),
         extra=extra,
         errors=errors,
+        error=group(GlobalErrors, "error"),
         method=header["method"],
         rotations=tuple(header["rotations"]),
         backend=header.get("backend", "xla"),

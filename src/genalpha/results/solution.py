@@ -19,7 +19,9 @@ from genalpha.engine.run_data import RunState
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
+from genalpha.results import global_errors
 from genalpha.results.deferred import Deferred
+from genalpha.results.global_errors import GlobalErrors
 from genalpha.results.phases import Phase, Phases
 
 META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
@@ -113,6 +115,7 @@ class Solution:
     t_end : the time that the run reached, whichever rows were kept. After a failure it is the time of the
         last good step.
     extra : variables that only some methods have, by name, each (N+1, ...).
+    error : estimated global errors, see :class:`GlobalErrors`; None without ``accuracy`` or ``extrapolate``.
     errors : estimated local errors .q and .v (N+1, n) and .norm (N+1,); None without error control.
     method, rotations : names of the method and of the rotations in the space.
     backend : "native", "xla" or "cuda".
@@ -159,6 +162,7 @@ class Solution:
     t_end: Any
     extra: dict[str, Any]
     errors: Errors | None
+    error: GlobalErrors | None
     method: str
     rotations: tuple[str, ...] = ()
     backend: str = "xla"
@@ -254,7 +258,11 @@ class Solution:
                     f"t = {t!r} is outside of the run, which reaches from t = {first:.9g} to {last:.9g}: "
                     "pass times within it"
                 )
-        found = sampling.at(self.space, nodes, times.reshape(-1))
+        if self.error is not None and equations is not None and isinstance(times, np.ndarray):
+            a = self.a if self.nodes is None else equations(nodes).a
+            found = global_errors.motion(self.space, nodes, a, times.reshape(-1))
+        else:
+            found = sampling.at(self.space, nodes, times.reshape(-1))
         if equations is not None:
             t, q, v, _, *own = found
             exact = equations(StepEnd(t, q, v, *own))
@@ -263,6 +271,7 @@ class Solution:
 
     def _rows_as_nodes(self, own: bool) -> StepEnd:
         """The rows as ends of steps, with the method's own multipliers or with those of the rows."""
+        own = own and self.lam_method is not None
         multipliers = (self.lam_method, self.psi_method) if own else (self.lam, self.psi)
         return StepEnd(self.t, self.q, self.v, *multipliers)
 
@@ -323,6 +332,10 @@ class Solution:
             return f"<Solutions by {self.method}: {self.message}>"
         span = f"t = {self.t[0]:g} to {self.t[-1]:g}" if len(self.t) else "no times"
         return f"<Solution by {self.method}: {self.stats.steps} steps, {span}, {self.message}>"
+
+    def summary(self) -> str:
+        """The end of the run, its work and its digits, in a few lines. Digits need ``accuracy``."""
+        return global_errors.summary(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the solution to one .npz file of NumPy, without loss. ``ga.load`` reads it back.

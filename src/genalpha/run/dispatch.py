@@ -7,7 +7,7 @@ from typing import Any
 from genalpha.errors import IntegrationError
 from genalpha.mechanics.system import System
 from genalpha.results.solution import Solution
-from genalpha.run import request, single, traced
+from genalpha.run import accurate, request, single, traced
 from genalpha.run.request import Options
 
 
@@ -16,7 +16,7 @@ def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Soluti
     asked = request.parse(system, t_span, q0, v0, given)
     if asked.start.traced:
         return traced.run(asked)
-    sol = single.run(asked)
+    sol = single.run(asked) if asked.accurate is None else accurate.run(asked)
     if asked.throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol

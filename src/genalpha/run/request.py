@@ -12,6 +12,7 @@ import numpy as np
 from genalpha import methods
 from genalpha.engine import events, step_choice
 from genalpha.engine.events import Crossing, Event
+from genalpha.engine.extrapolation import Accurate
 from genalpha.engine.run_data import Grid, RunState
 from genalpha.engine.setup import Setup
 from genalpha.engine.step_choice import StepOptions
@@ -102,6 +103,7 @@ class Request(NamedTuple):
     restart: Restart
     backend: Backend
     throw: bool = True
+    accurate: Accurate | None = None
 
 
 def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Request:
@@ -113,6 +115,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     q, v = arguments.vector("q0", q0), arguments.vector("v0", v0)
     check_options(given)
     one_of("backend", given.backend, get_args(Backend))
+    accurate = step_choice.accurate(span, len(v), given.steps)
     steps, grid = step_choice.choose(span, len(v), given.steps, state)
     kept = output.parse(given.save, given.t_eval, given.dense_output, span)
     arguments.callback(given.callback, given.callback_every)
@@ -139,6 +142,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         Restart(state, grid, given.checkpoint, every),
         given.backend,
         given.throw,
+        accurate,
     )
 
 

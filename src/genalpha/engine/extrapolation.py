@@ -1,0 +1,175 @@
+"""Extrapolation over step sizes: meshes, weights of the columns, and the estimated error of a combination.
+
+A column is a run whose steps divide every interval of a mesh into the same number of parts. The errors of
+columns have an expansion in powers of 1/k for k parts (docs/theory.md), so a combination of p columns is of
+order p + 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# The coarsest column has this many steps in an interval, each other column has one more than the one before.
+COARSEST = 2
+# A run starts with this fraction of its usual step, and reaches the usual one after so many intervals. Errors
+# of a_α at the start, which are not part of the expansion, are proportional to h³ there, and decay meanwhile.
+START, RAMP = 0.03, 6
+# The estimated error, as a multiple of the difference between the last two combinations: this times the ratio
+# of that difference to the one before, within these limits.
+RATIO, LEAST, MOST = 4.0, 0.3, 4.0
+# Rounding errors of a combination are about this multiple of ε, the sum of all weights, and √steps.
+ROUNDING = 4.0
+# Columns that converge have a ratio below this one.
+CONVERGING = 0.5
+
+
+def divisions(columns: int) -> tuple[int, ...]:
+    """The numbers of steps in an interval, from the coarsest column to the finest.
+
+    >>> divisions(4)
+    (2, 3, 4, 5)
+    """
+    return tuple(range(COARSEST, COARSEST + columns))
+
+
+@functools.lru_cache(maxsize=64)
+def weights(parts: tuple[int, ...]) -> np.ndarray:
+    """The weights (p,) of columns with so many steps in an interval. They eliminate h², h³, ..., h^p.
+
+    >>> weights((1, 2)).round(12).tolist()  # Richardson's
+    [-0.333333333333, 1.333333333333]
+    """
+    steps = 1 / np.array(parts, dtype=float)
+    powers = [0, *range(2, len(parts) + 1)]
+    return np.linalg.solve(steps ** np.array(powers)[:, None], np.eye(len(parts))[0])
+
+
+class Accurate(NamedTuple):
+    """What is wanted of an extrapolated run.
+
+    ``accuracy`` (2, n) is the largest relative error of q and v. If it is None, there is one attempt with
+    ``intervals`` equal intervals. ``divisions`` are the numbers of steps in an interval, one for each column.
+    ``ends`` are the start, the breakpoints and the end. An attempt takes at most ``most`` steps.
+    """
+
+    accuracy: np.ndarray | None
+    intervals: int | None
+    divisions: tuple[int, ...]
+    ends: tuple[float, ...]
+    most: int
+
+
+class Mesh(NamedTuple):
+    """The intervals of a run between ``ends`` (S+1,): its start, its breakpoints, and its end.
+
+    Segment i between two of these has ``counts[i]`` intervals. After each of the ends the run starts anew. If
+    the mesh is ``smooth``, steps are short there, and grow smoothly. Otherwise they are equal.
+    """
+
+    ends: tuple[float, ...]
+    counts: tuple[int, ...]
+    smooth: bool = True
+
+    @classmethod
+    def of(cls, ends: tuple[float, ...], count: int, smooth: bool = True) -> Mesh:
+        """A mesh with about ``count`` intervals, and some in every segment."""
+        lengths = np.diff(ends)
+        share = lengths / lengths.sum()
+        least = RAMP if smooth else 1
+        return cls(ends, tuple(max(least, math.ceil(count * part - 1e-9)) for part in share), smooth)
+
+    def segment(self, i: int, parts: int) -> np.ndarray:
+        """The times of steps in segment i, if every interval has so many of them."""
+        start, end = self.ends[i : i + 2]
+        count = self.counts[i]
+        xi = np.arange(count * parts + 1) / (count * parts)
+        times = start + (end - start) * (_progress(xi, min(0.5, RAMP / count)) if self.smooth else xi)
+        times[0], times[-1] = start, end
+        return times
+
+    @property
+    def intervals(self) -> int:
+        return sum(self.counts)
+
+
+def _progress(xi: np.ndarray, ramp: float) -> np.ndarray:
+    """A smooth map of [0, 1] whose slope grows from START to a constant within ``ramp``."""
+    x = np.minimum(xi / ramp, 1.0)
+    rise = x**5 * (7 - 14 * x + 10 * x**2 - 2.5 * x**3)  # the integral of a smooth step from 0 to 1
+    whole = START * xi + (1 - START) * (ramp * rise + np.maximum(xi - ramp, 0.0))
+    return whole / whole[-1]
+
+
+class Sizes(NamedTuple):
+    """The accuracy wanted in each component times the size of the motion: of q and of v, (n,) each."""
+
+    q: np.ndarray
+    v: np.ndarray
+
+    @classmethod
+    def of(cls, accuracy: np.ndarray, q: np.ndarray, v: np.ndarray) -> Sizes:
+        """From the accuracy (2, n) and magnitudes of q and v at rows (K, n).
+
+        The size of a component is its largest magnitude, and at least a hundredth of the root mean square of
+        all sizes.
+        """
+
+        def size(x: np.ndarray) -> np.ndarray:
+            largest = np.abs(x).max(axis=0, initial=0.0)
+            least = 0.01 * math.sqrt(np.mean(largest**2)) if largest.size else 0.0
+            return np.maximum(largest, least) + np.finfo(float).tiny
+
+        return cls(accuracy[0] * size(q), accuracy[1] * size(v))
+
+    def norm(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Differences of q and v at rows (K, n) in units of the accuracy: root mean squares (K,)."""
+        both = np.concatenate([q / self.q, v / self.v], axis=1)
+        return np.sqrt(np.mean(both**2, axis=1)) if both.size else np.zeros(len(both))
+
+
+class Judgement(NamedTuple):
+    """The error of a combination in units of the accuracy, at rows (K,) and the largest.
+
+    ``ratio`` is the ratio of the last two differences between combinations. ``factor`` is the multiple of the
+    last difference that is the estimate. ``rounding`` is the part of the error that is due to rounding.
+    """
+
+    rows: np.ndarray
+    error: float
+    ratio: float
+    factor: float
+    rounding: float
+
+    @property
+    def converging(self) -> bool:
+        return self.ratio < CONVERGING
+
+
+def judged(sizes: Sizes, accuracy: np.ndarray, parts: tuple[int, ...], steps: int, of: Any) -> Judgement:
+    """The estimated error. ``of`` are the last difference of combinations and the one before, (q, v) each."""
+    last, before = (sizes.norm(*difference) for difference in of)
+    largest, earlier = last.max(initial=0.0), before.max(initial=0.0)
+    ratio = float(largest / earlier) if earlier > 0 else float(largest > 0)
+    factor = min(max(RATIO * ratio, LEAST), MOST)
+    amplified = ROUNDING * np.abs(weights(parts)).sum() * np.finfo(float).eps * math.sqrt(steps)
+    rounding = float(amplified / np.min(accuracy))
+    rows = factor * last + rounding
+    rows[0] = 0.0
+    return Judgement(rows, float(factor * largest + rounding), ratio, factor, rounding)
+
+
+def more(judgement: Judgement, columns: int) -> float:
+    """By how much the number of intervals must grow."""
+    if not judgement.converging:
+        return 3.0
+    excess = max(judgement.error - judgement.rounding, 1e-300) / max(1 - judgement.rounding, 0.1)
+    return min(max(1.1 * excess ** (1 / (columns + 1)), 1.25), 8.0)
+
+
+def columns_for(accuracy: float) -> int:
+    """The number of columns that is cheapest for an accuracy."""
+    return 3 if accuracy > 3e-4 else 4 if accuracy > 3e-6 else 5 if accuracy > 3e-10 else 6
