@@ -165,6 +165,18 @@ def test_resets_that_do_not_fit(reset, told):
         )
 
 
+@pytest.mark.parametrize("change", [{"v": [np.nan]}, {"q": [np.inf]}])
+def test_numbers_that_are_not_finite(change):
+    """They are found before the run goes on, even if the force does not depend on them."""
+    bad = ga.Event(stiffer.function, reset=lambda t, q, v, k: ga.Reset(**change))
+    sol = ga.solve(spring, (0.0, 3.0), [1.0], [0.0], args=(1.0,), h=0.01, events=bad, throw=False)
+    assert sol.status == 13
+    assert (
+        f"{'positions' if 'q' in change else 'velocities'} that the reset of event 0 returned are NaN or"
+        in sol.message
+    )
+
+
 def test_resets_at_one_moment_see_each_other():
     listed = []
 
