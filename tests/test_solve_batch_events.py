@@ -34,8 +34,16 @@ def single(height, events, **options):
     return ga.solve(ball, (0.0, 1.0), [height], [0.0], events=events, throw=False, **options)
 
 
-@pytest.mark.parametrize("options", WAYS, ids=str)
-@pytest.mark.parametrize("events", [stop, bounce, [top, bounce]], ids=["stop", "bounce", "two"])
+KINDS = {"stop": stop, "bounce": bounce, "two": [top, bounce]}
+FAST = {("stop", 0), ("stop", 2), ("bounce", 1), ("bounce", 5), ("bounce", 6), ("two", 3), ("two", 4)}
+CASES = [
+    pytest.param(KINDS[kind], way, marks=() if (kind, i) in FAST else pytest.mark.slow, id=f"{kind}-{i}")
+    for kind in KINDS
+    for i, way in enumerate(WAYS)
+]
+
+
+@pytest.mark.parametrize(("events", "options"), CASES)
 def test_members_are_single_runs(events, options):
     found = batch(events, **options)
     kinds = len(events) if isinstance(events, list) else 1

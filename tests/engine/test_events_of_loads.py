@@ -27,8 +27,8 @@ def slide(method="soi2", **options):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        *((method, {}) for method in METHODS[:4]),
-        *(pytest.param(method, {}, marks=pytest.mark.slow) for method in METHODS[4:]),
+        *((method, {}) for method in METHODS[:2]),
+        *(pytest.param(method, {}, marks=pytest.mark.slow) for method in METHODS[2:]),
         ("soi2", {"rtol": 1e-5}),
         ("soi2", {"backend": "xla"}),
         pytest.param("soi2", {"backend": "xla", "rtol": 1e-4}, marks=pytest.mark.slow),

@@ -211,7 +211,8 @@ class Solution:
         """The parts of the run, each with one system and one set of args, see :class:`Phase`.
 
         There are several if a reset changed the args, and after ``ga.concatenate``. It is None for a solution
-        from a file, a member of a batch, and one that a jitted function returned.
+        from a file, a member of a batch, one that a jitted function returned, and with
+        ``redundant="min_norm"``.
         """
         equations = self.__dict__.get("_equations")
         return None if equations is None else tuple(equations.phases)

@@ -34,6 +34,7 @@ _SAME = 1e-12
 # The motion is Zeno if one event causes this many resets within this fraction of the span. If less than a
 # tenth of the span has passed, ten times the passed time replaces the span.
 CROWD, CROWDED = 30, 1e-6
+_NAMES = {"q": "positions", "v": "velocities"}
 
 
 class Outcome(NamedTuple):
@@ -51,6 +52,21 @@ class Outcome(NamedTuple):
     stop: bool = False
     crowded: bool = False
     together: tuple[int, ...] = ()  # all events at this time
+
+    def check_finite(self) -> None:
+        """Raise if positions or velocities after the resets are NaN or infinite."""
+        for name, what in _NAMES.items():
+            values = np.asarray(getattr(self.after, name))
+            if not np.isfinite(values).all():
+                raise NotFinite(what, values)
+
+
+class NotFinite(ValueError):
+    """Positions or velocities that are NaN or infinite."""
+
+    def __init__(self, what: str, values: np.ndarray) -> None:
+        super().__init__(what)
+        self.values = values
 
 
 class Handler:
@@ -235,16 +251,11 @@ class Handler:
         return self._compiled[name](arguments)
 
 
-_NAMES = {"q": "positions", "v": "velocities"}
-
-
 def explained(error: ValueError, verdict: Outcome) -> str:
     """The reason why a run cannot continue after an event."""
     reset = f"the reset of event {verdict.event} returned"
-    for name, what in _NAMES.items():
-        values = np.asarray(getattr(verdict.after, name))
-        if not np.isfinite(values).all():
-            return f"The {what} that {reset} are NaN or infinite: {values}"
+    if isinstance(error, NotFinite):
+        return f"The {error} that {reset} are NaN or infinite: {error.values}"
     what = " and ".join(sorted(verdict.returned, key=("positions", "velocities", "args").index)) or "state"
     if not isinstance(error, InconsistentInitialValues):
         return f"With the {what} that {reset}, {error}"

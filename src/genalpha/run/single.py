@@ -78,6 +78,7 @@ class SingleRun:
             steps = steps.resumed(float(at.t))
             self.grid = restart.shortened(self.grid, steps)
             try:
+                outcome.check_finite()
                 begun = self._begun(again, steps)
             except ValueError as error:
                 self.refused = explained(error, outcome)
