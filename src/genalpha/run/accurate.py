@@ -13,17 +13,21 @@ from genalpha.backends import sampling
 from genalpha.backends.native.kernels import shapes
 from genalpha.backends.native.step import floating
 from genalpha.backends.rowwise import Rowwise
-from genalpha.engine import extrapolation
+from genalpha.compiler.graph import Unsupported
+from genalpha.engine import extrapolation, row
 from genalpha.engine.extrapolation import Accurate, Judgement, Mesh, Sizes
 from genalpha.engine.interpolate import Smooth, StepEnd
 from genalpha.engine.row import Derived
 from genalpha.engine.steps import Given
+from genalpha.errors import warn_of_fallback
 from genalpha.mechanics import initial_values
+from genalpha.mechanics.spaces import Euclidean
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED, State
+from genalpha.numerics.newton import Newton
 from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
-from genalpha.results.collect import Begun, Pieces
+from genalpha.results.collect import Begun
 from genalpha.results.deferred import Deferred
 from genalpha.results.global_errors import GlobalErrors
 from genalpha.results.output import NAMES, Output
@@ -31,14 +35,18 @@ from genalpha.results.phases import Phase, Phases
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import beginning, restart
+from genalpha.run.beginning import StartPoint
 from genalpha.run.request import Request, Restart, Start, Watch
 from genalpha.run.single import SingleRun
 
-# The number of intervals in the first attempt, and the most attempts.
-FIRST, ATTEMPTS = 16, 12
-# Newton's tolerance is this fraction of the accuracy, within these limits. Its errors add up over the steps,
-# and the weights of the columns amplify them.
-NEWTON, TIGHTEST = 1e-5, 1e-14
+# The number of intervals in the first attempt for an accuracy of 1e-3; it grows with this power of the
+# accuracy. The most attempts.
+FIRST, GROWTH, ATTEMPTS = 12.0, 1 / 7, 12
+# Newton's tolerance for accuracies below the first of these. Its errors add up over the steps, and weights
+# of columns amplify them.
+TIGHT, NEWTON = 3e-7, 1e-14
+# The most steps in one call of machine code, which cannot be interrupted.
+BLOCK = 20_000
 # Errors that fall more slowly than this power of the step size, twice in a row, do not have the expansion.
 LEAST_ORDER = 2.5
 
@@ -91,8 +99,8 @@ class AccurateRun:
         self.want: Accurate = asked.accurate
         newton = asked.setup.newton
         if self.want.accuracy is not None:
-            tol = max(TIGHTEST, min(newton.tol, NEWTON * self.want.accuracy.min()))
-            newton = newton.__class__(newton.policy, tol, newton.max_iterations)
+            tol = min(newton.tol, NEWTON if self.want.accuracy.min() < TIGHT else newton.tol)
+            newton = Newton(newton.policy, tol, newton.max_iterations)
         setup = asked.setup._replace(newton=newton, crossings=())
         self.asked, self.bar = asked._replace(setup=setup), bar
         self.setup, self.args = setup, restart.starting_args(asked).now
@@ -103,7 +111,7 @@ class AccurateRun:
 
     def solution(self) -> Solution:
         start, want = self._start(), self.want
-        count, failed = want.intervals or FIRST, None
+        count, failed = want.intervals or self._first_count(), None
         history: list[Attempt] = []
         reason = ""
         for _ in range(ATTEMPTS):
@@ -130,6 +138,10 @@ class AccurateRun:
             return failed
         best = min(history, key=lambda attempt: attempt.judgement.error)
         return self._finished(best, codes.INACCURATE, reason or "the error did not become small enough")
+
+    def _first_count(self) -> int:
+        assert self.want.accuracy is not None
+        return math.ceil(FIRST * max(1.0, 1e-3 / self.want.accuracy.min()) ** GROWTH)
 
     def _start(self) -> Start:
         """The start, on the constraints if it is to be projected."""
@@ -167,30 +179,50 @@ class AccurateRun:
         found: list[Column] = []
         for i in range(len(mesh.counts)):
             times = mesh.segment(i, parts)
-            run = SingleRun(self._request(times, parts, start), Bar(False))
-            sol = run.solution()
-            self.steps += int(sol.stats.steps)
-            self.totals += [getattr(sol.stats, name) for name in _COUNTS]
-            self.fallback = self.fallback or sol.stats.fallback
-            if sol.status != codes.SUCCESS:
-                raise Failed(sol)
-            last = run.parts[-1]
-            assert isinstance(last, Pieces)
-            self.begun = last.course.begun
-            later = slice(1 if found else 0, None)
-            found.append(Column(sol.t[later], sol.q[later], sol.v[later]))
-            start = start._replace(t=float(times[-1]), q=sol.q[-1], v=sol.v[-1], guess=None, mode="assume")
+            part = self._run(times, parts, start)
+            found.append(part if not found else Column(*(x[1:] for x in part)))
+            start = start._replace(t=part.t[-1], q=part.q[-1], v=part.v[-1], guess=None, mode="assume")
         done = self.steps / max(1, mesh.intervals * sum(self.want.divisions))
         self.bar.update(min(done, 1.0), f"{mesh.intervals} intervals, {self.steps} steps")
-        return Column(*map(np.concatenate, zip(*found, strict=True)))
+        return found[0] if len(found) == 1 else Column(*map(np.concatenate, zip(*found, strict=True)))
 
-    def _request(self, times: np.ndarray, parts: int, start: Start) -> Request:
+    def _run(self, times: np.ndarray, parts: int, start: Start) -> Column:
+        """The motion at every ``parts``-th of these times, of which one is the end of each step."""
         steps = Given.of(times, np.diff(times))
+        at = StartPoint(start.t, start.q, start.v, start.guess, start.mode)
+        begun = self.begun = self._begin(at, steps)
+        runner, layout = begun.runner, row.layout(self.setup)
+        rows, done = [begun.first[None]], 0
+        while not runner.finished:
+            block = np.empty((min(BLOCK, len(times) - 1 - done), runner.width))
+            taken = runner.take(block)
+            self.totals += layout.report(block[:taken]).sum(axis=0)
+            rows.append(block[(-done - 1) % parts : taken : parts])
+            done += taken
+        self.steps += done
+        self.fallback = self.fallback or getattr(runner, "fallback", None)
+        if runner.status != codes.SUCCESS:
+            raise Failed(SingleRun(self._request(steps, start), Bar(False)).solution())
+        found = layout.rows(np.concatenate(rows))
+        return Column(times[::parts], found.q, found.v)
+
+    def _begin(self, at: StartPoint, steps: Given) -> Begun:
+        nothing = lambda state: np.zeros(0)
+        if self.asked.backend != "xla" and self.fallback is None:
+            try:
+                return beginning.by_machine_code(self.setup, at, steps, self.args, nothing)
+            except Unsupported as reason:
+                self.fallback = str(reason)
+                warn_of_fallback(reason)
+        return beginning.by_xla(self.setup, at, steps, self.args, nothing)
+
+    def _request(self, steps: Given, start: Start) -> Request:
+        """The request of a single column, to find out why it failed."""
         return self.asked._replace(
-            span=(float(times[0]), float(times[-1])),
+            span=(float(steps.times[0]), steps.end),
             start=start,
             steps=steps,
-            output=Output(every=parts, names=("q", "v")),
+            output=Output(),
             watch=Watch(None, 1, False, ()),
             restart=Restart(None, None, None, 10.0),
             accurate=None,
@@ -203,10 +235,12 @@ class AccurateRun:
 
         The third result are the magnitudes of q (K, n).
         """
-        base = columns[-1]
-        compare = _compared(self.setup.system.space, base.q.shape[1:])
-        found = [compare((base.q, column.q)) for column in columns]
-        return np.stack([move for move, _ in found]), np.stack([c.v for c in columns]), found[0][1]
+        base, space = columns[-1], self.setup.system.space
+        velocities = np.stack([column.v for column in columns])
+        if isinstance(space, Euclidean):
+            return np.stack([column.q - base.q for column in columns]), velocities, np.abs(base.q)
+        found = [_compared(space, base.q.shape[1:])((base.q, column.q)) for column in columns]
+        return np.stack([move for move, _ in found]), velocities, found[0][1]
 
     def _placed(self, base: Column, move: np.ndarray, v: np.ndarray) -> Column:
         """The finest column moved in its tangent space and then onto the constraints, with velocities v."""
@@ -306,9 +340,6 @@ class AccurateRun:
             f"The estimated error is {found.error:.2g} times the accuracy that was asked for, with "
             f"{attempt.mesh.intervals} intervals and {len(self.want.divisions)} columns: {reason}"
         )
-
-
-_COUNTS = ("newton_iterations", "jacobians", "rounding_limited", "near_singular")
 
 
 @functools.lru_cache(maxsize=64)
