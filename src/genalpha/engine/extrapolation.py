@@ -20,9 +20,10 @@ COARSEST = 2
 START, RAMP = 0.03, 6
 # The estimated error, as a multiple of the difference between the last two combinations: this times the ratio
 # of that difference to the one before, within these limits.
-RATIO, LEAST, MOST = 4.0, 0.3, 4.0
-# Rounding errors of a combination are about this multiple of ε, the sum of all weights, and √steps.
-ROUNDING = 4.0
+RATIO, LEAST, MOST = 4.0, 0.5, 4.0
+# Rounding errors of a combination are about the first multiple of ε √steps, and those of Newton's method are
+# about the second of its tolerance, times the sum of all weights.
+ROUNDING, NEWTON = 4.0, 0.3
 # Columns that converge have a ratio below this one.
 CONVERGING = 0.5
 
@@ -149,17 +150,25 @@ class Judgement(NamedTuple):
         return self.ratio < CONVERGING
 
 
-def judged(sizes: Sizes, accuracy: np.ndarray, parts: tuple[int, ...], steps: int, of: Any) -> Judgement:
-    """The estimated error. ``of`` are the last difference of combinations and the one before, (q, v) each."""
+def judged(sizes: Sizes, accuracy: np.ndarray, parts: tuple[int, ...], noise: float, of: Any) -> Judgement:
+    """The estimated error.
+
+    ``of`` are the last difference of combinations and the one before, (q, v) each. ``noise`` is the relative
+    error of the columns that does not depend on their steps (see :func:`noise`).
+    """
     last, before = (sizes.norm(*difference) for difference in of)
     largest, earlier = last.max(initial=0.0), before.max(initial=0.0)
     ratio = float(largest / earlier) if earlier > 0 else float(largest > 0)
     factor = min(max(RATIO * ratio, LEAST), MOST)
-    amplified = ROUNDING * np.abs(weights(parts)).sum() * np.finfo(float).eps * math.sqrt(steps)
-    rounding = float(amplified / np.min(accuracy))
+    rounding = float(np.abs(weights(parts)).sum() * noise / np.min(accuracy))
     rows = factor * last + rounding
     rows[0] = 0.0
     return Judgement(rows, float(factor * largest + rounding), ratio, factor, rounding)
+
+
+def noise(steps: int, tol: float) -> float:
+    """Relative errors of a column with so many steps that come from rounding and from Newton's tolerance."""
+    return ROUNDING * float(np.finfo(float).eps) * math.sqrt(steps) + NEWTON * tol
 
 
 def more(judgement: Judgement, columns: int) -> float:

@@ -169,8 +169,8 @@ class AccurateRun:
         if accuracy is None:
             accuracy = np.ones((2, self.setup.dims.n))
         sizes = Sizes.of(accuracy, magnitude, columns[-1].v)
-        finest = mesh.intervals * parts[-1]
-        judgement = extrapolation.judged(sizes, accuracy, parts, finest, differences)
+        noise = extrapolation.noise(mesh.intervals * parts[-1], self.setup.newton.tol)
+        judgement = extrapolation.judged(sizes, accuracy, parts, noise, differences)
         motion, other = (self._placed(columns[-1], *combined[i]) for i in range(2))
         return Attempt(mesh, motion, other, differences[0], judgement, sizes)
 
