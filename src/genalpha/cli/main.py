@@ -140,6 +140,7 @@ def _run_options(command: argparse.ArgumentParser) -> None:
     add("--h", metavar="H", type=float, help="step size, without error control")
     add("--rtol", metavar="R", type=float, help="relative tolerance of error control")
     add("--atol", metavar="A", type=float, help="absolute tolerance of error control")
+    add("--accuracy", metavar="E", type=float, help="relative error of the result, estimated and reached")
     add(
         "--initial", metavar="I", help="check (default), project or assume: initial values on the constraints"
     )

@@ -22,8 +22,8 @@ from genalpha.numerics.newton import Policy
 from genalpha.run.request import DEFAULT_RHO_INF, Backend, Initial
 
 _LABELS = 19  # width of the labels in the summary
-_SETTINGS = ("rho_inf", "h", "rtol", "atol")
-_GIVEN = ("method", "rho_inf", "backend", "h", "rtol", "atol", "initial")
+_SETTINGS = ("rho_inf", "h", "rtol", "atol", "accuracy")
+_GIVEN = ("method", "rho_inf", "backend", "h", "rtol", "atol", "accuracy", "initial")
 _OF_CONTROL = ("rtol", "atol", "first_step", "max_step", "min_step", "max_steps")
 _COMPONENTS = {"q": "q", "v": "v", "a": "a", "lam": "λ", "psi": "ψ"}
 
@@ -131,8 +131,8 @@ def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
     seconds = time.perf_counter() - begin
     rtol = chosen.get("rtol", DEFAULT_RTOL)
     defaults = {"rho_inf": DEFAULT_RHO_INF, "rtol": rtol, "atol": ATOL_PER_RTOL * rtol}
-    settings = {"rho_inf": None, "h": None, "rtol": None, "atol": None} | defaults | chosen
-    if settings["h"] is not None:
+    settings = dict.fromkeys(_SETTINGS) | defaults | chosen
+    if settings["h"] is not None or settings["accuracy"] is not None:
         settings |= {"rtol": None, "atol": None}
     return FinishedRun(model, t_span, sol, seconds, {name: settings[name] for name in _SETTINGS})
 
@@ -143,10 +143,11 @@ def _chosen(model: models.Model, options: argparse.Namespace) -> dict[str, Any]:
     if options.newton is not None:
         given["newton"] = ga.Newton(options.newton)
     chosen = dict(model.options)
-    if "h" in given:
-        chosen = {name: value for name, value in chosen.items() if name not in _OF_CONTROL}
+    if "h" in given or "accuracy" in given:
+        own = ("accuracy",) if "h" in given else ("h",)
+        chosen = {name: value for name, value in chosen.items() if name not in (*_OF_CONTROL, *own)}
     elif "rtol" in given or "atol" in given:
-        chosen.pop("h", None)
+        chosen = {name: value for name, value in chosen.items() if name not in ("h", "accuracy")}
     if "rho_inf" in given and not isinstance(chosen.get("method", ""), str):
         chosen.pop("method")
     return chosen | given
@@ -210,6 +211,7 @@ def _numbers(done: FinishedRun, reference: dict[str, Any] | None) -> dict[str, A
         "seconds": done.seconds,
         "residuals": {name: np.max(values) for name, values in sol.residuals._asdict().items()},
         **{name: getattr(sol, name)[-1] for name in ("q", "v", "lam", "psi")},
+        "estimated_error": sol.error and {name: getattr(sol.error, name)[-1] for name in ("q", "v")},
         "reference": reference,
     }
 
@@ -230,6 +232,9 @@ def _summary(done: FinishedRun, reference: dict[str, Any] | None) -> list[tuple[
     ]
     for name in ("q", "v"):
         rows.append((f"{name}({sol.t[-1]:.6g})", vector(getattr(sol, name)[-1], WIDTH - _LABELS - 2)))
+    if sol.error is not None:
+        found = [f"{_COMPONENTS[name]} {np.max(getattr(sol.error, name)):.1e}" for name in ("q", "v")]
+        rows.append(("estimated error", f"{', '.join(found)} (largest, of all times)"))
     if reference is not None:
         errors = [f"{_COMPONENTS[name]} {error:.1e}" for name, error in reference["errors"].items()]
         rows.append(("error at the end", f"{', '.join(errors) or 'none'} (2-norm)"))

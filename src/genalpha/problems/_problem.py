@@ -15,7 +15,7 @@ from genalpha.solve import solve
 
 Vector = np.ndarray
 # Arguments of solve that ask for error control.
-_ERROR_CONTROL = ("rtol", "atol", "first_step", "max_step", "min_step", "max_steps")
+_ERROR_CONTROL = ("accuracy", "rtol", "atol", "first_step", "max_step", "min_step", "max_steps")
 
 
 class Reference(Protocol):

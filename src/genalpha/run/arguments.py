@@ -86,10 +86,25 @@ def possible_under_transform(given: Any) -> None:
     asked = ["progress"] if given.progress else []
     names = ("events", "callback", "state", "checkpoint")
     asked += [name for name in names if getattr(given, name) is not None]
+    if given.steps.accuracy is not None or given.steps.extrapolate is not None:
+        raise ValueError(
+            "accuracy and extrapolate: not possible under a JAX transform. Call ga.solve outside of jit, "
+            "vmap and grad, or pass h"
+        )
     if asked:
         raise ValueError(
             f"{', '.join(asked)}: not possible under a JAX transform, because traced values are not known. "
             "Call ga.solve outside of jit, vmap and grad"
+        )
+
+
+def possible_with_accuracy(given: Any) -> None:
+    """Raise for options that an extrapolated run does not have."""
+    asked = [name for name in ("events", "checkpoint") if getattr(given, name) is not None]
+    if asked:
+        raise ValueError(
+            f"{', '.join(asked)}: not possible with accuracy or extrapolate, whose columns run one after the "
+            "other. Use rtol, or split the run"
         )
 
 

@@ -130,6 +130,8 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     traced = closes_over_traced or under_transform(q, v, args, steps, guess)
     if traced:
         arguments.possible_under_transform(given)
+    if accurate is not None:
+        arguments.possible_with_accuracy(given)
     every = arguments.interval(given.checkpoint_every)
     return Request(
         Setup(system, method, given.newton, dims, crossings),

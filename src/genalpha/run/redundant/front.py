@@ -65,6 +65,11 @@ def _refuse(system: System, given: Options) -> None:
         raise ValueError(
             "redundant='min_norm' takes no multipliers, they follow from q and v: leave them out"
         )
+    if given.steps.accuracy is not None or given.steps.extrapolate is not None:
+        raise ValueError(
+            "redundant='min_norm' is not possible with accuracy or extrapolate: pass h or rtol, or state "
+            "independent constraints"
+        )
     usual = {"events": None, "save": "all", "dense_output": False, "state": None, "checkpoint": None}
     for name, value in usual.items():
         asked = getattr(given, name)

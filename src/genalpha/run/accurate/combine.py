@@ -1,0 +1,118 @@
+"""Combinations of columns, on the space of the system and on its constraints."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from genalpha.backends import sampling
+from genalpha.backends.native.kernels import shapes
+from genalpha.backends.native.step import floating
+from genalpha.backends.rowwise import Rowwise
+from genalpha.engine import extrapolation
+from genalpha.engine.extrapolation import Judgement, Mesh, Sizes
+from genalpha.engine.interpolate import Smooth
+from genalpha.mechanics import initial_values
+from genalpha.mechanics.spaces import Euclidean
+from genalpha.run.accurate.columns import Column, Columns
+from genalpha.run.request import Start
+
+# The ratio of errors of interpolants through every second row and through every row, with some safety.
+BETWEEN = 16.0
+
+
+class Attempt(NamedTuple):
+    """Columns on one mesh, combined.
+
+    ``motion`` is the combination of all columns, ``other`` that of all but the coarsest, both on the
+    constraints. ``difference`` is the difference of both, before they were moved there: (q, v), (K, n) each.
+    """
+
+    mesh: Mesh
+    motion: Column
+    other: Column
+    difference: tuple[np.ndarray, np.ndarray]
+    judgement: Judgement
+    sizes: Sizes
+
+
+class Combiner:
+    """Combines columns of a run."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns, self.setup, self.want = columns, columns.setup, columns.want
+        self.args = columns.args
+
+    def attempt(self, mesh: Mesh, start: Start) -> Attempt:
+        """Run all columns on a mesh and combine them."""
+        parts, columns = self.want.divisions, self.columns.all(mesh, start)
+        levels = [extrapolation.weights(parts[i:]) for i in range(min(3, len(parts)))]
+        moves, velocities, magnitude = self._tangent(columns)
+        combined = [
+            (np.tensordot(w, moves[-len(w) :], 1), np.tensordot(w, velocities[-len(w) :], 1)) for w in levels
+        ]
+        combined += [combined[-1]] * (3 - len(combined))
+        less = lambda one, two: (one[0] - two[0], one[1] - two[1])
+        differences = [less(combined[0], combined[1]), less(combined[1], combined[2])]
+        accuracy = self.want.accuracy
+        if accuracy is None:
+            accuracy = np.ones((2, self.setup.dims.n))
+        sizes = Sizes.of(accuracy, magnitude, columns[-1].v)
+        noise = extrapolation.noise(mesh.intervals * parts[-1], self.setup.newton.tol)
+        judgement = extrapolation.judged(sizes, accuracy, parts, noise, differences)
+        motion, other = (self.placed(columns[-1], *combined[i]) for i in range(2))
+        return Attempt(mesh, motion, other, differences[0], judgement, sizes)
+
+    def _tangent(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Positions of the columns in the tangent space at the finest one, and velocities: (p, K, n) each.
+
+        The third result are the magnitudes of q (K, n).
+        """
+        base, space = columns[-1], self.setup.system.space
+        velocities = np.stack([column.v for column in columns])
+        if isinstance(space, Euclidean):
+            return np.stack([column.q - base.q for column in columns]), velocities, np.abs(base.q)
+        found = [_compared(space, base.q.shape[1:])((base.q, column.q)) for column in columns]
+        return np.stack([move for move, _ in found]), velocities, found[0][1]
+
+    def placed(self, base: Column, move: np.ndarray, v: np.ndarray) -> Column:
+        """The finest column moved in its tangent space and then onto the constraints, with velocities v."""
+        system, dims = self.setup.system, self.setup.dims
+        doubles, rebuild, fixed = floating(self.args)
+
+        def function(t: Any, q: Any, d: Any, v: Any, x: Any) -> Any:
+            return initial_values.nearest(system, dims, t, system.space.retract(q, d), v, rebuild(x))[:2]
+
+        rows = (base.t, base.q, move, v, [np.asarray(x)[None] for x in doubles])
+        example = jax.tree.map(lambda x: x[0], rows)
+        key = ("nearest", dims, shapes(example), fixed)
+        nearest = system._programs.made(key, lambda: Rowwise("nearest", function, example, often=True))
+        return Column(base.t, *nearest(rows))
+
+    def between(self, attempt: Attempt) -> float:
+        """The error of the motion between the rows, in units of the accuracy.
+
+        It is found from the interpolant through every second row, whose error is some 2⁵ times as large.
+        """
+        motion, worst = attempt.motion, 0.0
+        a, space = self.columns.derived(motion).a, self.setup.system.space
+        compare = _compared(space, motion.q.shape[1:])
+        first = 0
+        for count in attempt.mesh.counts:
+            nodes = np.arange(first, first + count + 1, 2)
+            inner = nodes[:-1] + 1
+            q, v = sampling.smooth(space, Smooth(*(x[nodes] for x in (*motion, a))), motion.t[inner])
+            error = attempt.sizes.norm(compare((motion.q[inner], q))[0], v - motion.v[inner]) / BETWEEN
+            worst, first = max(worst, float(error.max(initial=0.0))), first + count
+        return worst
+
+
+@functools.lru_cache(maxsize=64)
+def _compared(space: Any, shape: tuple[int, ...]) -> Rowwise:
+    """The tangent vectors from points of a space to others, and the magnitudes of the points."""
+    example = np.full(shape, 0.5)
+    function = lambda a, b: (space.difference(a, b), space.magnitude(a))
+    return Rowwise("compared", function, (example, example), often=True)

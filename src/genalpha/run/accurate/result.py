@@ -1,0 +1,129 @@
+"""The solution of an extrapolated run."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from genalpha.backends import sampling
+from genalpha.engine.interpolate import Smooth, StepEnd
+from genalpha.numerics import codes
+from genalpha.numerics.data import State
+from genalpha.results import assemble
+from genalpha.results.assemble import Ending, Work
+from genalpha.results.deferred import Deferred
+from genalpha.results.global_errors import GlobalErrors
+from genalpha.results.output import NAMES
+from genalpha.results.phases import Phase, Phases
+from genalpha.results.solution import Solution
+from genalpha.run import restart
+from genalpha.run.accurate.columns import Column, Columns
+from genalpha.run.accurate.combine import Attempt, Combiner
+from genalpha.run.request import Request
+
+
+class Result:
+    """Makes a solution of an attempt."""
+
+    def __init__(self, asked: Request, columns: Columns, combiner: Combiner) -> None:
+        self.asked, self.columns, self.combiner = asked, columns, combiner
+        self.setup, self.args, self.want = columns.setup, columns.args, columns.want
+
+    def _called(self, attempt: Attempt) -> Attempt | None:
+        """The attempt up to the row at which the callback ended the run; None if it did not."""
+        callback, every, *_ = self.asked.watch
+        if callback is None:
+            return None
+        motion, found = attempt.motion, self.columns.derived(attempt.motion)
+        states = zip(*motion, found.a, found.lam, found.psi, strict=True)
+        for i, values in enumerate(states):
+            if i and i % every == 0 and callback(State(*values)):
+                cut = lambda tree: jax.tree.map(lambda x: x[: i + 1], tree)  # noqa: B023 - used at once
+                judgement = attempt.judgement._replace(rows=attempt.judgement.rows[: i + 1])
+                parts = (cut(attempt.motion), cut(attempt.other), cut(attempt.difference))
+                return Attempt(attempt.mesh, *parts, judgement, attempt.sizes)
+        return None
+
+    def solution(self, attempt: Attempt, status: int, reason: str = "") -> Solution:
+        """The solution with this status; ``reason`` says why the accuracy was not reached."""
+        columns = self.columns
+        ended = self._called(attempt)
+        if ended is not None:
+            attempt, status = ended, codes.STOPPED
+        motion, keep = attempt.motion, self.asked.output
+        rows = slice(None) if keep.t_eval is not None else keep.rows(len(motion.t) - 1)
+        of_mesh = derived = Deferred(functools.partial(self.columns.derived, motion))
+        wanted = motion
+        if keep.t_eval is not None:
+            smooth = Smooth(motion.t, motion.q, motion.v, derived().a)
+            q, v = sampling.smooth(self.setup.system.space, smooth, keep.t_eval)
+            wanted = self.combiner.placed(Column(keep.t_eval, q, v), np.zeros_like(v), v)
+            derived = Deferred(functools.partial(self.columns.derived, wanted))
+        pick = lambda tree: jax.tree.map(lambda x: x[rows], tree)
+        known = {"q": wanted.q[rows], "v": wanted.v[rows]} | assemble.derived(derived.then(pick))
+        kept = {name: known.get(name) if keep.names is None or name in keep.names else None for name in NAMES}
+        error = Deferred(functools.partial(self._errors, attempt, rows if keep.t_eval is None else None))
+        work = Work(columns.steps, columns.earlier, *columns.totals.astype(int).tolist())
+        assert columns.begun is not None
+        detail = self._detail(attempt, reason) if status > codes.SUCCESS else ""
+        ending = Ending(status, float(motion.t[-1]), work, columns.begun.backend, columns.fallback, detail)
+        complete = keep.t_eval is None and keep.every == 1
+        nodes = None
+        if not complete and keep.dense:
+            nodes = StepEnd(motion.t, motion.q, motion.v, of_mesh().lam, of_mesh().psi)
+        found = kept | {"error": error}
+        sol = assemble.solution(self.setup, found, wanted.t[rows], None, ending, complete, nodes)
+        return sol.connected(self._after(motion), self._phases(len(sol.t)))
+
+    def _phases(self, rows: int) -> Phases:
+        assert self.columns.begun is not None
+        dims, (t0, t1) = self.setup.dims, self.asked.span
+        derive = self.columns.begun.derive
+        phase = Phase(self.setup.system, self.args, t0, t1, slice(0, rows), derive, (dims.m, dims.p), 0)
+        return Phases([phase], ())
+
+    def _after(self, motion: Column) -> Deferred:
+        """The state from which another run continues: it starts anew there."""
+        setup, args = self.setup, restart.starting_args(self.asked)
+
+        def state() -> Any:
+            last = Column(*(x[-1:] for x in motion))
+            found = self.columns.derived(last)
+            at = (last.t[0], last.q[0], last.v[0], found.a[0], found.lam[0], found.psi[0])
+            return restart.state_anew(setup, State(*at), args, ())
+
+        return Deferred(state)
+
+    def _errors(self, attempt: Attempt, rows: Any) -> GlobalErrors:
+        """Estimated errors at the rows, or at the points of the mesh that bracket the rows of ``t_eval``."""
+        found = attempt.judgement
+        one, two = self.columns.derived(attempt.motion), self.columns.derived(attempt.other)
+        accuracy = 1.0 if self.want.accuracy is None else self.want.accuracy.min()
+        least = found.rounding * accuracy  # relative
+
+        def of(difference: np.ndarray, like: np.ndarray) -> np.ndarray:
+            floor = least * np.abs(like).max(axis=0, initial=0.0)
+            return found.factor * np.abs(difference) + floor
+
+        q, v = attempt.difference
+        parts = [
+            found.factor * np.abs(q) + found.rounding * attempt.sizes.q,
+            of(v, attempt.motion.v),
+            *(of(x - y, x) for x, y in ((one.a, two.a), (one.lam, two.lam), (one.psi, two.psi))),
+        ]
+        norm = found.rows * (np.nan if self.want.accuracy is None else 1.0)
+        if rows is None:
+            wanted = self.asked.output.t_eval
+            after = np.clip(np.searchsorted(attempt.motion.t, wanted), 1, len(attempt.motion.t) - 1)
+            return GlobalErrors(*(np.maximum(x[after - 1], x[after]) for x in (*parts, norm)))
+        return GlobalErrors(*(x[rows] for x in (*parts, norm)))
+
+    def _detail(self, attempt: Attempt, reason: str) -> str:
+        found = attempt.judgement
+        return (
+            f"The estimated error is {found.error:.2g} times the accuracy that was asked for, with "
+            f"{attempt.mesh.intervals} intervals and {len(self.want.divisions)} columns: {reason}"
+        )
