@@ -24,6 +24,8 @@ RATIO, LEAST, MOST = 4.0, 0.5, 4.0
 # Rounding errors of a combination are about the first multiple of ε √steps, and those of Newton's method are
 # about the second of its tolerance, times the sum of all weights.
 ROUNDING, NEWTON = 4.0, 0.3
+# The distance from a breakpoint at which segments start and end, relative to the largest time.
+BESIDE = 4 * float(np.finfo(float).eps)
 # Columns that converge have a ratio below this one.
 CONVERGING = 0.5
 
@@ -89,7 +91,10 @@ class Mesh(NamedTuple):
         count = self.counts[i]
         xi = np.arange(count * parts + 1) / (count * parts)
         times = start + (end - start) * (_progress(xi, min(0.5, RAMP / count)) if self.smooth else xi)
-        times[0], times[-1] = start, end
+        # A force that jumps at a breakpoint is evaluated on the side of this segment.
+        aside = BESIDE * max(abs(self.ends[0]), abs(self.ends[-1]))
+        times[0] = start + (aside if i else 0.0)
+        times[-1] = end - (aside if i + 2 < len(self.ends) else 0.0)
         return times
 
     @property

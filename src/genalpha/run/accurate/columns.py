@@ -66,7 +66,8 @@ class Columns:
         found: list[Column] = []
         for i in range(len(mesh.counts)):
             times = mesh.segment(i, parts)
-            part = self._run(times, parts, start)
+            part = self._run(times, parts, start._replace(t=times[0]))
+            part.t[[0, -1]] = mesh.ends[i : i + 2]
             found.append(part if not found else Column(*(x[1:] for x in part)))
             start = start._replace(t=part.t[-1], q=part.q[-1], v=part.v[-1], guess=None, mode="assume")
         done = self.steps / max(1, mesh.intervals * sum(self.want.divisions))
@@ -91,7 +92,7 @@ class Columns:
         if runner.status != codes.SUCCESS:
             raise Failed(SingleRun(self._request(steps, start), Bar(False)).solution())
         found = layout.rows(np.concatenate(rows))
-        return Column(times[::parts], found.q, found.v)
+        return Column(times[::parts].copy(), found.q, found.v)
 
     def _begin(self, at: StartPoint, steps: Given) -> Begun:
         nothing = lambda state: np.zeros(0)

@@ -58,8 +58,11 @@ class AccurateRun:
         reason = ""
         for _ in range(ATTEMPTS):
             mesh = Mesh.of(want.ends, count, want.intervals is None)
-            if mesh.intervals * sum(want.divisions) > want.most:
-                reason = f"more than max_steps = {want.most:g} steps would be needed"
+            needed = mesh.intervals * sum(want.divisions)
+            if needed > want.most and not history and failed is None:
+                raise ValueError(f"max_steps = {want.most} is too small: raise it to {needed} or more")
+            if needed > want.most:
+                reason = f"more than max_steps = {want.most} steps would be needed"
                 break
             try:
                 history.append(self.combiner.attempt(mesh, start))

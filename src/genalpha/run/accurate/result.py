@@ -59,8 +59,9 @@ class Result:
         wanted = motion
         if keep.t_eval is not None:
             smooth = Smooth(motion.t, motion.q, motion.v, derived().a)
-            q, v = sampling.smooth(self.setup.system.space, smooth, keep.t_eval)
-            wanted = self.combiner.placed(Column(keep.t_eval, q, v), np.zeros_like(v), v)
+            times = keep.t_eval[keep.t_eval <= motion.t[-1]]
+            q, v = sampling.smooth(self.setup.system.space, smooth, times)
+            wanted = self.combiner.placed(Column(times, q, v), np.zeros_like(v), v)
             derived = Deferred(functools.partial(self.columns.derived, wanted))
         pick = lambda tree: jax.tree.map(lambda x: x[rows], tree)
         known = {"q": wanted.q[rows], "v": wanted.v[rows]} | assemble.derived(derived.then(pick))
@@ -117,6 +118,7 @@ class Result:
         norm = found.rows * (np.nan if self.want.accuracy is None else 1.0)
         if rows is None:
             wanted = self.asked.output.t_eval
+            wanted = wanted[wanted <= attempt.motion.t[-1]]
             after = np.clip(np.searchsorted(attempt.motion.t, wanted), 1, len(attempt.motion.t) - 1)
             return GlobalErrors(*(np.maximum(x[after - 1], x[after]) for x in (*parts, norm)))
         return GlobalErrors(*(x[rows] for x in (*parts, norm)))

@@ -1,0 +1,161 @@
+"""``accuracy``: the error of a result is known, and as small as asked for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import genalpha as ga
+from conftest import problem
+
+
+def relative(name, sol):
+    """Errors of v at every row, relative as in the package."""
+    p = problem(name)
+    exact = p.reference(sol.t)
+    size = np.abs(sol.v).max(axis=0)
+    size = np.maximum(size, 0.01 * np.sqrt(np.mean(size**2)))
+    return np.sqrt(np.mean(((sol.v - np.asarray(exact.v)) / size) ** 2, axis=1))
+
+
+@pytest.mark.parametrize("accuracy", [1e-4, 1e-7, 1e-10])
+@pytest.mark.parametrize("name", ["pendulum", "rolling-disk", "heavy-top"])
+def test_the_error_is_as_small_as_asked_for_and_known(name, accuracy):
+    sol = problem(name).solve(accuracy=accuracy)
+    true = relative(name, sol).max()
+    assert sol.success
+    assert true < 1.5 * accuracy
+    assert sol.error.norm.max() <= 1
+    assert sol.error.norm.max() * accuracy > 0.2 * true
+    assert max(sol.residuals.position.max(), sol.residuals.velocity.max()) < 1e-11
+
+
+def test_andrews_reaches_its_published_values():
+    p = problem("andrews")
+    sol = p.solve(accuracy=1e-9)
+    end = p.published[max(p.published)]
+    for name, bound in (("q", 1e-9), ("v", 2e-9), ("a", 2e-8), ("lam", 2e-8)):
+        exact = np.array(end[name])
+        error = np.abs(getattr(sol, name)[-1] - exact).max()
+        assert error < bound * np.abs(exact).max()
+        assert error < 3 * getattr(sol.error, name)[-1].max()
+    assert "digits" in sol.summary()
+
+
+@pytest.mark.parametrize("method", ["soi2", "stabilized", "dae-alpha", "index3"])
+def test_every_column_raises_the_order(method):
+    """Errors of columns have an expansion, so p columns are of order p + 1 or more."""
+    p, errors = problem("double-pendulum"), []
+    exact = np.asarray(p.reference(p.t_span[1]).v)
+    for columns in (2, 3, 4):
+        found = [
+            np.abs(p.solve(method=method, h=h, extrapolate=columns).v[-1] - exact).max()
+            for h in (0.05, 0.025)
+        ]
+        errors.append(found)
+    orders = np.log2([first / second for first, second in errors])
+    assert (orders > np.array([2.6, 3.6, 4.4])).all(), orders
+    assert errors[2][1] < 1e-2 * errors[0][1]
+
+
+def test_rows_between_and_motion_on_request_keep_the_digits():
+    p, t = problem("heavy-top"), np.linspace(0.0, 1.0, 37)
+    sol = p.solve(accuracy=1e-8, t_eval=t, dense_output=True)
+    for at in (sol.t, np.linspace(0.0, 1.0, 101)):
+        exact = p.reference(at)
+        found = sol(at)
+        assert np.abs(found.v - np.asarray(exact.v)).max() < 3e-8 * np.abs(exact.v).max()
+        assert np.abs(found.q - np.asarray(exact.q)).max() < 3e-8
+        assert np.abs(found.lam - np.asarray(exact.lam)).max() < 1e-6 * np.abs(exact.lam).max()
+    assert np.abs(np.linalg.norm(sol.q[:, 3:], axis=1) - 1).max() < 1e-14
+    assert sol.error.q.shape == (37, 6)
+
+
+@pytest.mark.parametrize("after", [jnp.greater, jnp.greater_equal])
+def test_breakpoints_restore_the_order_at_a_jump(after):
+    """On whichever side of the jump the force is evaluated at the breakpoint itself."""
+    system = ga.System(jnp.eye(1), lambda t, q, v: -q + jnp.where(after(t, 1 / 3), 5.0, 0.0))
+    t1, w = 2.0, 2.0 - 1 / 3
+    exact = np.cos(t1) + 5 * (1 - np.cos(w))
+    sol = ga.solve(system, (0.0, t1), [1.0], [0.0], accuracy=1e-10, breakpoints=[1 / 3])
+    assert abs(sol.q[-1, 0] - exact) < 1e-9
+    assert 1 / 3 in sol.t
+    lost = ga.solve(system, (0.0, t1), [1.0], [0.0], accuracy=1e-10, throw=False, max_steps=50_000)
+    assert not lost.success
+    assert "breakpoints" in lost.message or "max_steps" in lost.message
+    # The error that it states is honest.
+    assert abs(lost.q[-1, 0] - exact) < 5 * lost.error.q[-1, 0]
+
+
+def test_what_rounding_hides_is_not_claimed():
+    sol = problem("pendulum").solve(accuracy=2e-14, throw=False)
+    assert not sol.success
+    assert "rounding" in sol.message
+    assert relative("pendulum", sol).max() < 3 * sol.error.norm.max() * 2e-14
+    with pytest.raises(ga.IntegrationError, match="the accuracy was not reached"):
+        problem("pendulum").solve(accuracy=2e-14)
+
+
+def test_a_run_continues_and_can_be_stopped_and_saved(tmp_path):
+    p = problem("double-pendulum")
+    half = p.solve(accuracy=1e-8, t_end=1.0)
+    rest = ga.solve(p.system, (1.0, 2.0), state=half.state, args=p.args, accuracy=1e-8)
+    assert np.abs(rest.v[-1] - np.asarray(p.reference(2.0).v)).max() < 1e-6
+    seen = []
+    sol = p.solve(accuracy=1e-6, callback=lambda state: seen.append(float(state.t)) or state.t > 0.5)
+    assert sol.message == "the callback ended the run"
+    assert sol.t[-1] == seen[-1] > 0.5 >= seen[-2]
+    half.save(tmp_path / "half.npz")
+    again = ga.load(tmp_path / "half.npz")
+    np.testing.assert_array_equal(again.error.lam, half.error.lam)
+    assert again.stats == half.stats
+
+
+def test_xla_gives_the_same():
+    p = problem("pendulum")
+    native, xla = (p.solve(accuracy=1e-5, t_end=0.5, backend=backend) for backend in ("native", "xla"))
+    np.testing.assert_allclose(xla.q, native.q, atol=1e-10)
+    np.testing.assert_allclose(xla.error.v, native.error.v, rtol=0.05, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"accuracy": 0.0}, "at least 1e-14"),
+        ({"accuracy": 1e-15}, "at least 1e-14"),
+        ({"accuracy": np.nan}, "must not be negative, NaN"),
+        ({"accuracy": -1.0}, "must not be negative, NaN"),
+        ({"accuracy": 1e-6, "h": 0.1}, "pass either accuracy or h, not both"),
+        ({"accuracy": 1e-6, "rtol": 0.1}, "pass either accuracy or rtol, not both"),
+        ({"accuracy": 1e-6, "max_steps": 10}, "max_steps = 10 is too small"),
+        ({"accuracy": 1e-6, "breakpoints": [0.5, 0.2]}, "increasing times"),
+        ({"accuracy": 1e-6, "breakpoints": [2.0]}, "inside of the time span"),
+        ({"accuracy": 1e-6, "breakpoints": np.linspace(0.1, 0.9, 20_000)}, "at most 10000 breakpoints"),
+        ({"breakpoints": [0.5]}, "breakpoints need accuracy"),
+        ({"extrapolate": 3}, "extrapolate needs h"),
+        ({"extrapolate": 1, "h": 0.1}, "from 2 to 8"),
+        ({"accuracy": 1e-6, "events": lambda t, q, v: q[0]}, "events: not possible with accuracy"),
+        ({"accuracy": [1e-6, 1e-6]}, "shape"),
+    ],
+)
+def test_bad_input(options, message):
+    system = ga.System(jnp.eye(1), lambda t, q, v: -q)
+    with pytest.raises(ValueError, match=message):
+        ga.solve(system, (0.0, 1.0), [1.0], [0.0], **options)
+
+
+def test_transforms_are_refused_by_name():
+    system = ga.System(jnp.eye(1), lambda t, q, v: -q)
+    run = lambda q: ga.solve(system, (0.0, 1.0), q, jnp.zeros(1), accuracy=1e-6).q[-1]
+    with pytest.raises(ValueError, match="accuracy and extrapolate: not possible under a JAX transform"):
+        jax.jit(run)(jnp.ones(1))
+
+
+def test_a_bad_start_and_a_start_to_project():
+    p = problem("pendulum")
+    with pytest.raises(ga.InconsistentInitialValues):
+        ga.solve(p.system, (0.0, 1.0), 1.1 * np.asarray(p.q0), p.v0, args=p.args, accuracy=1e-6)
+    sol = ga.solve(
+        p.system, (0.0, 0.1), 1.1 * np.asarray(p.q0), p.v0, args=p.args, accuracy=1e-6, initial="project"
+    )
+    assert sol.residuals.position.max() < 1e-12
