@@ -80,6 +80,12 @@ def solve(
         the root mean square over the components of q (in the tangent space) and of v, and proportional to it
         (docs/theory.md). Each is a number, an array (n,) for q and v alike, or an array (2, n), first for q,
         then for v. The default of rtol is 1e-4, that of atol is a hundredth of rtol.
+    accuracy : the largest error of q and v over the whole run, relative to the size of the motion: a number,
+        an array (n,) or (2, n). Runs with several step sizes are combined, and ``sol.error`` estimates the
+        error of the result (docs/theory.md). It replaces ``h`` and ``rtol``.
+    extrapolate : combine so many runs (2 to 8) with steps h/2, h/3, ...; needs ``h``.
+    breakpoints : increasing times at which forces or constraints jump or have kinks; needs ``accuracy`` or
+        ``extrapolate``.
     first_step, max_step, min_step : step sizes under error control. By default the first step is estimated
         (one that is given is shortened if q would change by much more than a hundredth), the longest is
         0.0618 of the span (0.00618 while errors are negligible), and the shortest is set by rounding.

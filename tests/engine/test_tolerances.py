@@ -1,16 +1,12 @@
 """The error at the end of a run is proportional to the tolerance, and about as large."""
 
-import functools
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
 
 import genalpha as ga
 from conftest import problem
-from genalpha.mechanics import initial_values
+from exact_motion import motion
 from genalpha.mechanics.system import Dims
 from random_mechanisms import STRUCTURES
 
@@ -45,33 +41,11 @@ def case(name, most=1.0):
     return p.system, (t0, min(t1, t0 + most)), np.asarray(p.q0), np.asarray(p.v0), p.args
 
 
-@functools.cache
-def right_side(system, dims):
-    """The underlying ODE."""
-
-    @jax.jit
-    def rhs(t, y, args):
-        q, v = y[: dims.size], y[dims.size :]
-        scale = initial_values.scales(initial_values.matrices(system, dims, t, q, v, args))
-        a, _, _ = initial_values.underlying(system, dims, scale, t, q, v, args)
-        return jnp.concatenate([system.space.rate(q, v), a])
-
-    return rhs
-
-
 def ratios(system, span, q0, v0, args, tolerances, **options):
     """Error over tolerance at the end, root mean square over q and v, for each tolerance."""
     g, k = system.g(0.0, q0, args), system.k(0.0, q0, v0, args)
     dims = Dims(len(q0), len(v0), len(g), len(k))
-    rhs = right_side(system, dims)
-    exact = solve_ivp(
-        lambda t, y: np.asarray(rhs(t, y, args)),
-        span,
-        np.concatenate([q0, v0]),
-        method="DOP853",
-        rtol=1e-11,
-        atol=1e-12,
-    )
+    exact = motion(system, dims, span, (q0, v0), args, 1e-11, 1e-12)
     q, v = np.split(exact.y, [dims.size])
     magnitude = np.abs(system.space.magnitude(jnp.asarray(q[:, -1])))
     if dims.size == dims.n:
