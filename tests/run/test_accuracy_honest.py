@@ -18,7 +18,7 @@ LONGER = 4.0  # times the spans of the structures
 
 
 class Claim(NamedTuple):
-    """True errors, estimated ones, and those of the reference, all relative; NaN for systems without forces."""
+    """True errors, estimated ones, and those of the reference, all relative. Some may be NaN."""
 
     name: str
     seed: int
@@ -73,9 +73,8 @@ def judged(structure, member, seed, accuracy):
     sizes = np.concatenate([size(np.asarray(jax.vmap(system.space.magnitude)(q))), size(sol.v)])
 
     def norm(q, v, of):
-        moved = np.concatenate(
-            [np.asarray(difference(jnp.asarray(q), jnp.asarray(of[0]))), of[1] - v], axis=1
-        )
+        move = np.asarray(difference(jnp.asarray(q), jnp.asarray(of[0])))
+        moved = np.concatenate([move, of[1] - v], axis=1)
         return np.sqrt(np.mean((moved / sizes) ** 2, axis=1)).max()
 
     forces = [np.nan, np.nan]
@@ -95,8 +94,8 @@ def honest(found, accuracy):
 
 
 def test_a_few():
-    found, _ = claims(["poly-2-1-0", "spin", "poly-4-2-1"], 2, (1e-5, 1e-8))
-    assert len(found) == 12
+    found, _ = claims(["poly-2-1-0"], 3, (1e-8,))
+    assert len(found) == 3
     for claim in found:
         assert claim.true < 2 * claim.accuracy + 3 * claim.reference, claim
         assert claim.true < 5 * claim.estimate + 3 * claim.reference, claim
