@@ -79,9 +79,11 @@ class Mesh(NamedTuple):
 
     @classmethod
     def of(cls, ends: tuple[float, ...], count: int, smooth: bool = True) -> Mesh:
-        """A mesh with about ``count`` intervals, and some in every segment."""
+        """A mesh with about ``count`` intervals. If it is smooth, short segments have a fair share of them."""
         lengths = np.diff(ends)
         share = lengths / lengths.sum()
+        if smooth:
+            share = np.maximum(share, 0.5 / len(share))
         least = RAMP if smooth else 1
         return cls(ends, tuple(max(least, math.ceil(count * part - 1e-9)) for part in share), smooth)
 

@@ -24,6 +24,8 @@ FIRST, GROWTH, ATTEMPTS = 12.0, 1 / 7, 12
 TIGHT, NEWTON = 3e-7, 1e-14
 # Errors that fall more slowly than this power of the step size, twice in a row, do not have the expansion.
 LEAST_ORDER = 2.5
+# Errors up to this multiple of the expected rounding errors may be due to rounding.
+NOISE = 50.0
 
 
 def run(asked: Request) -> Solution:
@@ -121,6 +123,8 @@ def _hopeless(history: list[Attempt]) -> str:
         orders.append(math.log(max(fall, 1e-300)) / math.log(growth))
     if max(orders) > LEAST_ORDER or last.converging:
         return ""
+    if last.error < NOISE * last.rounding:
+        return "finer steps do not make it smaller, because of rounding. Ask for less accuracy"
     return (
         f"with finer steps it falls only like h^{max(orders):.1f}. Forces may have kinks or jumps (pass "
         "their times as breakpoints), stiff components may not be resolved, or neighbouring motions may "
