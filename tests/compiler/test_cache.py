@@ -250,6 +250,16 @@ def test_a_named_folder_of_somebody_else_is_refused_once(
     assert len(files(folder)) == 1
 
 
+@pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="only the superuser gives files away")
+def test_files_and_folders_that_another_user_really_owns(folder: Path) -> None:
+    load()
+    os.chown(files(folder)[0], 65534, 65534)
+    assert not load().cached
+    os.chown(folder, 65534, 65534)
+    with pytest.warns(RuntimeWarning, match="belongs to another user"):
+        assert not load().cached
+
+
 @owners
 def test_a_named_folder_that_others_can_write_to_is_refused(folder: Path) -> None:
     """It is not changed: others may be meant to write there."""
