@@ -79,7 +79,7 @@ class Mesh(NamedTuple):
 
     @classmethod
     def of(cls, ends: tuple[float, ...], count: int, smooth: bool = True) -> Mesh:
-        """A mesh with about ``count`` intervals. If it is smooth, short segments have a fair share of them."""
+        """A mesh with about ``count`` intervals. If it is smooth, short segments have a fair share."""
         lengths = np.diff(ends)
         share = lengths / lengths.sum()
         if smooth:
