@@ -84,8 +84,8 @@ def solve(
         an array (n,) or (2, n). Runs with several step sizes are combined, and ``sol.error`` estimates the
         error of the result (docs/theory.md). It replaces ``h`` and ``rtol``.
     extrapolate : combine so many runs (2 to 8) with steps h/2, h/3, ...; needs ``h``.
-    breakpoints : increasing times at which forces or constraints jump or have kinks; needs ``accuracy`` or
-        ``extrapolate``.
+    breakpoints : increasing times at which forces or constraints jump or have kinks. The run starts anew
+        there. They need ``accuracy``, ``extrapolate`` or error control.
     first_step, max_step, min_step : step sizes under error control. By default the first step is estimated
         (one that is given is shortened if q would change by much more than a hundredth), the longest is
         0.0618 of the span (0.00618 while errors are negligible), and the shortest is set by rounding.

@@ -87,6 +87,31 @@ def test_breakpoints_restore_the_order_at_a_jump(after):
     assert abs(lost.q[-1, 0] - exact) < 5 * lost.error.q[-1, 0]
 
 
+def test_error_control_and_named_problems_respect_breakpoints():
+    system = ga.System(jnp.eye(1), lambda t, q, v: -q + jnp.where(t > 1 / 3, 5.0, 0.0))
+    exact = np.cos(2.0) + 5 * (1 - np.cos(2.0 - 1 / 3))
+    run = lambda **options: ga.solve(system, (0.0, 2.0), [1.0], [0.0], rtol=1e-7, **options)
+    split, whole = run(breakpoints=[1 / 3]), run()
+    assert abs(split.q[-1, 0] - exact) < 1e-6
+    assert split.stats.rejected < whole.stats.rejected
+    assert np.abs(split.t - 1 / 3).min() < 1e-14
+    assert float(split(1.0).a[0]) == pytest.approx(5 - float(split(1.0).q[0]))
+    crank = problem("slider-crank")
+    sol = crank.solve(accuracy=1e-9)
+    assert crank.breakpoints == (0.3,)
+    assert 0.3 in sol.t
+    assert relative("slider-crank", sol).max() < 2e-9
+
+
+def test_a_short_load_between_breakpoints_is_seen():
+    """A Gaussian of width 1e-3 in 10 s, which no column would sample."""
+    load = lambda t: 100 * jnp.exp(-(((t - 3.21) / 1e-3) ** 2))
+    system = ga.System(jnp.eye(1), lambda t, q, v: -q + load(t))
+    sol = ga.solve(system, (0.0, 10.0), [1.0], [0.0], accuracy=1e-6, breakpoints=[3.204, 3.216])
+    push = 100 * 1e-3 * np.sqrt(np.pi)
+    assert abs(sol.q[-1, 0] - np.cos(10.0) - push * np.sin(10.0 - 3.21)) < 1e-6
+
+
 def test_what_rounding_hides_is_not_claimed():
     sol = problem("pendulum").solve(accuracy=2e-14, throw=False)
     assert not sol.success
@@ -131,7 +156,7 @@ def test_xla_gives_the_same():
         ({"accuracy": 1e-6, "breakpoints": [0.5, 0.2]}, "increasing times"),
         ({"accuracy": 1e-6, "breakpoints": [2.0]}, "inside of the time span"),
         ({"accuracy": 1e-6, "breakpoints": np.linspace(0.1, 0.9, 20_000)}, "at most 10000 breakpoints"),
-        ({"breakpoints": [0.5]}, "breakpoints need accuracy"),
+        ({"h": 0.1, "breakpoints": [0.5]}, "breakpoints are not possible with h alone"),
         ({"extrapolate": 3}, "extrapolate needs h"),
         ({"extrapolate": 1, "h": 0.1}, "from 2 to 8"),
         ({"accuracy": 1e-6, "events": lambda t, q, v: q[0]}, "events: not possible with accuracy"),

@@ -57,8 +57,8 @@ class StepOptions(NamedTuple):
 def accurate(span: tuple[float, float], n: int, asked: StepOptions) -> Accurate | None:
     """What ``accuracy``, ``extrapolate`` and ``breakpoints`` ask for; None if neither of the first two."""
     if asked.accuracy is None and asked.extrapolate is None:
-        if np.size(asked.breakpoints):
-            raise ValueError("breakpoints need accuracy or extrapolate: pass one of them")
+        if np.size(asked.breakpoints) and asked.h is not None:
+            raise ValueError("breakpoints are not possible with h alone: list steps that end there as h")
         return None
     what = "extrapolate" if asked.accuracy is None else "accuracy"
     allowed = {what, "max_steps", "breakpoints", *(["h"] if asked.accuracy is None else [])}
@@ -68,7 +68,7 @@ def accurate(span: tuple[float, float], n: int, asked: StepOptions) -> Accurate 
         raise ValueError(f"pass either {what} or {other}, not both: each of them is about the steps")
     whole_number("max_steps", asked.max_steps)
     most = MOST_STEPS if asked.max_steps is None else int(asked.max_steps)
-    ends = (span[0], *_breakpoints(asked.breakpoints, span), span[1])
+    ends = (span[0], *breakpoints(asked.breakpoints, span), span[1])
     if asked.accuracy is None:
         columns, h = asked.extrapolate, asked.h
         if isinstance(columns, bool) or not isinstance(columns, int | np.integer) or not 2 <= columns <= 8:
@@ -87,7 +87,7 @@ def accurate(span: tuple[float, float], n: int, asked: StepOptions) -> Accurate 
     return Accurate(accuracy, None, extrapolation.divisions(columns), ends, most)
 
 
-def _breakpoints(times: Any, span: tuple[float, float]) -> list[float]:
+def breakpoints(times: Any, span: tuple[float, float]) -> list[float]:
     """The argument ``breakpoints``, checked."""
     try:
         found = np.asarray(times, dtype=float)

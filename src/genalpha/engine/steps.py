@@ -218,6 +218,10 @@ class Controlled:
     def resumed(self, t: float) -> Controlled:
         return dataclasses.replace(self, wish=np.float64(np.nan))
 
+    def until(self, t: float) -> Controlled:
+        """The same steps up to another end."""
+        return dataclasses.replace(self, limits=self.limits._replace(end=np.float64(t)))
+
     def cut(self, layout: Layout, done: int, t: float, row: np.ndarray) -> Controlled:
         row[layout.plain + 1] -= row[layout.plain] - t
         row[layout.plain] = t

@@ -51,6 +51,7 @@ class Problem:
     momentum: Callable[..., Any] | None = None
     conserved_from: float | None = None
     reference: Reference | None = None
+    breakpoints: tuple[float, ...] = ()
     published: Mapping[float, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
 
     def solve(self, *, t_end: float | None = None, h: Any = None, **options: Any) -> Solution:
@@ -67,6 +68,9 @@ class Problem:
         t_span = (t0, t1 if t_end is None else t_end)
         if h is None and all(options.get(name) is None for name in _ERROR_CONTROL):
             h = self.h
+        if h is None and "breakpoints" not in options:
+            inside = [t for t in self.breakpoints if t_span[0] < t < t_span[1]]
+            options["breakpoints"] = inside
         return solve(self.system, t_span, self.q0, self.v0, h=h, args=self.args, **options)
 
     @property

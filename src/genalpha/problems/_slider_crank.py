@@ -30,6 +30,7 @@ def slider_crank(g: float = 9.81) -> Problem:
     return Problem(
         name="slider-crank",
         title="Rigid slider crank with a torque pulse",
+        breakpoints=(0.3,),
         system=System(mass=np.diag(_INERTIA), force=_force, holonomic=_holonomic),
         t_span=(0.0, 1.0),
         q0=np.array([_L1 / 2, 0, 0, _L1 + _L2 / 2, 0, 0, _L1 + _L2, 0, 0]),

@@ -104,6 +104,7 @@ class Request(NamedTuple):
     backend: Backend
     throw: bool = True
     accurate: Accurate | None = None
+    breakpoints: tuple[float, ...] = ()
 
 
 def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Request:
@@ -132,6 +133,8 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         arguments.possible_under_transform(given)
     if accurate is not None:
         arguments.possible_with_accuracy(given)
+    elif traced and np.size(given.steps.breakpoints):
+        raise ValueError("breakpoints: not possible under a JAX transform. Pass h as an array of step sizes")
     every = arguments.interval(given.checkpoint_every)
     return Request(
         Setup(system, method, given.newton, dims, crossings),
@@ -145,6 +148,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         given.backend,
         given.throw,
         accurate,
+        tuple(step_choice.breakpoints(given.steps.breakpoints, span)),
     )
 
 

@@ -10,10 +10,11 @@ import numpy as np
 from genalpha.backends import loop
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine import events, row
+from genalpha.engine.extrapolation import BESIDE
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
 from genalpha.engine.run_data import RunState, identity
-from genalpha.engine.steps import Given, Steps
+from genalpha.engine.steps import Controlled, Given, Steps
 from genalpha.errors import warn_of_fallback
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
@@ -66,8 +67,17 @@ class SingleRun:
             self.parts, self.handler.happened = [*saved.parts], saved.happened
             steps = steps if saved.steps is None else saved.steps
             start, state = saved.state.start, saved.state
+        steps = self._until(steps, start.t)
         outcome = self._part(start, steps, self._begun(start, steps), state, saved)
-        while outcome is not None and not (outcome.stop or self.stopped):
+        while not self.stopped:
+            if outcome is None:
+                if self.refused or not self._at_breakpoint():
+                    break
+                again, steps = self._after_breakpoint(steps)
+                outcome = self._part(again, steps, self._begun(again, steps))
+                continue
+            if outcome.stop:
+                break
             at, just = outcome.after, outcome.together
             if at.t >= self.asked.span[1]:
                 break
@@ -87,6 +97,34 @@ class SingleRun:
         last = self.parts[-1]
         assert isinstance(last, Pieces)
         return self._finished(last, outcome)
+
+    @property
+    def _aside(self) -> float:
+        """The distance from a breakpoint at which parts end and start, so that each sees its own side."""
+        return BESIDE * max(map(abs, self.asked.span))
+
+    def _until(self, steps: Steps, t: float) -> Steps:
+        """The steps up to the next breakpoint after t."""
+        later = [end for end in self.asked.breakpoints if end > t + 2 * self._aside]
+        return steps.until(later[0] - self._aside) if later and isinstance(steps, Controlled) else steps
+
+    def _at_breakpoint(self) -> bool:
+        """Whether the last part ended at a breakpoint."""
+        last = self.parts[-1]
+        assert isinstance(last, Pieces)
+        runner = last.course.begun.runner
+        ended = runner.finished and runner.status == codes.SUCCESS
+        return ended and last.course.steps.end < self.asked.span[1]
+
+    def _after_breakpoint(self, steps: Steps) -> tuple[StartPoint, Steps]:
+        """The start of the part after a breakpoint, just after it, and its steps."""
+        last = self.parts[-1]
+        assert isinstance(last, Pieces)
+        at = last.course.state(last.last_row, last.done)
+        t = float(at.t) + 2 * self._aside
+        again = StartPoint(t, at.q, at.v, (at.lam, at.psi), "check")
+        assert isinstance(steps, Controlled)
+        return again, self._until(steps.resumed(t).until(self.asked.span[1]), t)
 
     def _use(self, args: RunArgs) -> None:
         """Continue with these args."""

@@ -44,7 +44,7 @@ class Failed(Exception):
         self.solution = solution
 
 
-class Columns:
+class ColumnRuns:
     """Runs columns, and counts their work."""
 
     def __init__(self, asked: Request, bar: Bar) -> None:

@@ -17,15 +17,15 @@ from genalpha.engine.extrapolation import Judgement, Mesh, Sizes
 from genalpha.engine.interpolate import Smooth
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.spaces import Euclidean
-from genalpha.run.accurate.columns import Column, Columns
+from genalpha.run.accurate.columns import Column, ColumnRuns
 from genalpha.run.request import Start
 
 # The ratio of errors of interpolants through every second row and through every row, with some safety.
 BETWEEN = 16.0
 
 
-class Attempt(NamedTuple):
-    """Columns on one mesh, combined.
+class Combination(NamedTuple):
+    """ColumnRuns on one mesh, combined.
 
     ``motion`` is the combination of all columns, ``other`` that of all but the coarsest, both on the
     constraints. ``difference`` is the difference of both, before they were moved there: (q, v), (K, n) each.
@@ -42,11 +42,11 @@ class Attempt(NamedTuple):
 class Combiner:
     """Combines columns of a run."""
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: ColumnRuns) -> None:
         self.columns, self.setup, self.want = columns, columns.setup, columns.want
         self.args = columns.args
 
-    def attempt(self, mesh: Mesh, start: Start) -> Attempt:
+    def attempt(self, mesh: Mesh, start: Start) -> Combination:
         """Run all columns on a mesh and combine them."""
         parts, columns = self.want.divisions, self.columns.all(mesh, start)
         levels = [extrapolation.weights(parts[i:]) for i in range(min(3, len(parts)))]
@@ -64,7 +64,7 @@ class Combiner:
         noise = extrapolation.noise(mesh.intervals * parts[-1], self.setup.newton.tol)
         judgement = extrapolation.judged(sizes, accuracy, parts, noise, differences)
         motion, other = (self.placed(columns[-1], *combined[i]) for i in range(2))
-        return Attempt(mesh, motion, other, differences[0], judgement, sizes)
+        return Combination(mesh, motion, other, differences[0], judgement, sizes)
 
     def _tangent(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Positions of the columns in the tangent space at the finest one, and velocities: (p, K, n) each.
@@ -92,7 +92,7 @@ class Combiner:
         nearest = system._programs.made(key, lambda: Rowwise("nearest", function, example, often=True))
         return Column(base.t, *nearest(rows))
 
-    def between(self, attempt: Attempt) -> float:
+    def between(self, attempt: Combination) -> float:
         """The error of the motion between the rows, in units of the accuracy.
 
         It is found from the interpolant through every second row, whose error is some 2⁵ times as large.

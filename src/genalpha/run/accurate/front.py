@@ -11,8 +11,8 @@ from genalpha.numerics.newton import Newton
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import beginning
-from genalpha.run.accurate.columns import Columns, Failed
-from genalpha.run.accurate.combine import Attempt, Combiner
+from genalpha.run.accurate.columns import ColumnRuns, Failed
+from genalpha.run.accurate.combine import Combination, Combiner
 from genalpha.run.accurate.result import Result
 from genalpha.run.request import Request, Start
 
@@ -49,14 +49,14 @@ class AccurateRun:
             newton = Newton(newton.policy, tol, newton.max_iterations)
         setup = asked.setup._replace(newton=newton, crossings=())
         asked = asked._replace(setup=setup)
-        self.asked, self.columns = asked, Columns(asked, bar)
+        self.asked, self.columns = asked, ColumnRuns(asked, bar)
         self.combiner = Combiner(self.columns)
         self.result = Result(asked, self.columns, self.combiner)
 
     def solution(self) -> Solution:
         start, want = self._start(), self.want
         count, failed = want.intervals or self._first_count(), None
-        history: list[Attempt] = []
+        history: list[Combination] = []
         reason = ""
         for _ in range(ATTEMPTS):
             mesh = Mesh.of(want.ends, count, want.intervals is None)
@@ -109,7 +109,7 @@ class AccurateRun:
         return start._replace(q=q, v=v, mode="check")
 
 
-def _hopeless(history: list[Attempt]) -> str:
+def _hopeless(history: list[Combination]) -> str:
     """Why a finer mesh will not help; empty if it may."""
     last = history[-1].judgement
     if last.rounding > 0.5:

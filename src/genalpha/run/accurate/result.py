@@ -20,19 +20,19 @@ from genalpha.results.output import NAMES
 from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
 from genalpha.run import restart
-from genalpha.run.accurate.columns import Column, Columns
-from genalpha.run.accurate.combine import Attempt, Combiner
+from genalpha.run.accurate.columns import Column, ColumnRuns
+from genalpha.run.accurate.combine import Combination, Combiner
 from genalpha.run.request import Request
 
 
 class Result:
     """Makes a solution of an attempt."""
 
-    def __init__(self, asked: Request, columns: Columns, combiner: Combiner) -> None:
+    def __init__(self, asked: Request, columns: ColumnRuns, combiner: Combiner) -> None:
         self.asked, self.columns, self.combiner = asked, columns, combiner
         self.setup, self.args, self.want = columns.setup, columns.args, columns.want
 
-    def _called(self, attempt: Attempt) -> Attempt | None:
+    def _called(self, attempt: Combination) -> Combination | None:
         """The attempt up to the row at which the callback ended the run; None if it did not."""
         callback, every, *_ = self.asked.watch
         if callback is None:
@@ -44,10 +44,10 @@ class Result:
                 cut = lambda tree: jax.tree.map(lambda x: x[: i + 1], tree)  # noqa: B023 - used at once
                 judgement = attempt.judgement._replace(rows=attempt.judgement.rows[: i + 1])
                 parts = (cut(attempt.motion), cut(attempt.other), cut(attempt.difference))
-                return Attempt(attempt.mesh, *parts, judgement, attempt.sizes)
+                return Combination(attempt.mesh, *parts, judgement, attempt.sizes)
         return None
 
-    def solution(self, attempt: Attempt, status: int, reason: str = "") -> Solution:
+    def solution(self, attempt: Combination, status: int, reason: str = "") -> Solution:
         """The solution with this status; ``reason`` says why the accuracy was not reached."""
         columns = self.columns
         ended = self._called(attempt)
@@ -98,7 +98,7 @@ class Result:
 
         return Deferred(state)
 
-    def _errors(self, attempt: Attempt, rows: Any) -> GlobalErrors:
+    def _errors(self, attempt: Combination, rows: Any) -> GlobalErrors:
         """Estimated errors at the rows, or at the points of the mesh that bracket the rows of ``t_eval``."""
         found = attempt.judgement
         one, two = self.columns.derived(attempt.motion), self.columns.derived(attempt.other)
@@ -123,7 +123,7 @@ class Result:
             return GlobalErrors(*(np.maximum(x[after - 1], x[after]) for x in (*parts, norm)))
         return GlobalErrors(*(x[rows] for x in (*parts, norm)))
 
-    def _detail(self, attempt: Attempt, reason: str) -> str:
+    def _detail(self, attempt: Combination, reason: str) -> str:
         found = attempt.judgement
         return (
             f"The estimated error is {found.error:.2g} times the accuracy that was asked for, with "
