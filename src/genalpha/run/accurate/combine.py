@@ -25,7 +25,7 @@ BETWEEN = 16.0
 
 
 class Combination(NamedTuple):
-    """ColumnRuns on one mesh, combined.
+    """Columns on one mesh, combined.
 
     ``motion`` is the combination of all columns, ``other`` that of all but the coarsest, both on the
     constraints. ``difference`` is the difference of both, before they were moved there: (q, v), (K, n) each.

@@ -18,7 +18,7 @@ from genalpha.run.request import Request, Start
 
 # The number of intervals in the first attempt for an accuracy of 1e-3; it grows with this power of the
 # accuracy. The most attempts.
-FIRST, GROWTH, ATTEMPTS = 12.0, 1 / 7, 12
+FIRST, GROWTH, ATTEMPTS = 16.0, 1 / 7, 12
 # Newton's tolerance for accuracies below the first of these. Its errors add up over the steps, and weights
 # of columns amplify them.
 TIGHT, NEWTON = 3e-7, 1e-14
