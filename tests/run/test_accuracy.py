@@ -169,11 +169,30 @@ def test_bad_input(options, message):
         ga.solve(system, (0.0, 1.0), [1.0], [0.0], **options)
 
 
-def test_transforms_are_refused_by_name():
-    system = ga.System(jnp.eye(1), lambda t, q, v: -q)
-    run = lambda q: ga.solve(system, (0.0, 1.0), q, jnp.zeros(1), accuracy=1e-6).q[-1]
-    with pytest.raises(ValueError, match="accuracy and extrapolate: not possible under a JAX transform"):
-        jax.jit(run)(jnp.ones(1))
+def test_under_transforms():
+    """Columns and mesh are static. ``accuracy`` chooses steps by values, and is refused."""
+    p = problem("pendulum")
+
+    def end(q, **options):
+        return ga.solve(p.system, (0.0, 0.4), q, p.v0, args=p.args, initial="project", **options)
+
+    plain = end(np.asarray(p.q0), h=0.04, extrapolate=3)
+    jitted = jax.jit(lambda q: end(q, h=0.04, extrapolate=3))(jnp.asarray(p.q0))
+    np.testing.assert_allclose(jitted.q, plain.q, atol=1e-11)
+    np.testing.assert_allclose(jitted.lam, plain.lam, rtol=1e-8)
+    assert int(jitted.status) == 0
+    assert jitted.error.v.shape == plain.v.shape
+    with pytest.raises(ValueError, match=r"accuracy: not possible under a JAX transform.*extrapolate"):
+        jax.jit(lambda q: end(q, accuracy=1e-6).q)(jnp.asarray(p.q0))
+
+
+@pytest.mark.slow
+def test_derivatives_of_combinations():
+    system = ga.System(jnp.eye(1), lambda t, q, v, k: -k * q)
+    end = lambda k: ga.solve(system, (0.0, 2.0), [1.0], [0.0], args=(k,), h=0.1, extrapolate=4).q[-1, 0]
+    value, slope = jax.value_and_grad(end)(4.0)
+    assert float(value) == pytest.approx(np.cos(4.0), abs=1e-7)
+    assert float(slope) == pytest.approx(-np.sin(4.0) * 0.5, abs=1e-6)
 
 
 def test_a_bad_start_and_a_start_to_project():

@@ -86,10 +86,10 @@ def possible_under_transform(given: Any) -> None:
     asked = ["progress"] if given.progress else []
     names = ("events", "callback", "state", "checkpoint")
     asked += [name for name in names if getattr(given, name) is not None]
-    if given.steps.accuracy is not None or given.steps.extrapolate is not None:
+    if given.steps.accuracy is not None:
         raise ValueError(
-            "accuracy and extrapolate: not possible under a JAX transform. Call ga.solve outside of jit, "
-            "vmap and grad, or pass h"
+            "accuracy: not possible under a JAX transform, because the steps follow from values. Pass h and "
+            "extrapolate, or call ga.solve outside of jit, vmap and grad"
         )
     if asked:
         raise ValueError(

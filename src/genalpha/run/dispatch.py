@@ -8,6 +8,7 @@ from genalpha.errors import IntegrationError
 from genalpha.mechanics.system import System
 from genalpha.results.solution import Solution
 from genalpha.run import accurate, request, single, traced
+from genalpha.run.accurate import under_transforms
 from genalpha.run.request import Options
 
 
@@ -15,7 +16,7 @@ def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Soluti
     """``solve`` for independent constraints."""
     asked = request.parse(system, t_span, q0, v0, given)
     if asked.start.traced:
-        return traced.run(asked)
+        return traced.run(asked) if asked.accurate is None else under_transforms.run(asked)
     sol = single.run(asked) if asked.accurate is None else accurate.run(asked)
     if asked.throw and not sol.success:
         raise IntegrationError(sol.message, sol)
