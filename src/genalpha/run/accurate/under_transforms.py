@@ -28,16 +28,10 @@ def run(asked: Request) -> Solution:
     """The combination of columns. A failure becomes the status."""
     want, keep = asked.accurate, asked.output
     assert want is not None
-    if (
-        keep.t_eval is not None
-        or keep.dense
-        or len(want.ends) > 2
-        or keep.every != 1
-        or keep.names is not None
-    ):
+    if not keep.everything or keep.dense or len(want.ends) > 2:
         raise ValueError(
-            "extrapolate under a JAX transform keeps the ends of steps h: leave out t_eval, dense_output, save "
-            "and breakpoints"
+            "extrapolate under a JAX transform keeps the ends of steps h: leave out t_eval, dense_output, "
+            "save and breakpoints"
         )
     mesh = Mesh.of(want.ends, want.intervals or 1, smooth=False)
     columns = [_column(asked, mesh, parts) for parts in want.divisions]
