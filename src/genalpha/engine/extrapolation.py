@@ -19,8 +19,10 @@ COARSEST = 2
 # of a_α at the start, which are not part of the expansion, are proportional to h³ there, and decay meanwhile.
 START, RAMP = 0.03, 6
 # The estimated error, as a multiple of the difference between the last two combinations: this times the ratio
-# of that difference to the one before, within these limits.
-RATIO, LEAST, MOST = 4.0, 0.5, 4.0
+# of that difference to the one before, and at least the second.
+RATIO, LEAST = 4.0, 0.5
+# The same multiple for columns that do not converge: their differences may be small by chance.
+CHANCE = 20.0
 # Rounding errors of a combination are about the first multiple of ε √steps, and those of Newton's method are
 # about the second of its tolerance, times the sum of all weights.
 ROUNDING, NEWTON = 4.0, 0.3
@@ -166,7 +168,7 @@ def judged(sizes: Sizes, accuracy: np.ndarray, parts: tuple[int, ...], noise: fl
     last, before = (sizes.norm(*difference) for difference in of)
     largest, earlier = last.max(initial=0.0), before.max(initial=0.0)
     ratio = float(largest / earlier) if earlier > 0 else float(largest > 0)
-    factor = min(max(RATIO * ratio, LEAST), MOST)
+    factor = max(RATIO * ratio, LEAST) if ratio < CONVERGING else CHANCE
     rounding = float(np.abs(weights(parts)).sum() * noise / np.min(accuracy))
     rows = factor * last + rounding
     rows[0] = 0.0

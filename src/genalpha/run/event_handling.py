@@ -11,7 +11,7 @@ import numpy as np
 from genalpha.backends import sampling
 from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
-from genalpha.backends.native.step import floating
+from genalpha.backends.native.step import LIMIT, floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.engine import event_values, events, interpolate
 from genalpha.engine import start as starts
@@ -246,7 +246,7 @@ class Handler:
         if name not in self._compiled:
             example = jax.tree.map(lambda x: x[0], arguments)
             key = (name, *self.setup[1:], native.shapes(example), self._fixed)
-            make = lambda: Rowwise("row", function, example)
+            make = lambda: Rowwise("row", function, example, LIMIT)
             self._compiled[name] = self.setup.system._programs.made(key, make)
         return self._compiled[name](arguments)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from genalpha.backends import sampling
 from genalpha.backends.native.kernels import shapes
-from genalpha.backends.native.step import floating
+from genalpha.backends.native.step import LIMIT, floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.engine import extrapolation
 from genalpha.engine.extrapolation import Judgement, Mesh, Sizes
@@ -89,7 +89,7 @@ class Combiner:
         rows = (base.t, base.q, move, v, [np.asarray(x)[None] for x in doubles])
         example = jax.tree.map(lambda x: x[0], rows)
         key = ("nearest", dims, shapes(example), fixed)
-        nearest = system._programs.made(key, lambda: Rowwise("nearest", function, example, often=True))
+        nearest = system._programs.made(key, lambda: Rowwise("nearest", function, example, LIMIT, often=True))
         return Column(base.t, *nearest(rows))
 
     def between(self, attempt: Combination) -> float:

@@ -24,6 +24,8 @@ FIRST, GROWTH, ATTEMPTS = 16.0, 1 / 7, 12
 TIGHT, NEWTON = 3e-7, 1e-14
 # Errors that fall more slowly than this power of the step size, twice in a row, do not have the expansion.
 LEAST_ORDER = 2.5
+# Relative errors above this may belong to motions that are not resolved yet.
+RESOLVED = 1e-3
 # Errors up to this multiple of the expected rounding errors may be due to rounding.
 NOISE = 50.0
 
@@ -85,7 +87,7 @@ class AccurateRun:
                 reason = f"between the rows it is {between:.2g} times that"
                 count = math.ceil(count * min(max(1.1 * between ** (1 / 5), 1.25), 8.0))
                 continue
-            why = _hopeless(history)
+            why = _hopeless(history, float(want.accuracy.min()))
             if why:
                 reason = reason or why
                 break
@@ -109,12 +111,15 @@ class AccurateRun:
         return start._replace(q=q, v=v, mode="check")
 
 
-def _hopeless(history: list[Combination]) -> str:
-    """Why a finer mesh will not help; empty if it may."""
+def _hopeless(history: list[Combination], accuracy: float) -> str:
+    """Why a finer mesh will not help; empty if it may.
+
+    As long as errors are large, fast motions may not be resolved yet, and errors need not fall.
+    """
     last = history[-1].judgement
     if last.rounding > 0.5:
         return "rounding errors of the columns are larger than that. Ask for less accuracy"
-    if len(history) < 3:
+    if len(history) < 3 or last.error * accuracy > RESOLVED:
         return ""
     orders = []
     for before, after in zip(history[-3:], history[-2:], strict=False):
