@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -70,12 +71,11 @@ CLOSED = ([1.0, 0, 0, 1.0, 0, 0, 0], [0.0, 1.5, 0, 0, 0, 1.5])
 
 def pinv(system: ga.System, sol: ga.Solution, rows: slice = slice(None)) -> np.ndarray:
     """The smallest (λ, ψ) with the reactions of a solution, by the singular value decomposition."""
-    found = []
-    for t, q, v, r in zip(sol.t[rows], sol.q[rows], sol.v[rows], sol.reactions.total[rows], strict=True):
-        parts = [np.asarray(system.G(t, q))] if sol.lam.shape[1] else []
-        parts += [np.asarray(system.K(t, q, v))] if sol.psi.shape[1] else []
-        found.append(-np.linalg.pinv(np.concatenate(parts).T, rcond=1e-9) @ r)
-    return np.array(found)
+    t, q, v = sol.t[rows], sol.q[rows], sol.v[rows]
+    parts = [jax.jit(jax.vmap(system.G))(t, q)] if sol.lam.shape[1] else []
+    parts += [jax.jit(jax.vmap(system.K))(t, q, v)] if sol.psi.shape[1] else []
+    matrices = np.linalg.pinv(np.concatenate(parts, axis=1).transpose(0, 2, 1), rcond=1e-9)
+    return -np.einsum("nij,nj->ni", matrices, sol.reactions.total[rows])
 
 
 def assert_smallest(system, sol, rows=slice(None), rtol=1e-11):

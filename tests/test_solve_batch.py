@@ -255,6 +255,7 @@ def test_integers_that_vary_fall_back():
     np.testing.assert_allclose(many.q[:, -1, 0], np.cos(np.sqrt([1, 2, 3])), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_systems_without_a_scalar_form_fall_back_with_the_reason():
     system = ga.System(np.eye(2), lambda t, q, v, k: -k * jnp.sort(q))
     many = ga.solve_batch(system, (0, 1), [1.0, 1.0], [0.0, 0.0], h=0.01, args=(np.array([1.0, 2.0]),))
@@ -290,6 +291,7 @@ def test_batches_are_saved_and_loaded(tmp_path):
     assert again[3].stats == many[3].stats
 
 
+@pytest.mark.slow
 def test_reactions_of_the_users_own_start_by_xla():
     name = next(n for n in ga.problems.names() if problem(n).system.reaction is not None)
     p = problem(name)

@@ -56,7 +56,7 @@ def varied(name, count=5):
         pytest.param(
             name,
             times,
-            marks=pytest.mark.slow if name == "heavy-top" and key != "many in one step" else (),
+            marks=pytest.mark.slow if (name == "heavy-top") != (key == "many in one step") else (),
             id=f"{name}-{key}",
         )
         for name in ("heavy-top", "wheel-on-rod")
@@ -76,7 +76,7 @@ def test_members_at_given_times_are_what_single_runs_give_bit_by_bit(name, times
         assert (many[i].stats, many[i].t_end) == (one.stats, one.t_end)
 
 
-@pytest.mark.parametrize("steps", STEPS[1:], ids=str)
+@pytest.mark.parametrize("steps", [pytest.param(STEPS[1], marks=pytest.mark.slow), STEPS[2]], ids=str)
 @pytest.mark.parametrize(
     "method",
     ["index3", *(pytest.param(m, marks=pytest.mark.slow) for m in ("stabilized", "cs", "projected"))],
@@ -126,8 +126,8 @@ ENDING = systems.ending()
     ("backend", "steps"),
     [
         *(("native", s) for s in STEPS),
-        ("xla", STEPS[2]),
-        pytest.param("xla", STEPS[0], marks=pytest.mark.slow),
+        ("xla", STEPS[0]),
+        pytest.param("xla", STEPS[2], marks=pytest.mark.slow),
     ],
 )
 def test_rows_before_a_failure_are_kept(backend, steps):

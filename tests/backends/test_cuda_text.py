@@ -101,9 +101,8 @@ def gpu(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        ("heavy-top", "index3"),
         ("wheel-on-rod", "soi2"),
-        pytest.param("heavy-top", "stabilized", marks=pytest.mark.slow),
+        *(pytest.param("heavy-top", m, marks=pytest.mark.slow) for m in ("index3", "stabilized")),
     ],
 )
 def test_the_text_computes_what_the_cpu_does(gpu, name, method):
@@ -210,8 +209,19 @@ TABLED = {
 }
 
 
-@pytest.mark.parametrize("kind", TABLED)
-@pytest.mark.parametrize("axes", [(None, None), (None, 0)], ids=["shared", "own"])
+@pytest.mark.parametrize(
+    ("kind", "axes"),
+    [
+        pytest.param(
+            kind,
+            (None, 0) if own else (None, None),
+            marks=() if own == (kind in ("derived", "moving")) else pytest.mark.slow,
+            id=f"{kind}-{'own' if own else 'shared'}",
+        )
+        for kind in TABLED
+        for own in (False, True)
+    ],
+)
 def test_tables_on_the_gpu(gpu, kind, axes):
     x, q0 = np.linspace(-3.0, 3.0, 101), np.linspace(-1.0, 1.0, 5)[:, None]
     f = -np.sin(x) * (np.linspace(0.5, 1.5, 5)[:, None] if axes[1] == 0 else 1.0)

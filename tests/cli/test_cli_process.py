@@ -40,7 +40,7 @@ def test_a_reader_that_leaves_early(arguments):
 
 
 def test_a_terminal_without_greek():
-    done = process("run", "pendulum", "--h", "0.01", "--t-end", "0.1", PYTHONIOENCODING="ascii")
+    done = process("run", "spring-chain", "--h", "0.01", "--t-end", "0.1", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, b"")
 
 

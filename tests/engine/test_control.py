@@ -65,10 +65,8 @@ def ratios(name, method, rho_inf, rtol):
 
 
 FEW = {
-    ("soi2", 0.0, "pendulum"),
     ("soi2", 0.8, "pendulum"),
     ("stabilized", 0.2, "pendulum"),
-    ("dae-alpha", 0.0, "pendulum"),
     ("cs", 0.8, "pendulum"),
     ("projected", 0.2, "pendulum"),
 }
@@ -104,8 +102,14 @@ def test_the_estimate_with_both_constraints_and_on_a_lie_group(name, method, rho
     assert 0.5 < of_v < 2
 
 
-@pytest.mark.parametrize("name", ["pendulum", "wheel-on-rod"])
-@pytest.mark.parametrize("method", ["soi2", "stabilized", "projected"])
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        *(("soi2", "wheel-on-rod"), ("stabilized", "pendulum"), ("projected", "pendulum")),
+        pytest.param("soi2", "pendulum", marks=pytest.mark.slow),
+        *(pytest.param(m, "wheel-on-rod", marks=pytest.mark.slow) for m in ("stabilized", "projected")),
+    ],
+)
 def test_the_global_error_is_proportional_to_the_tolerance(method, name):
     p = problem(name)
     exact = p.reference(p.t_span[1])
@@ -281,12 +285,12 @@ pendulum = systems.pulled()
 
 def end(g, **options):
     q0, v0 = jnp.array([1.0, 0.0]), jnp.array([0.0, 0.5])
-    return ga.solve(pendulum, (0.0, 1.0), q0, v0, args=(g,), rtol=1e-5, **options)
+    return ga.solve(pendulum, (0.0, 1.0), q0, v0, args=(g,), rtol=1e-4, **options)
 
 
 def test_under_jit_and_vmap():
     gravities = jnp.array([1.0, 9.81, 25.0])
-    batch = jax.jit(jax.vmap(functools.partial(end, max_steps=1000)))(gravities)
+    batch = jax.jit(jax.vmap(functools.partial(end, max_steps=300)))(gravities)
     assert len(set(batch.stats.steps.tolist())) == 3
     for i, g in enumerate(gravities):
         plain, steps = end(float(g), backend="xla"), int(batch.stats.steps[i])
@@ -300,10 +304,11 @@ def number(sol):
     return sol.q[-1, 0] + sol.v[-1, 1] + 0.1 * sol.lam[-1, 0]
 
 
-@pytest.mark.parametrize("derivative", [jax.grad, pytest.param(jax.jacfwd, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
 def test_forward_and_reverse_derivatives_agree_with_differences(derivative):
     g, eps = 9.81, 1e-4
-    found = jax.jit(derivative(lambda g: number(end(g, max_steps=1000))))(g)
+    found = jax.jit(derivative(lambda g: number(end(g, max_steps=300))))(g)
     fine = functools.partial(ga.solve, pendulum, (0.0, 1.0), [1.0, 0.0], [0.0, 0.5], h=1e-4)
     difference = (number(fine(args=(g + eps,))) - number(fine(args=(g - eps,)))) / (2 * eps)
     np.testing.assert_allclose(found, difference, rtol=1e-3)
@@ -311,7 +316,7 @@ def test_forward_and_reverse_derivatives_agree_with_differences(derivative):
 
 @pytest.mark.slow
 def test_forward_and_reverse_derivatives_are_the_same():
-    last = lambda g: number(end(g, max_steps=1000))
+    last = lambda g: number(end(g, max_steps=300))
     forward, backward = (jax.jit(derivative(last))(9.81) for derivative in (jax.jacfwd, jax.grad))
     np.testing.assert_allclose(forward, backward, rtol=1e-9)
 

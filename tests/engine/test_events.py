@@ -18,6 +18,11 @@ BY_XLA = pytest.param("xla", STEPS[1], marks=pytest.mark.slow)
 WAYS = [*(("native", steps) for steps in STEPS), pytest.param("xla", STEPS[0], marks=pytest.mark.slow)]
 
 
+def position(t, q, v):
+    """One function for all, so that it is compiled once."""
+    return q[0]
+
+
 def swing(**options):
     steps = {} if "rtol" in options or "h" in options else {"h": 0.01}
     return ga.solve(pendulum, (0.0, 3.0), [1.0, 0.0], [0.0, 0.0], **steps, **options)
@@ -39,7 +44,7 @@ def angle(t_end):
 
 @pytest.mark.parametrize(("backend", "options"), [*WAYS, BY_XLA])
 def test_times_of_events_against_scipy(backend, options):
-    low = lambda t, q, v: q[0]
+    low = position
     sol = swing(events=low, backend=backend, **options)
     exact = angle(3.0).t_events[0]
     assert sol.success
@@ -58,16 +63,14 @@ def test_times_of_events_against_scipy(backend, options):
 
 def test_times_of_events_converge_with_second_order():
     exact = angle(3.0).t_events[0]
-    errors = [
-        np.abs(swing(h=h, events=lambda t, q, v: q[0]).t_events[0] - exact).max() for h in (0.02, 0.01, 0.005)
-    ]
+    errors = [np.abs(swing(h=h, events=position).t_events[0] - exact).max() for h in (0.02, 0.01, 0.005)]
     assert 1.8 < np.log2(errors[0] / errors[1]) < 2.2
     assert 1.8 < np.log2(errors[1] / errors[2]) < 2.2
 
 
 @pytest.mark.parametrize("options", STEPS)
 def test_the_zero_is_found_on_the_interpolant(options):
-    low = lambda t, q, v: q[0]
+    low = position
     sol = swing(events=low, **options)
     for t in sol.t_events[0]:
         assert abs(sol(t).q[0]) < 1e-10 * abs(sol(t).v[0])
@@ -87,13 +90,13 @@ def test_a_terminal_event_ends_the_run_there(backend, options):
     np.testing.assert_array_equal(sol.q[-1], sol.q_events[0][0])
     assert abs(sol.q[-1, 0]) < 1e-6
     assert np.abs(sol.residuals.position).max() < 1e-12
-    third = swing(events=ga.Event(lambda t, q, v: q[0], terminal=3), backend=backend, **options)
+    third = swing(events=ga.Event(position, terminal=3), backend=backend, **options)
     assert len(third.t_events[0]) == 3
     assert third.t[-1] == third.t_events[0][2]
 
 
 def test_direction_and_several_events():
-    both, up, down = (ga.Event(lambda t, q, v: q[0], direction=d) for d in (0, 1, -1))
+    both, up, down = (ga.Event(position, direction=d) for d in (0, 1, -1))
     top = lambda state: state.v[0] ** 2 + state.v[1] ** 2 - 0.01
     sol = swing(events=[both, up, down, top], rtol=1e-5)
     np.testing.assert_allclose(np.sort([*sol.t_events[1], *sol.t_events[2]]), sol.t_events[0], atol=1e-12)
@@ -118,7 +121,7 @@ def test_events_of_multipliers_and_of_arguments():
 
 
 def test_event_points_are_not_lost_with_t_eval():
-    sol = swing(events=ga.Event(lambda t, q, v: q[0], terminal=2), t_eval=[0.1, 0.2, 2.9])
+    sol = swing(events=ga.Event(position, terminal=2), t_eval=[0.1, 0.2, 2.9])
     assert sol.t.tolist() == [0.1, 0.2]
     assert len(sol.t_events[0]) == 2
     assert sol.status == -1
@@ -130,7 +133,7 @@ def test_event_points_are_not_lost_with_t_eval():
 @pytest.mark.parametrize(("backend", "options"), [*WAYS, ("xla", STEPS[1])])
 def test_a_bouncing_ball(backend, options):
     """Between impacts the motion is a parabola, which the methods and the interpolant reproduce exactly."""
-    floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
+    floor = ga.Event(position, direction=-1, reset=lambda t, q, v: -0.5 * v)
     sol = ga.solve(ball, (0.0, 1.2), [1.0], [0.0], events=floor, backend=backend, **options)
     first = np.sqrt(2 / G)
     exact = first * np.array([1.0, 2.0, 2.5])
@@ -145,7 +148,7 @@ def test_a_bouncing_ball(backend, options):
 
 def wall(restitution):
     """A pendulum that strikes a wall at its lowest point."""
-    return ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -restitution * v)
+    return ga.Event(position, direction=-1, reset=lambda t, q, v: -restitution * v)
 
 
 @pytest.mark.parametrize(
@@ -189,13 +192,13 @@ def test_a_pendulum_at_a_wall_has_second_order_and_no_transient(method):
     ],
 )
 def test_what_was_computed_before_a_bad_reset_is_kept(velocity, told, options):
-    bad = ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: jnp.array(velocity))
+    bad = ga.Event(position, reset=lambda t, q, v: jnp.array(velocity))
     with pytest.raises(
         ga.IntegrationError, match=f"cannot continue after an event. The velocities that the {told}"
     ):
         swing(events=bad, **options)
     sol = swing(events=bad, throw=False, **options)
-    good = swing(events=ga.Event(lambda t, q, v: q[0], terminal=True), **options)
+    good = swing(events=ga.Event(position, terminal=True), **options)
     assert sol.status == codes.NOT_RESUMED
     assert sol.t_end == sol.t_events[0][0] == good.t_events[0][0]
     np.testing.assert_array_equal(sol.q, good.q)
@@ -214,12 +217,12 @@ def test_a_run_that_cannot_go_on_after_a_reset_says_why():
 
 def test_a_reset_of_the_wrong_shape_is_refused():
     with pytest.raises(ValueError, match=r"velocities of shape \(2,\); at t = "):
-        swing(events=ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: jnp.zeros(3)))
+        swing(events=ga.Event(position, reset=lambda t, q, v: jnp.zeros(3)))
 
 
 def test_a_zeno_motion_is_ended():
     """A ball that loses its speed in infinitely many bounces before t = 1.5."""
-    floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
+    floor = ga.Event(position, direction=-1, reset=lambda t, q, v: -0.5 * v)
     sol = ga.solve(ball, (0.0, 2.0), [1.0], [0.0], events=floor, rtol=1e-6, throw=False)
     assert not sol.success
     assert sol.t[-1] < 1.5
@@ -264,12 +267,12 @@ def test_bad_events(event, error, message):
 )
 def test_bad_parts_of_an_event(options, error, message):
     with pytest.raises(error, match=message):
-        ga.Event(lambda t, q, v: q[0], **options)
+        ga.Event(position, **options)
 
 
 # --- several things at once ---------------------------------------------------------------------------
 
-hit = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.9 * v)
+hit = ga.Event(position, direction=-1, reset=lambda t, q, v: -0.9 * v)
 
 
 def test_a_reset_at_the_end_of_the_span():
@@ -280,7 +283,7 @@ def test_a_reset_at_the_end_of_the_span():
 
 
 def test_all_events_at_the_time_of_a_reset_are_listed():
-    plain = ga.Event(lambda t, q, v: q[0])
+    plain = ga.Event(position)
     for order in ([hit, plain], [plain, hit]):
         sol = ga.solve(ball, (0.0, 3.0), [1.0], [0.0], events=order)
         np.testing.assert_allclose(sol.t_events[0], sol.t_events[1], atol=1e-12)
@@ -359,7 +362,7 @@ def test_new_event_functions_in_every_run_use_bounded_memory(monkeypatch):
 @pytest.mark.parametrize("options", STEPS)
 def test_the_callback_counts_the_steps_of_the_whole_run(options):
     """A step that ends at an event counts too, and the callback may stop the run there."""
-    wall = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.8 * v)
+    wall = ga.Event(position, direction=-1, reset=lambda t, q, v: -0.8 * v)
     seen = []
     sol = swing(events=wall, callback=seen.append, callback_every=7, **options)
     assert len(sol.t_events[0]) == 3

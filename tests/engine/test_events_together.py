@@ -6,7 +6,7 @@ import pytest
 
 import genalpha as ga
 import systems
-from test_events import STEPS, G, ball, pendulum, swing
+from test_events import STEPS, G, ball, pendulum, position, swing
 
 
 def floors(*bodies):
@@ -33,7 +33,7 @@ def test_a_terminal_event_goes_before_a_reset_of_the_same_moment(order):
     swings = systems.oscillator()
     both = [
         ga.Event(lambda t, q, v: 2 * q[0], reset=lambda t, q, v: -v),
-        ga.Event(lambda t, q, v: q[0], terminal=True),
+        ga.Event(position, terminal=True),
     ]
     sol = ga.solve(swings, (0.0, 10.0), [1.0], [0.0], rtol=1e-6, events=both[::order])
     assert sol.status == -1
@@ -51,8 +51,8 @@ def test_a_long_span_does_not_make_events_simultaneous_or_crowded():
 
 
 def test_many_events_without_reset_are_not_zeno():
-    watching = [lambda t, q, v: q[0]] * 30
-    bounce = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -v)
+    watching = [position] * 30
+    bounce = ga.Event(position, direction=-1, reset=lambda t, q, v: -v)
     sol = ga.solve(ball, (0.0, 0.6), [1.0], [0.0], h=0.01, events=[*watching, bounce])
     assert sol.status == 0
     assert [len(t) for t in sol.t_events] == [1] * 31
@@ -64,7 +64,7 @@ def test_a_reset_may_write_into_its_arguments():
         v *= -1
         return v
 
-    floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=bounce)
+    floor = ga.Event(position, direction=-1, reset=bounce)
     sol = ga.solve(ball, (0.0, 0.6), [1.0], [0.0], h=0.01, events=floor)
     np.testing.assert_allclose(sol.v_events[0], [[-np.sqrt(2 * G)]], rtol=1e-9)
     np.testing.assert_allclose(sol.q_events[0], [[0.0]], atol=1e-12)
@@ -79,7 +79,7 @@ def test_an_event_of_accelerations_is_refused():
 
 
 def test_no_event_happens_twice_because_the_run_was_stopped_there():
-    floor = ga.Event(lambda t, q, v: q[0], reset=lambda t, q, v: -0.9 * v)
+    floor = ga.Event(position, reset=lambda t, q, v: -0.9 * v)
     for height in np.linspace(1.0, 3.0, 12):
         whole = ga.solve(ball, (0.0, 2.0), [height], [0.0], rtol=1e-6, events=floor)
         strikes = whole.t_events[0][0]
@@ -95,14 +95,14 @@ def test_other_events_after_a_terminal_one():
     """An event of the second run that is far from zero is not taken for the one that ended the first run."""
     low = ga.Event(lambda t, q, v: q[0] - 0.5, terminal=True)
     first = ga.solve(ball, (0.0, 2.0), [1.0], [0.0], h=0.01, events=low)
-    rest = ga.solve(ball, (first.t[-1], 2.0), state=first.state, h=0.01, events=lambda t, q, v: q[0])
+    rest = ga.solve(ball, (first.t[-1], 2.0), state=first.state, h=0.01, events=position)
     np.testing.assert_allclose(rest.t_events[0], [np.sqrt(2 / G)], rtol=1e-10)
     near = ga.solve(ball, (first.t[-1], first.t[-1] + 0.004), state=first.state, h=0.01)
     assert len(near.t) == 2
 
 
 def test_velocities_are_projected_after_a_reset_too():
-    nothing = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: v)
+    nothing = ga.Event(position, direction=-1, reset=lambda t, q, v: v)
     options = {"method": "index3", "h": 0.01, "events": nothing}
     plain, projected = swing(**options), swing(**options, project_velocity_at=[2.0])
     row = int(np.argmin(np.abs(projected.t - 2.0)))
@@ -113,15 +113,17 @@ def test_messages_give_the_time_even_if_no_row_has_it():
     broken = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.where(t > 0.5, jnp.nan, -q))
     sol = ga.solve(broken, (0.0, 1.0), [1.0], [0.0], h=0.1, t_eval=[0.9, 1.0], throw=False)
     assert sol.message.startswith("stopped after t = 0.5 (step 5)")
-    end = ga.Event(lambda t, q, v: q[0], direction=-1, terminal=True)
+    end = ga.Event(position, direction=-1, terminal=True)
     none = ga.solve(ball, (0.0, 3.0), [1.0], [0.0], h=0.01, events=end, t_eval=[1.0, 2.0])
     assert "no times" in repr(none)
+
+
+wall = ga.Event(position, direction=-1, reset=lambda t, q, v: -0.8 * v)
 
 
 @pytest.mark.parametrize("options", STEPS)
 @pytest.mark.parametrize("stop", [0.3, 1.0, 2.0])
 def test_stopped_between_events_and_continued_is_the_uninterrupted_run(options, stop):
-    wall = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.8 * v)
     whole = swing(events=wall, **options)
     part = swing(events=wall, callback=lambda s: s.t > stop, **options)
     for _ in range(2):  # stopped and continued again

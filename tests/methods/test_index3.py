@@ -19,7 +19,11 @@ def steps_of(sol):
 
 @pytest.mark.parametrize(
     "method",
-    [ga.Index3(C, start="second-order"), ga.StabilizedIndex2(C), ga.StabilizedIndex2(C, metric="identity")],
+    [
+        ga.Index3(C, start="second-order"),
+        pytest.param(ga.StabilizedIndex2(C), marks=pytest.mark.slow),
+        ga.StabilizedIndex2(C, metric="identity"),
+    ],
     ids=["index3", "stabilized", "stabilized-identity"],
 )
 def test_every_step_satisfies_equations_3(method):
@@ -224,7 +228,7 @@ def test_index3_loses_an_order_of_lambda_where_steps_change():
 # --- units and singular masses ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["soi2", "index3", "stabilized"])
+@pytest.mark.parametrize("method", ["soi2", "index3", pytest.param("stabilized", marks=pytest.mark.slow)])
 def test_motions_do_not_depend_on_units(method):
     """A boom of 10 m that swings through, in metres and in millimetres, in the plane."""
     import jax.numpy as jnp
@@ -242,7 +246,7 @@ def test_motions_do_not_depend_on_units(method):
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-7)
 
 
-@pytest.mark.parametrize("method", ["index3", "stabilized", "soi2"])
+@pytest.mark.parametrize("method", ["index3", "stabilized", pytest.param("soi2", marks=pytest.mark.slow)])
 def test_a_massless_coordinate(method):
     """z = x² without mass of its own, with a spring: allowed, since the constraints determine it."""
     import jax.numpy as jnp

@@ -43,8 +43,8 @@ STEPS = {
     "body-chain": (0.5, [4e-3 / 2**k for k in range(4)]),
     "spring-chain": (1.0, [1e-2 / 2**k for k in range(4)]),
 }
-FAST = {("double-pendulum", 0.0, name) for name in NAMES}
-FAST |= {("heavy-top", 0.5, "cs"), ("wheel-on-rod", 0.5, "dae-alpha"), ("wheel-on-rod", 0.5, "projected")}
+FAST = {("double-pendulum", 0.0, name) for name in NAMES if name != "cm"}  # which solves what cs does
+FAST |= {("heavy-top", 0.5, "cs"), ("wheel-on-rod", 0.5, "projected")}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_all_families_of_coefficients(name: str, family: Any) -> None:
     assert all(abs(s - 2) < 0.1 for s in found.slopes.values()), found.slopes
 
 
-@pytest.mark.parametrize("name", ["dae-alpha", "cs", slow("cm"), "projected"])
+@pytest.mark.parametrize("name", [slow("dae-alpha"), "cs", slow("cm"), "projected"])
 def test_changing_steps(name: str) -> None:
     """Steps that alternate between h/3 and 2h/3; without the adjusting formula a and λ are of first order."""
     p, h = problem("double-pendulum"), [4e-3, 2e-3, 1e-3, 5e-4]
@@ -91,7 +91,7 @@ def test_changing_steps(name: str) -> None:
     assert poor.slopes["q"] < 1.5
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["dae-alpha", "cs", slow("cm"), "projected"])
 def test_constraints_that_depend_on_time(name: str) -> None:
     """A point on a circle whose centre moves along a curve; the true motion in the angle by SciPy."""
     from scipy.integrate import solve_ivp
@@ -203,7 +203,7 @@ def test_linear_oscillations_never_grow(name: str, rho: float) -> None:
 # --- transforms -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("derivative", [jax.grad, slow(jax.jacfwd)])
+@pytest.mark.parametrize("derivative", [slow(jax.grad), jax.jacfwd])
 @pytest.mark.parametrize("name", [slow("dae-alpha"), slow("cs"), "cm", slow("projected")])
 def test_derivatives_of_a_run(name: str, derivative: Any) -> None:
     """Forward and reverse, against central differences; those of CM although its matrix lacks a term."""
@@ -263,8 +263,10 @@ def losing_rank() -> ga.System:
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [*((name, "native") for name in NAMES), ("cs", "xla")]
-    + [pytest.param(name, "xla", marks=pytest.mark.slow) for name in NAMES if name != "cs"],
+    [
+        *((name, "native") for name in NAMES),
+        *(pytest.param(name, "xla", marks=pytest.mark.slow) for name in NAMES),
+    ],
 )
 def test_a_constraint_that_loses_rank_is_named(name: str, backend: Any) -> None:
     start = [-0.5, 0.0, 0.0], [1.0, 0.0, 0.0]

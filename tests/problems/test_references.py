@@ -90,7 +90,7 @@ def test_dense_and_exact_reference_times_agree():
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name == "body-chain" else ())
+        pytest.param(name, marks=pytest.mark.slow if name in ("body-chain", "andrews", "jay-negrut") else ())
         for name in ga.problems.names()
     ],
 )

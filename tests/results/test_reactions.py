@@ -27,8 +27,15 @@ def drive(t_span=(0.0, 2.0), **options):
     return ga.solve(DRIVEN, t_span, *START, **options)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("options", [{}, {"h": 0.1}], ids=str)
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        # hht-soi2 and cm are soi2 and cs with other coefficients, or another matrix.
+        pytest.param(m, o, marks=pytest.mark.slow if m in ("hht-soi2", "cm") else (), id=f"{o}-{m}")
+        for m in METHODS
+        for o in ({}, {"h": 0.1})
+    ],
+)
 def test_the_torque_of_a_prescribed_motion_is_exact(method, options):
     """q and v are given by the constraints, however long the steps are."""
     sol = drive(method=method, **options)
@@ -71,8 +78,15 @@ def test_under_transforms():
     assert slope == pytest.approx(-9.81 * 4 * np.sin(2.0), rel=1e-3)
 
 
-@pytest.mark.parametrize("method", ["soi2", "index3", "stabilized"])
-@pytest.mark.parametrize("name", ["double-pendulum", "wheel-on-rod"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        *(("wheel-on-rod", "soi2"), ("double-pendulum", "index3")),
+        pytest.param("double-pendulum", "soi2", marks=pytest.mark.slow),
+        pytest.param("wheel-on-rod", "index3", marks=pytest.mark.slow),
+        *(pytest.param(n, "stabilized", marks=pytest.mark.slow) for n in ("double-pendulum", "wheel-on-rod")),
+    ],
+)
 def test_errors_of_multipliers_are_those_of_q_and_v(name, method):
     """Under error control the λ of index 3 was wrong by up to a hundred times more than its q and v."""
     p = problem(name)
@@ -101,7 +115,7 @@ def test_a_reaction_of_the_users_own_keeps_its_branch():
     np.testing.assert_allclose(hidden, 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
 def test_where_the_equations_have_no_solution_the_methods_own_are_kept(backend):
     """q₀ q₁ = 0 has no normal in the origin."""
     cross = ga.System(

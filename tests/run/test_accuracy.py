@@ -18,8 +18,14 @@ def relative(name, sol):
     return np.sqrt(np.mean(((sol.v - np.asarray(exact.v)) / size) ** 2, axis=1))
 
 
-@pytest.mark.parametrize("accuracy", [1e-4, 1e-7, 1e-10])
-@pytest.mark.parametrize("name", ["pendulum", "rolling-disk", "heavy-top"])
+SLOW = [("rolling-disk", 1e-4), ("rolling-disk", 1e-10), ("heavy-top", 1e-4), ("heavy-top", 1e-10)]
+
+
+@pytest.mark.parametrize(
+    ("name", "accuracy"),
+    [("pendulum", 1e-4), ("pendulum", 1e-10), ("rolling-disk", 1e-7), ("heavy-top", 1e-8)]
+    + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW],
+)
 def test_the_error_is_as_small_as_asked_for_and_known(name, accuracy):
     sol = problem(name).solve(accuracy=accuracy)
     true = relative(name, sol).max()
@@ -169,8 +175,16 @@ def test_bad_input(options, message):
         ga.solve(system, (0.0, 1.0), [1.0], [0.0], **options)
 
 
+def test_steps_by_values_are_refused_under_transforms():
+    system = ga.System(jnp.eye(1), lambda t, q, v: -q)
+    run = lambda q: ga.solve(system, (0.0, 1.0), q, jnp.zeros(1), accuracy=1e-6).q[-1]
+    with pytest.raises(ValueError, match=r"accuracy: not possible under a JAX transform.*extrapolate"):
+        jax.jit(run)(jnp.ones(1))
+
+
+@pytest.mark.slow
 def test_under_transforms():
-    """Columns and mesh are static. ``accuracy`` chooses steps by values, and is refused."""
+    """Columns and mesh are static."""
     p = problem("pendulum")
 
     def end(q, **options):
@@ -182,8 +196,14 @@ def test_under_transforms():
     np.testing.assert_allclose(jitted.lam, plain.lam, rtol=1e-8)
     assert int(jitted.status) == 0
     assert jitted.error.v.shape == plain.v.shape
-    with pytest.raises(ValueError, match=r"accuracy: not possible under a JAX transform.*extrapolate"):
-        jax.jit(lambda q: end(q, accuracy=1e-6).q)(jnp.asarray(p.q0))
+
+
+def test_under_jit():
+    system = ga.System(jnp.eye(1), lambda t, q, v: -q)
+    run = lambda q: ga.solve(system, (0.0, 1.0), q, [0.0], h=0.25, extrapolate=2)
+    jitted, plain = jax.jit(run)(jnp.ones(1)), run([1.0])
+    np.testing.assert_allclose(jitted.q, plain.q, atol=1e-13)
+    assert jitted.error.a.shape == (5, 1)
 
 
 @pytest.mark.slow

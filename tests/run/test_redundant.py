@@ -1,5 +1,6 @@
 """Redundant constraints: same motion, smallest multipliers, and every violation is reported."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -49,10 +50,10 @@ def test_the_scale_of_a_constraint_changes_its_share_of_the_force():
 @pytest.mark.parametrize(
     "method",
     [
-        *("soi2", "stabilized"),
+        "stabilized",
         *(
             pytest.param(m, marks=pytest.mark.slow)
-            for m in ("cs", "index3", "dae-alpha", "projected", "hht-i3")
+            for m in ("soi2", "cs", "index3", "dae-alpha", "projected", "hht-i3")
         ),
     ],
 )
@@ -169,7 +170,9 @@ def sleigh(*rows) -> ga.System:
     )
 
 
-@pytest.mark.parametrize("method", ["soi2", "index3", pytest.param("dae-alpha", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "method", ["index3", *(pytest.param(m, marks=pytest.mark.slow) for m in ("soi2", "dae-alpha"))]
+)
 def test_nonholonomic_constraints(method):
     start = ([0.0, 0.0, 0.0], [1.0, 0.0, 0.0])
     once = ga.solve(sleigh(lambda k, v: k), SPAN, *start, h=0.01, method=method)
@@ -197,7 +200,7 @@ def test_a_velocity_constraint_that_is_a_position_constraint_too(method):
     assert_smallest(both, sol)
     parts = sol.reactions.holonomic + sol.reactions.nonholonomic
     np.testing.assert_allclose(parts, sol.reactions.total, atol=1e-12)
-    gradients = np.stack([np.asarray(both.G(t, q)) for t, q in zip(sol.t, sol.q, strict=True)])
+    gradients = jax.jit(jax.vmap(both.G))(sol.t, sol.q)
     np.testing.assert_allclose(
         sol.reactions.holonomic, -np.einsum("ni,nij->nj", sol.lam, gradients), atol=1e-11
     )

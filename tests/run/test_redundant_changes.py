@@ -25,7 +25,7 @@ from redundant_systems import (
 )
 
 
-@pytest.mark.parametrize("method", ["soi2", "index3"])
+@pytest.mark.parametrize("method", ["soi2", pytest.param("index3", marks=pytest.mark.slow)])
 def test_constraints_change_when_those_kept_become_dependent(method):
     """When two of three bars are in line, they no longer hold the plate, but another two do."""
     span = (0.0, 3.0)
@@ -99,7 +99,7 @@ DRIVEN = ga.System(
 )
 
 
-@pytest.mark.parametrize("h", [0.25, 0.1, 0.02])
+@pytest.mark.parametrize("h", [0.25, pytest.param(0.1, marks=pytest.mark.slow), 0.02])
 def test_a_change_after_a_failed_step(h):
     """A driven plate reaches the position with its first two bars in line, in one step or in many."""
     c, s = np.cos(1.0), np.sin(1.0)

@@ -62,17 +62,12 @@ def test_a_request_says_what_was_asked_for():
 def test_printed_numbers_decide_nothing():
     """Tolerances that differ only in digits that are not printed are different."""
     with np.printoptions(suppress=True, precision=3):
-        many = lambda rtol: ga.solve_batch(
-            SPRING, (0.0, 0.5), [[1.0], [2.0]], [0.0], rtol=rtol, atol=rtol, backend="xla"
+        many = lambda rtol, end=0.5: ga.solve_batch(
+            SPRING, (0.0, end), [[1.0], [2.0]], [0.0], rtol=rtol, atol=rtol, max_steps=500, backend="xla"
         )
-        batches = [many(rtol).stats.steps.tolist() for rtol in (1e-7, 1e-8, 1e-9)]
+        batches = [many(rtol).stats.steps.tolist() for rtol in (1e-4, 1e-5, 1e-6)]
         assert batches[0] < batches[1] < batches[2]
-        late = [many(1e-7).q[0, 0, 0]]
-        late += [
-            ga.solve_batch(SPRING, (0.0, end), [[1.0]], [0.0], rtol=1e-7, backend="xla").q[0, 0, 0]
-            for end in (0.5 + 1e-7,)
-        ]
-        assert late[0] != late[1]
+        assert many(1e-6).q[0, 0, 0] != many(1e-6, 0.5 + 1e-7).q[0, 0, 0]
 
 
 def test_values_of_traced_runs_are_arguments():

@@ -1,6 +1,7 @@
 """Runs that are stopped and continued give the same bits: in memory, through files, after a kill."""
 
 import functools
+import itertools
 import json
 import os
 import pickle
@@ -146,8 +147,11 @@ oscillator = systems.oscillator()
 
 @pytest.mark.parametrize(
     "backends",
-    [("native", "native"), ("native", "xla")]
-    + [pytest.param(b, marks=pytest.mark.slow) for b in (("xla", "xla"), ("xla", "native"))],
+    [("native", "native")]
+    + [
+        pytest.param(b, marks=pytest.mark.slow)
+        for b in (("native", "xla"), ("xla", "xla"), ("xla", "native"))
+    ],
 )
 def test_events_that_only_the_second_part_has(backends):
     state = ga.solve(oscillator, (0.0, 1.0), [1.0], [0.0], backend=backends[0]).state
@@ -229,6 +233,9 @@ def test_a_run_that_is_interrupted_goes_on_from_its_file(options, tmp_path):
     assert os.listdir(tmp_path) == ["run"]
 
 
+FLOOR = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
+
+
 @pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize(
@@ -242,10 +249,8 @@ def test_a_run_with_events_goes_on_from_its_file(backend, steps, output, tmp_pat
         if state.t > 1.2:  # after two bounces
             raise Interrupted
 
-    ball = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.array([-9.81]))
-    floor = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
-    options = {"events": floor, "backend": backend, **STEPS[steps], **output}
-    run = functools.partial(ga.solve, ball, (0.0, 1.3), [1.0], [0.0], **options)
+    options = {"events": FLOOR, "backend": backend, **STEPS[steps], **output}
+    run = functools.partial(ga.solve, systems.ball(), (0.0, 1.3), [1.0], [0.0], **options)
     whole, path = run(), tmp_path / "run"
     with pytest.raises(Interrupted):
         run(checkpoint=path, checkpoint_every=0.0, callback=break_off)
@@ -256,14 +261,14 @@ def test_a_run_with_events_goes_on_from_its_file(backend, steps, output, tmp_pat
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("steps", STEPS)
+OF_FILES = itertools.product(("pendulum", "heavy-top", "wheel-on-rod"), ("native", "xla"), STEPS)
+FAST = {("pendulum", "native", "controlled"), ("heavy-top", "native", "controlled")}
+FAST |= {("wheel-on-rod", "native", "fixed"), ("pendulum", "xla", "fixed")}
+
+
 @pytest.mark.parametrize(
-    ("name", "backend"),
-    [
-        *((name, "native") for name in ("pendulum", "heavy-top", "wheel-on-rod")),
-        ("pendulum", "xla"),
-        *(pytest.param(name, "xla", marks=pytest.mark.slow) for name in ("heavy-top", "wheel-on-rod")),
-    ],
+    ("name", "backend", "steps"),
+    [pytest.param(*case, marks=() if case in FAST else pytest.mark.slow) for case in OF_FILES],
 )
 def test_a_state_from_a_file_goes_on_with_the_same_bits(name, backend, steps, tmp_path):
     options = {"name": name, "backend": backend, **STEPS[steps]}
@@ -301,8 +306,8 @@ CHILD = """
     import numpy as np
     import genalpha as ga
 
-    path, out, steps = sys.argv[1:4]
-    p, options = ga.problems.get("wheel-on-rod"), json.loads(steps)
+    path, out, name, steps = sys.argv[1:5]
+    p, options = ga.problems.get(name), json.loads(steps)
     slow = lambda state: time.sleep(3e-2)
     print("ready", flush=True)
     sol = ga.solve(p.system, (0.0, 2.0), p.q0, p.v0, args=p.args, checkpoint=path, checkpoint_every=0.0,
@@ -313,14 +318,19 @@ CHILD = """
 
 
 @pytest.mark.parametrize(
-    ("steps", "most"),
-    [("controlled", 1), *(pytest.param(s, 40, marks=pytest.mark.slow) for s in ("controlled", "fixed"))],
+    ("name", "steps", "most"),
+    [
+        ("wheel-on-rod", "controlled", 1),
+        *(pytest.param("wheel-on-rod", s, 40, marks=pytest.mark.slow) for s in ("controlled", "fixed")),
+    ],
 )
-def test_a_process_that_is_killed_again_and_again_ends_with_the_same_bits(steps, most, tmp_path):
+def test_a_process_that_is_killed_again_and_again_ends_with_the_same_bits(name, steps, most, tmp_path):
     script = tmp_path / "child.py"
     script.write_text(textwrap.dedent(CHILD))
     run = lambda path, out: subprocess.Popen(
-        [sys.executable, script, path, out, json.dumps(OF_CHILD[steps])], stdout=subprocess.PIPE, text=True
+        [sys.executable, script, path, out, name, json.dumps(OF_CHILD[steps])],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     path, out, rng, kills = tmp_path / "run", tmp_path / "out.npz", np.random.default_rng(0), 0
     while not out.exists():
@@ -333,10 +343,10 @@ def test_a_process_that_is_killed_again_and_again_ends_with_the_same_bits(steps,
         child.wait()
         child.stdout.close()
     assert kills >= 1
-    whole = problem("wheel-on-rod").solve(t_end=2.0, **OF_CHILD[steps])
+    whole = problem(name).solve(t_end=2.0, **OF_CHILD[steps])
     with np.load(out) as killed:
-        for name in killed.files:
-            np.testing.assert_array_equal(killed[name], getattr(whole, name), name)
+        for field in killed.files:
+            np.testing.assert_array_equal(killed[field], getattr(whole, field), field)
 
 
 def test_a_solution_that_was_pickled_goes_on_as_well():

@@ -73,8 +73,16 @@ def test_the_reference_has_the_published_values():
     np.testing.assert_allclose(joint[200], [0.1805122266811, 0.9835727405833], rtol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["soi2", "stabilized", "index3"])
-@pytest.mark.parametrize("steps", [{"h": 1e-4}, {"rtol": 1e-8}], ids=lambda s: next(iter(s)))
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [
+        *(("soi2", {"h": 1e-4}), ("stabilized", {"rtol": 1e-8}), ("index3", {"h": 1e-4})),
+        pytest.param("soi2", {"rtol": 1e-8}, marks=pytest.mark.slow),
+        pytest.param("stabilized", {"h": 1e-4}, marks=pytest.mark.slow),
+        pytest.param("index3", {"rtol": 1e-8}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_aligned_bars_are_passed_on_the_regular_branch(method, steps):
     """Fourteen passages in ten seconds. Before, steps near them failed, or became ever shorter."""
     sol, error = run(2, 10.0, method=method, **steps)
@@ -107,7 +115,8 @@ def test_a_batch_counts_the_passages_of_every_member():
 
 def test_regular_motions_are_not_counted():
     for name in ("pendulum", "heavy-top"):
-        assert problem(name).solve(rtol=1e-6).stats.near_singular == 0
+        p = problem(name)
+        assert p.solve(t_end=0.2 * p.t_span[1], rtol=1e-4).stats.near_singular == 0
 
 
 @pytest.mark.slow

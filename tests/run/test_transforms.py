@@ -40,10 +40,11 @@ def central(function, x, e):
     ("name", "key", "e"),
     [
         ("pendulum", "k", 1e-2),
-        pytest.param("rolling-disk", "I1", 1e-5, marks=pytest.mark.slow),
-        pytest.param("wheel-on-rod", "m", 1e-5, marks=pytest.mark.slow),
+        ("rolling-disk", "I1", 1e-5),
+        ("wheel-on-rod", "m", 1e-5),
     ],
 )
+@pytest.mark.slow
 def test_gradients_match_central_differences(name, key, e):
     p = problem(name)
     number = end_of(p, 0.3)
@@ -63,19 +64,19 @@ def test_forward_derivatives_are_reverse_ones(name, key):
     assert float(forward) == pytest.approx(float(reverse), rel=1e-11)
 
 
-def test_gradients_with_respect_to_initial_values():
-    """The angle and the speed of a pendulum, on a run of which the steps are given one by one."""
+def test_gradients_of_everything_with_respect_to_everything():
+    """Gravity, and the angle and the speed of a pendulum, on a run whose steps are given one by one."""
 
     def end(s):
         along = jnp.array([jnp.cos(s[0]), jnp.sin(s[0])])
         across = jnp.array([-along[1], along[0]])
-        sol = ga.solve(systems.pulled(), (0.0, 0.2), along, s[1] * across, h=s[2:], args=(9.81,))
-        return sol.q[-1, 0] + 0.1 * sol.lam[-1, 0]
+        sol = ga.solve(systems.pulled(), (0.0, 0.2), along, s[1] * across, h=s[3:], args=(s[2],))
+        return sum(jnp.sum(jnp.sin(0.1 * x[-1])) for x in (sol.q, sol.v, sol.a, sol.a_alpha, sol.lam))
 
-    start = np.array([0.3, 0.5, *np.full(10, 0.02)])
+    start = np.array([0.3, 0.5, 9.81, *np.full(10, 0.02)])
     gradient = jax.jit(jax.grad(end))(jnp.array(start))
-    keeps_the_sum = np.eye(12)[6] - np.eye(12)[11]
-    for direction in (*np.eye(12)[:2], keeps_the_sum):
+    keeps_the_sum = np.eye(13)[7] - np.eye(13)[12]
+    for direction in (*np.eye(13)[:3], keeps_the_sum):
         expected = float(central(lambda e, d=direction: end(start + e * d), 0.0, 1e-6))
         assert float(gradient @ direction) == pytest.approx(expected, rel=1e-5)
 
@@ -117,8 +118,9 @@ def test_second_derivatives():
     assert float(jax.jit(jax.hessian(angle))(2.0)) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_vmap_equals_single_runs():
-    p = problem("wheel-on-rod")
+@pytest.mark.parametrize("name", ["rolling-disk", pytest.param("wheel-on-rod", marks=pytest.mark.slow)])
+def test_vmap_equals_single_runs(name):
+    p = problem(name)
     masses = np.linspace(1.0, 5.0, 3)
     run = lambda m: ga.solve(p.system, (0, 0.2), p.q0, p.v0, args=with_param(p, "m", m), **STEPS)
     batch = jax.jit(jax.vmap(run))(masses)
