@@ -54,7 +54,7 @@ class Line:
     detail: str
     run: Callable[[float], np.ndarray | None]
     settings: Sequence[float]
-    prepare: Callable[[float], None] = lambda setting: None  # is not timed
+    prepare: Callable[[float], Any] = lambda setting: None  # is not timed
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,10 @@ def own(problem: Problem) -> Iterator[Line]:
         return np.asarray(sol.q[-1]) if sol.success else None
 
     for method in METHODS:
-        yield Line(ACCURATE, method, partial(accurate, method), TOLERANCES)
+        run = partial(accurate, method)
+        yield Line(
+            ACCURATE, method, run, TOLERANCES, run
+        )  # columns and Newton's tolerance vary: compile before
         yield Line(CONTROLLED, method, partial(controlled, method), TOLERANCES)
         yield Line(EQUAL, method, partial(equal, method), STEPS)
 
