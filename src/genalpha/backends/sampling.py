@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,6 +14,8 @@ from genalpha.engine import interpolate
 from genalpha.engine.interpolate import Smooth, StepEnd, steps_of
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics.data import State
+
+_FORMULAS: dict[Any, Callable[..., Any]] = {StepEnd: interpolate.between, Smooth: interpolate.smooth}
 
 
 def at(space: Space, nodes: StepEnd, t: Any) -> State:
@@ -38,21 +41,15 @@ def smooth(space: Space, nodes: Smooth, t: np.ndarray) -> tuple[np.ndarray, np.n
     """q and v at times t (K,) by quintics; ``nodes`` are the ends of all intervals."""
     after = np.maximum(steps_of(nodes.t, t), 1)
     pick = lambda index: Smooth(*(x[index] for x in nodes))
-    return _compiled_smooth(space, tuple(x.shape[1:] for x in nodes))((pick(after - 1), pick(after), t))
+    shapes = tuple(x.shape[1:] for x in nodes)
+    return compiled(space, shapes, Smooth)((pick(after - 1), pick(after), t))
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled_smooth(space: Space, shapes: tuple[tuple[int, ...], ...]) -> Rowwise:
-    example = Smooth(*(np.full(shape, 0.5) for shape in shapes))
+def compiled(space: Space, shapes: tuple[tuple[int, ...], ...], kind: Any = StepEnd) -> Rowwise:
+    """The interpolant between ends of steps of this kind, with these shapes."""
+    name = _FORMULAS[kind].__name__
+    example = kind(*(np.full(shape, 0.5) for shape in shapes))
     later = example._replace(t=np.array(1.5))
-    function = functools.partial(interpolate.smooth, space)
-    return Rowwise("smooth", function, (example, later, np.array(1.0)), often=True)
-
-
-@functools.lru_cache(maxsize=64)
-def compiled(space: Space, shapes: tuple[tuple[int, ...], ...]) -> Rowwise:
-    """:func:`between` for ends of steps of these shapes."""
-    example = StepEnd(*(np.full(shape, 0.5) for shape in shapes))
-    later = example._replace(t=np.array(1.5))
-    function = functools.partial(interpolate.between, space)
-    return Rowwise("between", function, (example, later, np.array(1.0)), often=True)
+    function = functools.partial(_FORMULAS[kind], space)
+    return Rowwise(name, function, (example, later, np.array(1.0)), often=True)

@@ -89,6 +89,8 @@ def accurate(span: tuple[float, float], n: int, asked: StepOptions) -> Accurate 
 
 def breakpoints(times: Any, span: tuple[float, float]) -> list[float]:
     """The argument ``breakpoints``, checked."""
+    if isinstance(times, tuple) and not times:  # the usual case
+        return []
     try:
         found = np.asarray(times, dtype=float)
     except (TypeError, ValueError) as error:

@@ -212,8 +212,8 @@ class Batch(NamedTuple):
             Start(self.span[0], self.q[i], self.v[i], None, self._mode, False),
             self.plan.steps,
             self.output,
-            Watch(None, 1, False, self.events),
-            Restart(None, None, None, 0.0),
+            Watch(events=self.events),
+            Restart(),
             backend,
         )
 

@@ -14,11 +14,13 @@ from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled, NativeGiven
 from genalpha.backends.xla.controlled import Point, XlaControlled
 from genalpha.backends.xla.given import XlaGiven, derive_blocks, nothing_crossed
+from genalpha.compiler.graph import Unsupported
 from genalpha.engine.files import storable
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import project, start_run
 from genalpha.engine.step import no_memory
 from genalpha.engine.steps import Controlled, Steps
+from genalpha.errors import warn_of_fallback
 from genalpha.mechanics import start_errors
 from genalpha.mechanics.initial_values import Held
 from genalpha.mechanics.system import Args, warn_of_mass
@@ -47,6 +49,20 @@ class StartPoint(NamedTuple):
     def values(self, steps: Steps) -> StartValues:
         first = steps.first if self.h is None or isinstance(steps, Controlled) else self.h
         return StartValues(self.t, np.asarray(self.q), np.asarray(self.v), first, self.guess, self.mode)
+
+
+def begun(
+    setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known, machine_code: bool
+) -> tuple[Begun, str | None]:
+    """A run by machine code if wanted and possible, else by XLA; and why machine code cannot run it."""
+    fallback = None
+    if machine_code:
+        try:
+            return by_machine_code(setup, at, steps, args, known), None
+        except Unsupported as reason:
+            fallback = str(reason)
+            warn_of_fallback(reason)
+    return by_xla(setup, at, steps, args, known), fallback
 
 
 def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known) -> Begun:

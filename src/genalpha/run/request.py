@@ -75,19 +75,19 @@ class Start(NamedTuple):
 class Watch(NamedTuple):
     """What watches a run: a callback after every ``every`` steps, a progress bar, and events."""
 
-    callback: Callable[[State], Any] | None
-    every: int
-    progress: bool
-    events: tuple[Event, ...]
+    callback: Callable[[State], Any] | None = None
+    every: int = 1
+    progress: bool = False
+    events: tuple[Event, ...] = ()
 
 
 class Restart(NamedTuple):
     """The state from which the run continues, and the file to which it is written every ``every`` seconds."""
 
-    state: RunState | None
-    grid: Grid | None
-    checkpoint: str | os.PathLike[str] | None
-    every: float
+    state: RunState | None = None
+    grid: Grid | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    every: float = 0.0
 
 
 class Request(NamedTuple):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import jax
 import numpy as np
 
 from genalpha.backends import loop
-from genalpha.compiler.graph import Unsupported
 from genalpha.engine import events, row
 from genalpha.engine.extrapolation import BESIDE
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
 from genalpha.engine.run_data import RunState, identity
 from genalpha.engine.steps import Controlled, Given, Steps
-from genalpha.errors import warn_of_fallback
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.numerics.tracing import is_traced
@@ -36,11 +35,8 @@ from genalpha.run.restart import RunArgs
 
 def run(asked: Request) -> Solution:
     """The solution. A failure becomes its status."""
-    bar = Bar(asked.watch.progress)
-    try:
+    with contextlib.closing(Bar(asked.watch.progress)) as bar:
         return SingleRun(asked, bar).solution()
-    finally:
-        bar.close()
 
 
 class SingleRun:
@@ -239,14 +235,10 @@ class SingleRun:
         return Deferred(lambda: restart.state_after(course, start, grid, args, own, done))
 
     def _begun(self, start: StartPoint, steps: Steps) -> Begun:
-        setup, args, known = self.setup, self.args.now, self._known(start)
-        if self.asked.backend != "xla":
-            try:
-                return beginning.by_machine_code(setup, start, steps, args, known)
-            except Unsupported as reason:
-                self.fallback = str(reason)
-                warn_of_fallback(reason)
-        return beginning.by_xla(setup, start, steps, args, known)
+        native, known = self.asked.backend != "xla", self._known(start)
+        begun, fallback = beginning.begun(self.setup, start, steps, self.args.now, known, native)
+        self.fallback = fallback or self.fallback
+        return begun
 
     def _known(self, start: StartPoint) -> beginning.Known:
         """The values of events at the start."""

@@ -6,13 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from genalpha.compiler.graph import Unsupported
 from genalpha.engine import row
 from genalpha.engine.extrapolation import Mesh
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
 from genalpha.engine.steps import Given
-from genalpha.errors import warn_of_fallback
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED
 from genalpha.results.collect import Begun
@@ -78,8 +76,9 @@ class ColumnRuns:
         """The motion at every ``parts``-th of these times, of which one is the end of each step."""
         steps = Given.of(times, np.diff(times))
         at = StartPoint(start.t, start.q, start.v, start.guess, start.mode)
-        begun = self.begun = self._begin(at, steps)
-        runner, layout = begun.runner, row.layout(self.setup)
+        native, nothing = self.asked.backend != "xla" and self.fallback is None, lambda state: np.zeros(0)
+        begun, fallback = beginning.begun(self.setup, at, steps, self.args, nothing, native)
+        self.begun, runner, layout = begun, begun.runner, row.layout(self.setup)
         rows, done = [begun.first[None]], 0
         while not runner.finished:
             block = np.empty((min(BLOCK, len(times) - 1 - done), runner.width))
@@ -88,21 +87,11 @@ class ColumnRuns:
             rows.append(block[(-done - 1) % parts : taken : parts])
             done += taken
         self.steps += done
-        self.fallback = self.fallback or getattr(runner, "fallback", None)
+        self.fallback = self.fallback or fallback or getattr(runner, "fallback", None)
         if runner.status != codes.SUCCESS:
             raise Failed(SingleRun(self._request(steps, start), Bar(False)).solution())
         found = layout.rows(np.concatenate(rows))
         return Column(times[::parts].copy(), found.q, found.v)
-
-    def _begin(self, at: StartPoint, steps: Given) -> Begun:
-        nothing = lambda state: np.zeros(0)
-        if self.asked.backend != "xla" and self.fallback is None:
-            try:
-                return beginning.by_machine_code(self.setup, at, steps, self.args, nothing)
-            except Unsupported as reason:
-                self.fallback = str(reason)
-                warn_of_fallback(reason)
-        return beginning.by_xla(self.setup, at, steps, self.args, nothing)
 
     def _request(self, steps: Given, start: Start) -> Request:
         """The request of a single column, to find out why it failed."""
@@ -111,8 +100,8 @@ class ColumnRuns:
             start=start,
             steps=steps,
             output=Output(),
-            watch=Watch(None, 1, False, ()),
-            restart=Restart(None, None, None, 10.0),
+            watch=Watch(),
+            restart=Restart(),
             accurate=None,
         )
 

@@ -15,8 +15,10 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.engine import extrapolation
 from genalpha.engine.extrapolation import Judgement, Mesh, Sizes
 from genalpha.engine.interpolate import Smooth
+from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.spaces import Euclidean
+from genalpha.mechanics.system import Args
 from genalpha.run.accurate.columns import Column, ColumnRuns
 from genalpha.run.request import Start
 
@@ -84,7 +86,7 @@ class Combiner:
         doubles, rebuild, fixed = floating(self.args)
 
         def function(t: Any, q: Any, d: Any, v: Any, x: Any) -> Any:
-            return initial_values.nearest(system, dims, t, system.space.retract(q, d), v, rebuild(x))[:2]
+            return moved(self.setup, t, q, d, v, rebuild(x))
 
         rows = (base.t, base.q, move, v, [np.asarray(x)[None] for x in doubles])
         example = jax.tree.map(lambda x: x[0], rows)
@@ -108,6 +110,12 @@ class Combiner:
             error = attempt.sizes.norm(compare((motion.q[inner], q))[0], v - motion.v[inner]) / BETWEEN
             worst, first = max(worst, float(error.max(initial=0.0))), first + count
         return worst
+
+
+def moved(setup: Setup, t: Any, q: Any, d: Any, v: Any, args: Args) -> tuple[Any, Any]:
+    """q moved by d in its tangent space, and v, both then moved onto the constraints."""
+    q = setup.system.space.retract(q, d)
+    return initial_values.nearest(setup.system, setup.dims, t, q, v, args)[:2]
 
 
 @functools.lru_cache(maxsize=64)

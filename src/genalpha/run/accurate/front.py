@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 
 from genalpha.engine import extrapolation
 from genalpha.engine.extrapolation import Accurate, Mesh
 from genalpha.numerics import codes
-from genalpha.numerics.newton import Newton
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import beginning
@@ -32,11 +33,8 @@ NOISE = 50.0
 
 def run(asked: Request) -> Solution:
     """The solution with an estimate of its global error. A failure becomes its status."""
-    bar = Bar(asked.watch.progress)
-    try:
+    with contextlib.closing(Bar(asked.watch.progress)) as bar:
         return AccurateRun(asked, bar).solution()
-    finally:
-        bar.close()
 
 
 class AccurateRun:
@@ -46,9 +44,8 @@ class AccurateRun:
         assert asked.accurate is not None
         self.want: Accurate = asked.accurate
         newton = asked.setup.newton
-        if self.want.accuracy is not None:
-            tol = min(newton.tol, NEWTON if self.want.accuracy.min() < TIGHT else newton.tol)
-            newton = Newton(newton.policy, tol, newton.max_iterations)
+        if self.want.accuracy is not None and self.want.accuracy.min() < TIGHT:
+            newton = dataclasses.replace(newton, tol=min(newton.tol, NEWTON))
         setup = asked.setup._replace(newton=newton, crossings=())
         asked = asked._replace(setup=setup)
         self.asked, self.columns = asked, ColumnRuns(asked, bar)

@@ -66,7 +66,9 @@ class Result:
         pick = lambda tree: jax.tree.map(lambda x: x[rows], tree)
         known = {"q": wanted.q[rows], "v": wanted.v[rows]} | assemble.derived(derived.then(pick))
         kept = {name: known.get(name) if keep.names is None or name in keep.names else None for name in NAMES}
-        error = Deferred(functools.partial(self._errors, attempt, rows if keep.t_eval is None else None))
+        error = Deferred(
+            functools.partial(self._errors, attempt, of_mesh, rows if keep.t_eval is None else None)
+        )
         work = Work(columns.steps, columns.earlier, *columns.totals.astype(int).tolist())
         assert columns.begun is not None
         detail = self._detail(attempt, reason) if status > codes.SUCCESS else ""
@@ -98,10 +100,10 @@ class Result:
 
         return Deferred(state)
 
-    def _errors(self, attempt: Combination, rows: Any) -> GlobalErrors:
+    def _errors(self, attempt: Combination, of_mesh: Deferred, rows: Any) -> GlobalErrors:
         """Estimated errors at the rows, or at the points of the mesh that bracket the rows of ``t_eval``."""
         found = attempt.judgement
-        one, two = self.columns.derived(attempt.motion), self.columns.derived(attempt.other)
+        one, two = of_mesh(), self.columns.derived(attempt.other)
         accuracy = 1.0 if self.want.accuracy is None else self.want.accuracy.min()
         least = found.rounding * accuracy  # relative
 

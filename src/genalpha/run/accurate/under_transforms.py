@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from genalpha.engine import extrapolation
 from genalpha.engine.extrapolation import Mesh
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.steps import Given
-from genalpha.mechanics import initial_values
+from genalpha.numerics import codes
 from genalpha.results import assemble
 from genalpha.results.assemble import DERIVED
 from genalpha.results.deferred import Deferred, value
@@ -21,6 +22,7 @@ from genalpha.results.global_errors import GlobalErrors
 from genalpha.results.output import Output
 from genalpha.results.solution import Solution
 from genalpha.run import traced
+from genalpha.run.accurate.combine import moved
 from genalpha.run.request import Request
 
 
@@ -42,7 +44,7 @@ def run(asked: Request) -> Solution:
     of_all, of_some = (_combined(asked, finest, w, moves, velocities) for w in (every, fewer))
     found = {name: value(x) for name, x in assemble.derived(Deferred(lambda: of_all[2])).items()}
     kept: dict[str, Any] = {name: found[name] for name in DERIVED} | {"q": of_all[0], "v": of_all[1]}
-    status = _first([column.status for column in columns])
+    status = functools.reduce(codes.first, [column.status for column in columns])
     kept |= dict.fromkeys(("a_alpha", "t_alpha", "lam_method", "psi_method", "newton"))
     kept |= {"status": status, "extra": {}, "error": _errors(of_all, of_some), "complete": False}
     return dataclasses.replace(finest, **kept)
@@ -59,11 +61,7 @@ def _combined(asked: Request, base: Solution, weights: np.ndarray, moves: Any, v
     """q, v and what follows from them, for columns with these weights: the finest ones."""
     setup, w = asked.setup, jnp.asarray(weights)
     d, v = (jnp.tensordot(w, x[-len(weights) :], 1) for x in (moves, velocities))
-
-    def placed(t: Any, q: Any, d: Any, v: Any) -> Any:
-        q = setup.system.space.retract(q, d)
-        return initial_values.nearest(setup.system, setup.dims, t, q, v, asked.args)[:2]
-
+    placed = lambda t, q, d, v: moved(setup, t, q, d, v, asked.args)
     q, v = jax.vmap(placed)(base.t, base.q, d, v)
     return q, v, traced.derived(asked, StepEnd(base.t, q, v, base.lam, base.psi)), d
 
@@ -74,11 +72,3 @@ def _errors(one: Any, two: Any) -> GlobalErrors:
     forces = {name: size(getattr(one[2], name), getattr(two[2], name)) for name in ("a", "lam", "psi")}
     norm = jnp.full(len(one[1]), jnp.nan)
     return GlobalErrors(q=size(one[3], two[3]), v=size(one[1], two[1]), **forces, norm=norm)
-
-
-def _first(statuses: list[Any]) -> Any:
-    """The first status that is not success."""
-    found = statuses[0]
-    for status in statuses[1:]:
-        found = jnp.where(found == 0, status, found)
-    return found
