@@ -17,7 +17,7 @@ test-all: check
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 reproduce: $(READY)
 	$(BIN)/python -m reproduce

@@ -79,6 +79,13 @@ def pytest_runtest_teardown() -> None:
         jax.clear_caches()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Pages whose examples take long."""
+    for item in items:
+        if item.path.name == "fitting.md":
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_sessionfinish() -> None:
     """pytest looks for forgotten objects several times at the end: among those of programs there are none."""
     gc.freeze()

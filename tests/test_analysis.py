@@ -87,6 +87,7 @@ def test_the_constrained_test_equation(method):
     assert analysis.spectral_radius(A).max() <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_plots(tmp_path):
     for families in (FAMILIES, [ga.Index3(ga.chung_hulbert(0.5))]):
         figure = analysis.plot(families, np.geomspace(0.01, 10, 20))

@@ -99,6 +99,7 @@ def slope_of_stumpff(k):
     return jax.jit(jax.grad(lambda x: stumpff(k, x)))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 5), st.floats(0, 40))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_stumpff_functions_against_their_series(k, x):

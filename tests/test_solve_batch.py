@@ -247,6 +247,7 @@ def test_bad_options(options, message):
         batch(**options)
 
 
+@pytest.mark.slow
 def test_integers_that_vary_fall_back():
     system = ga.System(np.eye(1), lambda t, q, v, n: -q * n)
     many = ga.solve_batch(system, (0, 1), [1.0], [0.0], h=0.01, args=(np.array([1, 2, 3]),))
@@ -305,6 +306,7 @@ def test_reactions_of_the_users_own_start_by_xla():
 # --- special cases --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_integers_of_another_call_are_not_used_again():
     """A reaction of one's own starts by XLA, with the integers of this call: loads are k times as large."""
     system = ga.System(
@@ -333,6 +335,7 @@ def test_many_members_that_cannot_start_before_one_that_can(backend):
         run(np.nan * lengths)
 
 
+@pytest.mark.slow
 def test_where_xla_can_start_no_member_the_reason_is_raised():
     with pytest.raises(ValueError, match="NaN or infinite at the start"):
         ga.solve_batch(

@@ -40,6 +40,7 @@ def test_members_are_single_runs(method):
     assert (batch.stats.rejected > 0).any()
 
 
+@pytest.mark.slow
 def test_xla_and_native_agree():
     some = LENGTHS[::9]
     native, xla = run(lengths=some, rtol=1e-4), run("xla", lengths=some, rtol=1e-4, max_steps=1000)
@@ -88,7 +89,8 @@ SORTED = ga.System(jnp.eye(1), lambda t, q, v, k: -k * jnp.sort(q))  # has no sc
 SWING, TIGHT = ((0.0, 8.0), [1.0], [0.0]), {"rtol": 5e-7}
 
 
-@pytest.mark.parametrize("times", [{}, pytest.param({"t_eval": [1.0, 8.0]}, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [{}, {"t_eval": [1.0, 8.0]}], ids=str)
 def test_batches_by_xla_take_as_many_steps_as_they_need(times):
     batch = ga.solve_batch(SORTED, *SWING, args=(np.array([0.01, 1.0]),), **TIGHT, **times)
     assert batch.backend == "xla"
@@ -103,7 +105,7 @@ def test_batches_by_xla_take_no_more_steps_than_allowed():
     assert batch.status.tolist() == [0, codes.TOO_MANY]
 
 
-@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
 def test_members_that_could_not_be_started_have_not_reached_the_end(backend):
     system = ga.System(jnp.eye(3), lambda t, q, v, k: -k * v, space=ga.SO3())
     q0 = np.array([[1.0, 0.0, 0.0, 0.0], [1.01, 0.0, 0.0, 0.0]])

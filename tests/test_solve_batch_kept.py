@@ -124,6 +124,7 @@ def test_memory_is_taken_for_what_is_kept_only(name, two_cores):
     assert used < 1.3 * own + 2**23
 
 
+@pytest.mark.slow
 def test_accelerations_take_little_more_memory_than_their_own(two_cores):
     sol = run(gravities=MANY, save="all", **LONG)
     run(gravities=MANY, save="all").lam  # noqa: B018 - compiled

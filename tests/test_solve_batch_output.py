@@ -18,7 +18,6 @@ TIMES = {
 }
 # By fixed steps, by fixed steps of which the last is shorter, and under error control.
 STEPS = [{"h": 0.01}, {"h": 0.007}, {"rtol": 1e-4}]
-SOME = [pytest.param(s, marks=pytest.mark.slow) for s in STEPS[:2]] + STEPS[2:]
 SPAN = (0.0, 0.4)
 
 
@@ -126,8 +125,7 @@ ENDING = systems.ending()
     ("backend", "steps"),
     [
         *(("native", s) for s in STEPS),
-        ("xla", STEPS[0]),
-        pytest.param("xla", STEPS[2], marks=pytest.mark.slow),
+        *(pytest.param("xla", s, marks=pytest.mark.slow) for s in STEPS[::2]),
     ],
 )
 def test_rows_before_a_failure_are_kept(backend, steps):
@@ -183,7 +181,8 @@ def test_members_that_need_other_pivots_run_alone_to_the_same_times():
 # --- the rest of a row ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", SOME, ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", STEPS, ids=str)
 @pytest.mark.parametrize("traced", [False, True])
 def test_the_rest_of_a_sampled_row_is_the_steps(steps, traced):
     """a_α and its time belong to each other: to the step in which a time lies, and at t0 to the start."""

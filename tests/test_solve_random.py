@@ -78,6 +78,7 @@ def nearly_dependent(structure: Structure, seeds: Sequence[int], method: str) ->
             assert sol.t[min(1, len(sol.t) - 1)] == 0 or sol.t[1] > 1e-15
 
 
+@pytest.mark.slow
 def test_nearly_dependent_rows() -> None:
     nearly_dependent(STRUCTURES["poly-4-2-1"], range(5000, 5060, 8), "soi2")
 

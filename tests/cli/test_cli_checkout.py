@@ -31,6 +31,7 @@ def test_reproduce_runs(genalpha, monkeypatch, tmp_path):
     assert genalpha("reproduce", "all")[0] == 1
 
 
+@pytest.mark.slow
 def test_reproduce_for_real(genalpha, tmp_path):
     code, out, _ = genalpha("reproduce", "JN08-figure1", "--to", tmp_path)
     assert code == 0

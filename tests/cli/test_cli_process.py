@@ -39,6 +39,7 @@ def test_a_reader_that_leaves_early(arguments):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 def test_a_terminal_without_greek():
     done = process("run", "spring-chain", "--h", "0.01", "--t-end", "0.1", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, b"")

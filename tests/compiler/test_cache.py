@@ -347,6 +347,7 @@ for _ in range(10):
 """
 
 
+@pytest.mark.slow
 def test_several_processes_at_once(folder: Path) -> None:
     """Four processes write, read, prune and delete the same files."""
     texts = "---".join([TEXT, OTHER, "; another\n" + TEXT])
@@ -383,6 +384,7 @@ assert function(0.0) == sum(k % 500 + 0.125 for k in range(8000))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="arranges memory as Linux does")
 def test_crowded_address_space(folder: Path) -> None:
     """Constants fit into a gap, the code does not: they may lie far apart, and still must be found."""

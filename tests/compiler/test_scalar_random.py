@@ -165,6 +165,7 @@ _count = itertools.count()
 
 
 # Every example is compiled several times: shrinking one would take minutes.
+@pytest.mark.slow
 @given(st.data())
 @settings(
     max_examples=10,

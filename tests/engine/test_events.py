@@ -130,7 +130,9 @@ def test_event_points_are_not_lost_with_t_eval():
 # --- resets -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("backend", "options"), [*WAYS, ("xla", STEPS[1])])
+@pytest.mark.parametrize(
+    ("backend", "options"), [*WAYS, pytest.param("xla", STEPS[1], marks=pytest.mark.slow)]
+)
 def test_a_bouncing_ball(backend, options):
     """Between impacts the motion is a parabola, which the methods and the interpolant reproduce exactly."""
     floor = ga.Event(position, direction=-1, reset=lambda t, q, v: -0.5 * v)
@@ -290,6 +292,7 @@ def test_all_events_at_the_time_of_a_reset_are_listed():
         assert len(sol.t_events[0]) == 4
 
 
+@pytest.mark.slow
 def test_integers_in_args_are_not_taken_from_an_earlier_run():
     system = ga.System(mass=np.eye(1), force=lambda t, q, v, k: -q)
     level = lambda t, q, v, k: q[0] - 0.5 * k
@@ -348,6 +351,7 @@ def test_the_first_of_three_zeros_is_found():
     assert located(lambda t: (t - 0.2) * (t - 0.5) * (t - 0.9), 0.0, 1.0) == pytest.approx(0.2, abs=1e-14)
 
 
+@pytest.mark.slow
 def test_new_event_functions_in_every_run_use_bounded_memory(monkeypatch):
     monkeypatch.setattr(programs, "MOST", 20)
     free = ga.System(mass=np.eye(1), force=lambda t, q, v: jnp.zeros(1))

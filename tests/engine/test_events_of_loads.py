@@ -30,8 +30,10 @@ def slide(method="soi2", **options):
         *((method, {}) for method in METHODS[:2]),
         *(pytest.param(method, {}, marks=pytest.mark.slow) for method in METHODS[2:]),
         ("soi2", {"rtol": 1e-5}),
-        ("soi2", {"backend": "xla"}),
-        pytest.param("soi2", {"backend": "xla", "rtol": 1e-4}, marks=pytest.mark.slow),
+        *(
+            pytest.param("soi2", {"backend": "xla"} | steps, marks=pytest.mark.slow)
+            for steps in ({}, {"rtol": 1e-4})
+        ),
     ],
 )
 def test_the_multiplier_is_zero_at_its_event(method, options):
@@ -86,6 +88,7 @@ def test_after_a_reset_the_multiplier_may_return_to_zero_in_one_step():
     np.testing.assert_allclose(sol.q_events[0][0], sol.q_events[0][1] * [-1.0, 1.0], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_reaction_of_the_users_own_uses_the_methods_multipliers():
     rod = ga.System(
         np.eye(2),

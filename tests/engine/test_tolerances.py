@@ -60,6 +60,7 @@ def ratios(system, span, q0, v0, args, tolerances, **options):
     return found
 
 
+@pytest.mark.slow
 def test_a_few():
     cases = [*members("poly-2-1-0", 3), *members("poly-4-2-1", 2), case("pendulum"), case("rolling-disk")]
     found = np.array([ratios(*one, (1e-4, 1e-6)) for one in cases])

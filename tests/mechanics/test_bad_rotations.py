@@ -97,6 +97,7 @@ def test_unknown_space_of_a_problem(name):
         ga.problems.get(name, space="SE2")
 
 
+@pytest.mark.slow
 def test_a_traced_quaternion_that_is_none():
     """Questions about one state under jit: normalised within 1e-6, NaN beyond."""
     p = problem("heavy-top")

@@ -21,6 +21,7 @@ def test_consistent_values_of_a_problem_nonlinear_in_the_multipliers():
     assert (float(state.t), state.q.shape) == (0.8, (2,))
 
 
+@pytest.mark.slow
 def test_consistent_works_under_transforms():
     p = problem("pendulum")
     stiffness = lambda k: ga.consistent(p.system, 0.0, p.q0, p.v0, ({**p.args[0], "k": k},)).lam
@@ -53,6 +54,7 @@ def test_projection_onto_nonlinear_nonholonomic_constraints():
     assert np.linalg.norm(sol.v[0] - p.v0) < 0.1
 
 
+@pytest.mark.slow
 def test_project_leaves_consistent_values_alone():
     p = problem("wheel-on-rod")
     sol = run("wheel-on-rod", t_end=0.1, initial="project")
@@ -67,6 +69,7 @@ def test_assume_trusts():
     assert sol.residuals.position[1] < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["jay-negrut", "rolling-disk", "pendulum"])
 def test_the_second_order_start(name):
     """a_0 + αh a_0' is within O(h²) of a(t_0 + αh), a_0 only within O(h)."""

@@ -59,6 +59,7 @@ def both_ways(t, q, v, a):
     return (SYSTEM.g_ddot(t, q, v, a, ARGS), SYSTEM.k_dot(t, q, v, a, ARGS)), (g_ddot, k_dot)
 
 
+@pytest.mark.slow
 def test_default_reactions_are_minus_gt_lambda_minus_kt_psi(rng):
     q, v, lam, psi = (jnp.array(rng.normal(size=k)) for k in (3, 3, 2, 1))
     G, K = SYSTEM.G(0.3, q, ARGS), SYSTEM.K(0.3, q, v, ARGS)
@@ -128,7 +129,13 @@ def known_state(p):
     return ga.State(t, **{field: np.array(value) for field, value in values.items()}, psi=np.zeros(0))
 
 
-@pytest.mark.parametrize("name", ga.problems.names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n in ("body-chain", "andrews") else ())
+        for n in ga.problems.names()
+    ],
+)
 def test_references_fulfil_the_equations(name):
     """Hand-derived references against the System: equations of motion and all constraint levels."""
     p = problem(name)

@@ -33,6 +33,7 @@ def test_hht_soi2_solves_equations_17(alpha):
         np.testing.assert_allclose(p.system.g_dot(t1, y1, z1, p.args), 0, atol=1e-12)  # (17f)
 
 
+@pytest.mark.slow
 def test_soi2_solves_equations_13_of_a_nonadditive_problem():
     """JN08 (15): ã, λ̃, ψ̃ are recovered from y_1 and (13d), (13h) and checked in the printed equations."""
     from scipy.optimize import fsolve
@@ -76,6 +77,7 @@ def test_soi2_without_constraints_is_generalized_alpha():
     assert (soi2.method, plain.method) == ("soi2", "generalized-alpha")
 
 
+@pytest.mark.slow
 def test_a_custom_reaction_equal_to_the_default_gives_the_same_run():
     """The general (13d) and its replacement for the default reaction are the same equations."""
     p = problem("wheel-on-rod")
@@ -93,6 +95,7 @@ def test_a_custom_reaction_equal_to_the_default_gives_the_same_run():
         np.testing.assert_allclose(getattr(one, field), getattr(two, field), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_constant_and_callable_mass_agree():
     p = problem("slider-crank")
     callable_mass = ga.System(lambda t, q, g: jnp.asarray(p.system.mass), p.system.force, p.system.holonomic)
@@ -103,6 +106,7 @@ def test_constant_and_callable_mass_agree():
         np.testing.assert_allclose(getattr(one, field), getattr(two, field), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_adjusting_matters_only_where_the_step_size_changes():
     p = problem("jay-negrut")
     on, off = (ga.SOI2(ga.chung_hulbert(0.2), adjust=adjust) for adjust in (True, False))

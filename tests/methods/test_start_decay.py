@@ -33,7 +33,8 @@ def decay(error, first, last):
 
 # Where the error is followed: late enough for one factor to dominate, early enough to stay above rounding.
 @pytest.mark.parametrize(
-    ("rho", "a_steps", "multiplier_steps"), [(0.9, (1, 40), (40, 80)), (0.2, (1, 6), (3, 9))]
+    ("rho", "a_steps", "multiplier_steps"),
+    [pytest.param(0.9, (1, 40), (40, 80), marks=pytest.mark.slow), (0.2, (1, 6), (3, 9))],
 )
 def test_errors_that_break_the_constraints_decay_as_in_j11(rho, a_steps, multiplier_steps):
     """(15) has as many constraints as coordinates: every error of a breaks the hidden constraints."""

@@ -55,6 +55,7 @@ def test_condition_of_the_scaled_matrix_is_bounded_as_h_goes_to_zero(name):
     assert conditions[-1] == pytest.approx(conditions[-2], rel=1e-2)
 
 
+@pytest.mark.slow
 def test_condition_does_not_depend_on_units():
     """Kilograms or grams, metres or millimetres: the same scaled matrix."""
 
@@ -105,6 +106,7 @@ def test_what_the_policies_cost():
     assert frozen.newton.iterations.sum() == frozen.stats.newton_iterations
 
 
+@pytest.mark.slow
 def test_a_looser_tolerance_is_a_larger_error_within_its_size():
     tight = run("double-pendulum", t_end=0.5, newton=ga.Newton(tol=1e-13))
     size = np.abs(tight.a_alpha).max()
@@ -151,6 +153,7 @@ LARGE = ga.System(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", [100.0, 1e6])
 def test_a_bead_on_a_large_circle_through_the_origin(radius):
     q0 = [1e-3 * radius, radius - radius * np.sqrt(1 - 1e-6)]
@@ -285,6 +288,7 @@ def test_first_guess_is_the_start():
     assert not u["delta"].any()
 
 
+@pytest.mark.slow
 def test_a_stiff_spring_that_turns():
     """k = 1e8 and hω = 100: a kept matrix leads far away, so Newton starts again from its guess."""
     spring = lambda d: 1e8 * (jnp.sqrt(d @ d) - 1) * d / jnp.sqrt(d @ d)

@@ -17,7 +17,6 @@ VARIANTS = {
     "C": {"torque": "constant", "gravity": 0.0},
     "D": {"coupling": "local", "torque": "constant", "gravity": 0.0},
 }
-EVERY = [pytest.param(name, marks=[] if name == "B" else pytest.mark.slow) for name in VARIANTS]
 
 
 # --- flexible slider crank: equations -------------------------------------------------------------------
@@ -66,6 +65,7 @@ def euler_lagrange(function, q, v):
     return jax.hessian(function, 1)(q, v), jax.grad(function, 0)(q, v) - mixed @ v
 
 
+@pytest.mark.slow
 def test_rod_obeys_its_lagrangian(rng):
     """A soft rod, whose elastic forces do not hide the others, and the stiff one."""
     k = 2
@@ -227,7 +227,8 @@ def compare(p, t_end, sizes, bounds, order):
         assert left < bound * np.abs(true).max(), (field, left)
 
 
-@pytest.mark.parametrize("variant", EVERY)
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_converges_to_the_published_values_at_the_start(variant):
     """Steps down to a thousandth of the shortest period: all modes are in phase."""
     bounds = {"q": 1e-11, "v": 1e-6, "a": 2e-4, "lam": 1e-5}
@@ -255,6 +256,7 @@ def test_published_values_at_the_end_of_the_pulse(variant):
     compare(problem(CRANK, **VARIANTS[variant]), 0.3, (1e-7, 5e-8), bounds, order=np.inf)
 
 
+@pytest.mark.slow
 def test_energy_of_small_steps_after_the_pulse():
     """Constant up to order two, at steps that the fast modes are not resolved with."""
     p = problem(CRANK)

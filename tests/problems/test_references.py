@@ -59,9 +59,8 @@ def test_our_reference_of_the_slider_crank_agrees_with_the_published_one():
         np.testing.assert_allclose(true.a[which], p.published[t]["a"], atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "method", ["soi2", *(pytest.param(m, marks=pytest.mark.slow) for m in ("index3", "stabilized"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["soi2", "index3", "stabilized"])
 def test_andrews_mechanism_converges_to_values_of_quadruple_precision(method):
     """Second order in every component, at the end of two and a half turns."""
     p = problem("andrews")
@@ -87,12 +86,12 @@ def test_dense_and_exact_reference_times_agree():
         np.testing.assert_allclose(getattr(many, field)[[25, 100]], getattr(few, field), atol=1e-10)
 
 
+COSTLY = ("body-chain", "andrews", "jay-negrut", "jay-nonholonomic", "flexible-slider-crank")
+
+
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in ("body-chain", "andrews", "jay-negrut") else ())
-        for name in ga.problems.names()
-    ],
+    [pytest.param(name, marks=pytest.mark.slow if name in COSTLY else ()) for name in ga.problems.names()],
 )
 def test_constraints_hold_at_rounding_level(name):
     sol = run(name, t_end=problem(name).t_span[1] / 4)

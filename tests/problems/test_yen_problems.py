@@ -52,6 +52,7 @@ def test_runs_converge_to_the_reference_with_order_two(name, parameters, counts)
     assert result.errors["v"][-1] < 1e-3 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["stiff-spring-pendulum", "bushing"])
 def test_energy_of_undamped_small_steps(name):
     """The error of the energy is of order two: a quarter for half the step."""
@@ -117,6 +118,7 @@ def test_printed_bushing_is_not_the_gradient_of_anything():
     assert not problem("bushing", form="printed").conservative
 
 
+@pytest.mark.slow
 def test_the_corrected_bushing_stays_near_one():
     """YPR98 section 4.2: "x ≈ 1 during the simulation". As printed, x becomes negative."""
     lowest = {}

@@ -39,6 +39,7 @@ def test_impact_times_of_a_pendulum_agree_with_elliptic_integrals(tmp_path, caps
     assert errors[1] < errors[0] / 50  # 100 = 1000 to the power of 2/3
 
 
+@pytest.mark.slow
 def test_the_energy_lost_in_an_impact_agrees_with_the_law_of_impact(tmp_path, capsys):
     slider_crank_with_a_stop.main(str(tmp_path))
     rows = re.findall(
@@ -51,6 +52,7 @@ def test_the_energy_lost_in_an_impact_agrees_with_the_law_of_impact(tmp_path, ca
     assert (tmp_path / "slider-crank-with-a-stop.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_ball_leaves_a_sphere_at_the_known_height(tmp_path, capsys):
     leaving_a_sphere.main(str(tmp_path))
     assert "leaves at" in capsys.readouterr().out

@@ -8,7 +8,13 @@ from reproduce.common import Check, Result, convergence_plot, convergence_result
 from genalpha.convergence import Study
 
 
-@pytest.mark.parametrize("name", ["JN08-figure1", "JN08-figure2", "J11-figure7.1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "JN08-figure1",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("JN08-figure2", "J11-figure7.1")),
+    ],
+)
 def test_figures_of_the_papers(name, tmp_path, capsys):
     assert reproduce.main(["--to", str(tmp_path), name]) == 0
     assert "within their bands" in capsys.readouterr().out

@@ -41,7 +41,7 @@ def errors_between(name, h, method):
     ("name", "method", "steps"),
     [
         ("wheel-on-rod", "soi2", [0.02, 0.01, 0.005, 0.0025]),
-        ("heavy-top", "stabilized", [2e-3, 1e-3, 5e-4, 2.5e-4]),
+        pytest.param("heavy-top", "stabilized", [2e-3, 1e-3, 5e-4, 2.5e-4], marks=pytest.mark.slow),
     ],
 )
 def test_the_interpolant_has_the_order_of_the_method(name, method, steps):
@@ -67,7 +67,10 @@ def test_the_interpolant_meets_the_steps(name):
         np.testing.assert_allclose(np.linalg.norm(between.q[:, 3:], axis=1), 1.0, atol=1e-14)
 
 
-@pytest.mark.parametrize("options", [{"h": 0.01}, {"rtol": 1e-4}, {"h": 0.01, "backend": "xla"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"h": 0.01}, {"rtol": 1e-4}, pytest.param({"h": 0.01, "backend": "xla"}, marks=pytest.mark.slow)],
+)
 def test_t_eval_is_the_dense_output_at_those_times(options, monkeypatch):
 
     monkeypatch.setattr(loop, "ROOM", 7)  # several blocks
@@ -156,9 +159,8 @@ def test_times_outside_of_the_run():
 # --- under transforms ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options", [{"h": 0.01}, pytest.param({"rtol": 1e-4, "max_steps": 200}, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"h": 0.01}, {"rtol": 1e-4, "max_steps": 200}])
 def test_output_under_jit(options):
     plain = {k: v for k, v in options.items() if k != "max_steps"}
     run = functools.partial(
@@ -247,6 +249,7 @@ def test_solutions_with_few_rows_can_be_printed_and_report_failures(options):
             solve(h=0.01, **options).plot()
 
 
+@pytest.mark.slow
 def test_saved_events_and_dense_output_at_no_time(tmp_path):
     system = systems.oscillator()
     zero, half = (lambda t, q, v: q[0]), (lambda t, q, v: q[0] - 0.5)

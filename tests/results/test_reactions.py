@@ -69,6 +69,7 @@ def test_the_same_everywhere(backend, tmp_path):
     np.testing.assert_array_equal(many[1].lam, many.lam[1])
 
 
+@pytest.mark.slow
 def test_under_transforms():
     sol, between = jax.jit(lambda h: (sol := drive(h=h), sol(0.503).lam))(np.full(200, 0.01))
     np.testing.assert_allclose(-sol.lam[:, 2], torque(sol.t), atol=1e-9)

@@ -18,12 +18,18 @@ def relative(name, sol):
     return np.sqrt(np.mean(((sol.v - np.asarray(exact.v)) / size) ** 2, axis=1))
 
 
-SLOW = [("rolling-disk", 1e-4), ("rolling-disk", 1e-10), ("heavy-top", 1e-4), ("heavy-top", 1e-10)]
+SLOW = [
+    ("rolling-disk", 1e-7),
+    ("rolling-disk", 1e-4),
+    ("rolling-disk", 1e-10),
+    ("heavy-top", 1e-4),
+    ("heavy-top", 1e-10),
+]
 
 
 @pytest.mark.parametrize(
     ("name", "accuracy"),
-    [("pendulum", 1e-4), ("pendulum", 1e-10), ("rolling-disk", 1e-7), ("heavy-top", 1e-8)]
+    [("pendulum", 1e-4), ("pendulum", 1e-10), ("heavy-top", 1e-8)]
     + [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW],
 )
 def test_the_error_is_as_small_as_asked_for_and_known(name, accuracy):
@@ -64,17 +70,19 @@ def test_every_column_raises_the_order(method):
     assert errors[2][1] < 1e-2 * errors[0][1]
 
 
-def test_rows_between_and_motion_on_request_keep_the_digits():
-    p, t = problem("heavy-top"), np.linspace(0.0, 1.0, 37)
-    sol = p.solve(accuracy=1e-8, t_eval=t, dense_output=True)
+@pytest.mark.parametrize("name", ["double-pendulum", pytest.param("heavy-top", marks=pytest.mark.slow)])
+def test_rows_between_and_motion_on_request_keep_the_digits(name):
+    p, t = problem(name), np.linspace(0.0, 1.0, 37)
+    sol = p.solve(accuracy=1e-8, t_end=1.0, t_eval=t, dense_output=True)
     for at in (sol.t, np.linspace(0.0, 1.0, 101)):
         exact = p.reference(at)
         found = sol(at)
         assert np.abs(found.v - np.asarray(exact.v)).max() < 3e-8 * np.abs(exact.v).max()
         assert np.abs(found.q - np.asarray(exact.q)).max() < 3e-8
         assert np.abs(found.lam - np.asarray(exact.lam)).max() < 1e-6 * np.abs(exact.lam).max()
-    assert np.abs(np.linalg.norm(sol.q[:, 3:], axis=1) - 1).max() < 1e-14
-    assert sol.error.q.shape == (37, 6)
+    if name == "heavy-top":
+        assert np.abs(np.linalg.norm(sol.q[:, 3:], axis=1) - 1).max() < 1e-14
+    assert sol.error.q.shape == (37, sol.v.shape[1])
 
 
 @pytest.mark.parametrize("after", [jnp.greater, jnp.greater_equal])

@@ -30,6 +30,7 @@ def test_a_crank_keeps_its_angle_and_rate():
     assert only_rate.q[0, CRANK] != 0.3
 
 
+@pytest.mark.slow
 def test_the_change_is_the_smallest_of_those_that_are_left(rng):
     """In the norm of mass: M d is orthogonal to what constraints and held components allow."""
     p = problem("slider-crank")
@@ -58,6 +59,7 @@ def test_what_contradicts_the_constraints_is_refused():
         ga.solve(circle, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], h=0.1, hold=[0])
 
 
+@pytest.mark.slow
 def test_under_a_transform_and_on_a_lie_group():
     q = jax.jit(lambda q: ga.project_position(systems.circle(), 0.0, q, hold=[0]))(jnp.array([0.6, 0.9]))
     np.testing.assert_allclose(q, [0.6, 0.8], atol=1e-12)

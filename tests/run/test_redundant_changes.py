@@ -78,6 +78,7 @@ def test_a_change_to_constraints_that_were_dependent_before():
     assert sol.residuals.position.max() < 1e-13
 
 
+@pytest.mark.slow
 def test_error_control_and_what_cannot_be_done_together():
     sol = solve(THREE_BARS, SPAN, *ROUND, rtol=1e-6, atol=1e-8)
     fine = solve(THREE_BARS, SPAN, *ROUND, h=1e-3)

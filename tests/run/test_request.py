@@ -70,6 +70,7 @@ def test_printed_numbers_decide_nothing():
         assert many(1e-6).q[0, 0, 0] != many(1e-6, 0.5 + 1e-7).q[0, 0, 0]
 
 
+@pytest.mark.slow
 def test_values_of_traced_runs_are_arguments():
     """One program is used for all tolerances, spans and times of the same shapes."""
 

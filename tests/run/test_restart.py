@@ -170,7 +170,8 @@ def test_other_arguments_are_checked_again():
         ga.solve(system, (1.0, 2.0), state=state, args=(2.0,))
 
 
-@pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["native", "xla"])
 def test_another_system_starts_anew_from_the_motion(backend):
     """One without the constraint, a heavier one, and one that the motion does not fit."""
     pull = lambda g: lambda t, q, v: jnp.array([0.0, -g])
@@ -236,7 +237,8 @@ def test_a_run_that_is_interrupted_goes_on_from_its_file(options, tmp_path):
 FLOOR = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.5 * v)
 
 
-@pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["native", "xla"])
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize(
     "output", [{}, {"t_eval": [0.1, 0.9, 1.25]}, {"save": (3, ["q", "newton", "residuals"])}]
@@ -317,9 +319,10 @@ CHILD = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "most"),
-    [("controlled", 1), *(pytest.param(s, 40, marks=pytest.mark.slow) for s in ("controlled", "fixed"))],
+    [("controlled", 1), ("controlled", 40), ("fixed", 40)],
 )
 def test_a_process_that_is_killed_again_and_again_ends_with_the_same_bits(steps, most, tmp_path):
     script = tmp_path / "child.py"

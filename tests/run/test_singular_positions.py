@@ -95,6 +95,7 @@ def test_aligned_bars_are_passed_on_the_regular_branch(method, steps):
     assert np.abs(energy - energy[0]).max() < 1e-3 * GRAVITY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rtol", [1e-5, 1e-6, 1e-7])
 def test_errors_are_proportional_to_the_tolerance(rtol):
     """The motion passes upright positions slowly: errors grow to some 150 times the tolerance."""

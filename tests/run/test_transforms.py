@@ -107,6 +107,7 @@ def test_gradient_with_respect_to_step_sizes():
     assert float(gradient @ e) == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_second_derivatives():
     system = ga.System(np.eye(1), lambda t, q, v, stiffness: -stiffness * jnp.sin(q))
 
@@ -118,7 +119,8 @@ def test_second_derivatives():
     assert float(jax.jit(jax.hessian(angle))(2.0)) == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["rolling-disk", pytest.param("wheel-on-rod", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rolling-disk", "wheel-on-rod"])
 def test_vmap_equals_single_runs(name):
     p = problem(name)
     masses = np.linspace(1.0, 5.0, 3)
@@ -158,9 +160,8 @@ def test_jit_equals_the_plain_call_and_returns_a_solution():
     assert len(jax.tree.leaves(jitted)) > 10  # a pytree
 
 
-@pytest.mark.parametrize(
-    "steps", [pytest.param({"h": 0.02}, marks=pytest.mark.slow), {"rtol": 1e-4, "max_steps": 100}]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [{"h": 0.02}, {"rtol": 1e-4, "max_steps": 100}])
 def test_a_system_may_close_over_traced_values(steps):
     """A force, a constraint and the mass matrix that depend on the argument of grad, without args."""
 
@@ -239,7 +240,8 @@ def test_failures_under_transforms_become_status_and_nan():
     assert np.isfinite(batch.q[1]).all()  # the other member is not disturbed
 
 
-@pytest.mark.parametrize("derivative", [jax.jacrev, pytest.param(jax.jacfwd, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("derivative", [jax.jacrev, jax.jacfwd])
 def test_derivatives_of_rows_that_were_not_reached_are_not_finite(derivative):
     """They were zero. Rows that were reached have their derivatives all the same."""
     run = functools.partial(ga.solve, systems.spring(), (0.0, 2.0), [1.0], [0.0], t_eval=[0.25, 2.0])
@@ -249,6 +251,7 @@ def test_derivatives_of_rows_that_were_not_reached_are_not_finite(derivative):
     assert not np.isfinite(last)
 
 
+@pytest.mark.slow
 def test_inconsistent_start_under_transforms_becomes_status():
     run = jax.jit(lambda q0: ga.solve(systems.circle(), (0, 1), q0, jnp.zeros(2), h=0.1))
     sol = run(jnp.array([1.1, 0.0]))
