@@ -82,7 +82,8 @@ def solve(
         then for v. The default of rtol is 1e-4, that of atol is a hundredth of rtol.
     accuracy : the largest error of q and v over the whole run, relative to the size of the motion: a number,
         an array (n,) or (2, n). Runs with several step sizes are combined, and ``sol.error`` estimates the
-        error of the result (docs/theory.md). It replaces ``h`` and ``rtol``.
+        error of the result (docs/theory.md). It replaces ``h`` and ``rtol``. With events, resets are called
+        several times for each occurrence.
     extrapolate : combine so many runs (2 to 8) with steps h/2, h/3, ...; needs ``h``.
     breakpoints : increasing times at which forces or constraints jump or have kinks. The run starts anew
         there. They need ``accuracy``, ``extrapolate`` or error control.

@@ -173,7 +173,10 @@ def test_xla_gives_the_same():
         ({"h": 0.1, "breakpoints": [0.5]}, "breakpoints are not possible with h alone"),
         ({"extrapolate": 3}, "extrapolate needs h"),
         ({"extrapolate": 1, "h": 0.1}, "from 2 to 8"),
-        ({"accuracy": 1e-6, "events": lambda t, q, v: q[0]}, "events: not possible with accuracy"),
+        (
+            {"extrapolate": 3, "h": 0.1, "events": lambda t, q, v: q[0]},
+            "events: not possible with extrapolate",
+        ),
         ({"accuracy": [1e-6, 1e-6]}, "shape"),
     ],
 )

@@ -15,6 +15,8 @@ from genalpha.engine.interpolate import Smooth, StepEnd, steps_of
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics.data import State
 
+# Intervals up to this length, relative to the largest time, have no length but for rounding.
+_NOTHING = 16 * float(np.finfo(float).eps)
 _FORMULAS: dict[Any, Callable[..., Any]] = {StepEnd: interpolate.between, Smooth: interpolate.smooth}
 
 
@@ -38,8 +40,14 @@ def between(space: Space, before: StepEnd, after: StepEnd, t: np.ndarray, lanes:
 
 
 def smooth(space: Space, nodes: Smooth, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """q and v at times t (K,) by quintics; ``nodes`` are the ends of all intervals."""
+    """q and v at times t (K,) by quintics; ``nodes`` are the ends of all intervals.
+
+    Two nodes at one time, or so close to it that only rounding is between them, divide the motion into parts.
+    There the motion is that of the part before.
+    """
     after = np.maximum(steps_of(nodes.t, t), 1)
+    nothing = np.diff(nodes.t, prepend=-np.inf) <= _NOTHING * max(abs(nodes.t[0]), abs(nodes.t[-1]))
+    after -= nothing[after] & (after > 1)
     pick = lambda index: Smooth(*(x[index] for x in nodes))
     shapes = tuple(x.shape[1:] for x in nodes)
     return compiled(space, shapes, Smooth)((pick(after - 1), pick(after), t))

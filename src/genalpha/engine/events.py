@@ -206,7 +206,7 @@ def _number(function: Function, state: State, args: Any) -> Array:
         return jnp.asarray(call(function, state, args), float)
 
 
-def fired(crossings: tuple[Crossing, ...], before: Array, after: Array) -> Array:
+def fired(crossings: tuple[Crossing, ...], before: Any, after: Any) -> Any:
     """Which events (E,) happen between two values of their functions: those that reach or pass zero.
 
     A function that starts at zero and leaves it is not an event.

@@ -96,10 +96,14 @@ class Mesh(NamedTuple):
         xi = np.arange(count * parts + 1) / (count * parts)
         times = start + (end - start) * (_progress(xi, min(0.5, RAMP / count)) if self.smooth else xi)
         # A force that jumps at a breakpoint is evaluated on the side of this segment.
-        aside = BESIDE * max(abs(self.ends[0]), abs(self.ends[-1]))
-        times[0] = start + (aside if i else 0.0)
-        times[-1] = end - (aside if i + 2 < len(self.ends) else 0.0)
+        times[0] = start + (self.aside if i else 0.0)
+        times[-1] = end - (self.aside if i + 2 < len(self.ends) else 0.0)
         return times
+
+    @property
+    def aside(self) -> float:
+        """The distance from a breakpoint at which segments start and end."""
+        return BESIDE * max(abs(self.ends[0]), abs(self.ends[-1]))
 
     @property
     def intervals(self) -> int:

@@ -260,7 +260,7 @@ class Solution:
                     "pass times within it"
                 )
         if self.error is not None and equations is not None and isinstance(times, np.ndarray):
-            a = self.a if self.nodes is None else equations(nodes).a
+            a = self.a if self.nodes is None else equations.at_nodes(nodes).a
             found = global_errors.motion(self.space, nodes, a, times.reshape(-1))
         else:
             found = sampling.at(self.space, nodes, times.reshape(-1))

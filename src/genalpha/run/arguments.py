@@ -100,12 +100,13 @@ def possible_under_transform(given: Any) -> None:
 
 def possible_with_accuracy(given: Any) -> None:
     """Raise for options that an extrapolated run does not have."""
-    asked = [name for name in ("events", "checkpoint") if getattr(given, name) is not None]
-    if asked:
+    if given.checkpoint is not None:
         raise ValueError(
-            f"{', '.join(asked)}: not possible with accuracy or extrapolate, whose columns run one after the "
-            "other. Use rtol, or split the run"
+            "checkpoint: not possible with accuracy or extrapolate, whose columns run one after the other. "
+            "Use rtol, or split the run"
         )
+    if given.events is not None and given.steps.extrapolate is not None:
+        raise ValueError("events: not possible with extrapolate, whose steps are given. Use accuracy")
 
 
 def state(q0: Any, v0: Any, given: Any) -> RunState | None:

@@ -124,10 +124,12 @@ class Handler:
     def values(self, state: State) -> np.ndarray:
         """The functions of all events (E,) at a state."""
         t, q, v, _, lam, psi = state
-        row = jax.tree.map(
-            lambda x: np.asarray(x, dtype=float)[None], (StepEnd(t, q, v, lam, psi), self._doubles)
-        )
-        return self._values(*row)[0]
+        row = jax.tree.map(lambda x: np.asarray(x, dtype=float)[None], StepEnd(t, q, v, lam, psi))
+        return self.values_at(row)[0]
+
+    def values_at(self, ends: StepEnd) -> np.ndarray:
+        """The functions of all events (K, E) at states (K, ...)."""
+        return self._values(ends, [np.asarray(x)[None] for x in self._doubles])
 
     def _values(self, ends: StepEnd, doubles: list[np.ndarray]) -> np.ndarray:
         """The functions of all events (K, E) at states (K, ...), each with its own arguments."""
@@ -141,7 +143,20 @@ class Handler:
         between = lambda t: jax.tree.map(
             lambda x: x[0], sampling.between(self.setup.system.space, *ends, np.array([t]))
         )
-        value = lambda i: lambda t: self._along(*ends, t)[:, i]
+        return self.occurrences(span, fired, lambda t: self._along(*ends, t), between)
+
+    def occurrences(
+        self,
+        span: tuple[float, float],
+        fired: np.ndarray,
+        values: Callable[[np.ndarray], np.ndarray],
+        between: Callable[[float], State],
+    ) -> Outcome | None:
+        """Record the events ``fired`` (E,) within a span of time, up to the first that changes the run.
+
+        ``values`` returns the functions of all events (K, E) at times (K,), ``between`` the state at a time.
+        """
+        value = lambda i: lambda t: values(t)[:, i]
         times = sorted((events.located(value(i), *span), i) for i in np.flatnonzero(fired).tolist())
         self._moment = _MOMENT * (span[1] - span[0])
         while times:

@@ -1,5 +1,15 @@
 """Answers with known digits: runs with several step sizes, combined; their differences give the error."""
 
-from genalpha.run.accurate.front import run
+import contextlib
 
-__all__ = ["run"]
+from genalpha.results.progress import Bar
+from genalpha.results.solution import Solution
+from genalpha.run.accurate import eventful
+from genalpha.run.accurate.front import AccurateRun
+from genalpha.run.request import Request
+
+
+def run(asked: Request) -> Solution:
+    """The solution with an estimate of its global error. A failure becomes its status."""
+    with contextlib.closing(Bar(asked.watch.progress)) as bar:
+        return eventful.run(asked, bar) if asked.watch.events else AccurateRun(asked, bar).solution()

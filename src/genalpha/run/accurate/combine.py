@@ -77,7 +77,7 @@ class Combiner:
         velocities = np.stack([column.v for column in columns])
         if isinstance(space, Euclidean):
             return np.stack([column.q - base.q for column in columns]), velocities, np.abs(base.q)
-        found = [_compared(space, base.q.shape[1:])((base.q, column.q)) for column in columns]
+        found = [compared(space, base.q.shape[1:])((base.q, column.q)) for column in columns]
         return np.stack([move for move, _ in found]), velocities, found[0][1]
 
     def placed(self, base: Column, move: np.ndarray, v: np.ndarray) -> Column:
@@ -99,17 +99,37 @@ class Combiner:
 
         It is found from the interpolant through every second row, whose error is some 2⁵ times as large.
         """
-        motion, worst = attempt.motion, 0.0
-        a, space = self.columns.derived(motion).a, self.setup.system.space
-        compare = _compared(space, motion.q.shape[1:])
+        worst, space = 0.0, self.setup.system.space
+        whole = self.smooth(attempt.mesh, attempt.motion)
+        compare = compared(space, attempt.motion.q.shape[1:])
         first = 0
         for count in attempt.mesh.counts:
-            nodes = np.arange(first, first + count + 1, 2)
-            inner = nodes[:-1] + 1
-            q, v = sampling.smooth(space, Smooth(*(x[nodes] for x in (*motion, a))), motion.t[inner])
-            error = attempt.sizes.norm(compare((motion.q[inner], q))[0], v - motion.v[inner]) / BETWEEN
-            worst, first = max(worst, float(error.max(initial=0.0))), first + count
+            part = Smooth(*(x[first : first + count + 1] for x in whole))
+            first += count + 1
+            even, inner = (Smooth(*(x[of] for x in part)) for of in (slice(0, None, 2), slice(1, None, 2)))
+            inner = inner if count % 2 == 0 else Smooth(*(x[:-1] for x in inner))
+            q, v = sampling.smooth(space, even, inner.t)
+            error = attempt.sizes.norm(compare((inner.q, q))[0], v - inner.v) / BETWEEN
+            worst = max(worst, float(error.max(initial=0.0)))
         return worst
+
+    def smooth(self, mesh: Mesh, motion: Column) -> Smooth:
+        """The motion on a mesh, or on the first part of it, with its accelerations."""
+        part = nodes(mesh, motion)
+        return Smooth(*part, self.columns.derived(part).a)
+
+
+def nodes(mesh: Mesh, motion: Column) -> Column:
+    """The motion on a mesh, or on the first part of it, with two rows at each breakpoint.
+
+    They lie beside it, because accelerations may differ on its sides.
+    """
+    inner, last = np.cumsum(mesh.counts)[:-1], len(motion.t) - 1
+    rows = np.sort(np.concatenate([np.arange(last + 1), inner[inner < last]]))
+    part = Column(*(x[rows] for x in motion))
+    for i in np.flatnonzero(np.diff(rows) == 0):
+        part.t[i : i + 2] += np.array([-mesh.aside, mesh.aside])
+    return part
 
 
 def moved(setup: Setup, t: Any, q: Any, d: Any, v: Any, args: Args) -> tuple[Any, Any]:
@@ -119,7 +139,7 @@ def moved(setup: Setup, t: Any, q: Any, d: Any, v: Any, args: Args) -> tuple[Any
 
 
 @functools.lru_cache(maxsize=64)
-def _compared(space: Any, shape: tuple[int, ...]) -> Rowwise:
+def compared(space: Any, shape: tuple[int, ...]) -> Rowwise:
     """The tangent vectors from points of a space to others, and the magnitudes of the points."""
     example = np.full(shape, 0.5)
     function = lambda a, b: (space.difference(a, b), space.magnitude(a))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
+from typing import NamedTuple
 
 from genalpha.engine import extrapolation
 from genalpha.engine.extrapolation import Accurate, Mesh
@@ -31,18 +31,22 @@ RESOLVED = 1e-3
 NOISE = 50.0
 
 
-def run(asked: Request) -> Solution:
-    """The solution with an estimate of its global error. A failure becomes its status."""
-    with contextlib.closing(Bar(asked.watch.progress)) as bar:
-        return AccurateRun(asked, bar).solution()
+class Attempted(NamedTuple):
+    """An attempt with its status, and why the accuracy was not reached; or a run that failed."""
+
+    attempt: Combination | None
+    status: int
+    reason: str = ""
+    failed: Solution | None = None
 
 
 class AccurateRun:
     """Attempts with ever finer meshes, until the estimated error is small enough."""
 
-    def __init__(self, asked: Request, bar: Bar) -> None:
+    def __init__(self, asked: Request, bar: Bar, first: int | None = None) -> None:
         assert asked.accurate is not None
         self.want: Accurate = asked.accurate
+        self.first = first  # the number of intervals of the first attempt
         newton = asked.setup.newton
         if self.want.accuracy is not None and self.want.accuracy.min() < TIGHT:
             newton = dataclasses.replace(newton, tol=min(newton.tol, NEWTON))
@@ -53,8 +57,17 @@ class AccurateRun:
         self.result = Result(asked, self.columns, self.combiner)
 
     def solution(self) -> Solution:
+        found = self.attempted()
+        if found.attempt is None:
+            assert found.failed is not None
+            return found.failed
+        detail = self.result.detail(found.attempt, found.reason) if found.reason else ""
+        return self.result.solution(found.attempt, found.status, detail)
+
+    def attempted(self) -> Attempted:
+        """The last attempt, or the best one if none is good enough."""
         start, want = self._start(), self.want
-        count, failed = want.intervals or self._first_count(), None
+        count, failed = want.intervals or self.first or self._first_count(), None
         history: list[Combination] = []
         reason = ""
         for _ in range(ATTEMPTS):
@@ -69,18 +82,18 @@ class AccurateRun:
                 history.append(self.combiner.attempt(mesh, start))
             except Failed as error:
                 if want.intervals is not None:
-                    return error.solution
+                    return Attempted(None, error.solution.status, "", error.solution)
                 failed, count = error.solution, 3 * count
                 continue
             found = history[-1].judgement
             if want.accuracy is None:
-                return self.result.solution(history[-1], codes.SUCCESS)
+                return Attempted(history[-1], codes.SUCCESS)
             if found.error <= 1:
                 keep = self.asked.output
                 dense = keep.t_eval is not None or keep.dense
                 between = self.combiner.between(history[-1]) if dense else 0.0
                 if between <= 1:
-                    return self.result.solution(history[-1], codes.SUCCESS)
+                    return Attempted(history[-1], codes.SUCCESS)
                 reason = f"between the rows it is {between:.2g} times that"
                 count = math.ceil(count * min(max(1.1 * between ** (1 / 5), 1.25), 8.0))
                 continue
@@ -91,9 +104,9 @@ class AccurateRun:
             count = math.ceil(count * extrapolation.more(found, len(want.divisions)))
         if not history:
             assert failed is not None
-            return failed
+            return Attempted(None, failed.status, "", failed)
         best = min(history, key=lambda attempt: attempt.judgement.error)
-        return self.result.solution(best, codes.INACCURATE, reason or "the error did not become small enough")
+        return Attempted(best, codes.INACCURATE, reason or "the error did not become small enough")
 
     def _first_count(self) -> int:
         assert self.want.accuracy is not None

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from genalpha.backends import sampling
-from genalpha.engine.interpolate import Smooth, StepEnd
+from genalpha.engine.interpolate import StepEnd
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results import assemble
@@ -21,7 +21,7 @@ from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
 from genalpha.run import restart
 from genalpha.run.accurate.columns import Column, ColumnRuns
-from genalpha.run.accurate.combine import Combination, Combiner
+from genalpha.run.accurate.combine import Combination, Combiner, nodes
 from genalpha.run.request import Request
 
 
@@ -47,8 +47,8 @@ class Result:
                 return Combination(attempt.mesh, *parts, judgement, attempt.sizes)
         return None
 
-    def solution(self, attempt: Combination, status: int, reason: str = "") -> Solution:
-        """The solution with this status; ``reason`` says why the accuracy was not reached."""
+    def solution(self, attempt: Combination, status: int, detail: str = "") -> Solution:
+        """The solution with this status and more about it."""
         columns = self.columns
         ended = self._called(attempt)
         if ended is not None:
@@ -58,7 +58,7 @@ class Result:
         of_mesh = derived = Deferred(functools.partial(self.columns.derived, motion))
         wanted = motion
         if keep.t_eval is not None:
-            smooth = Smooth(motion.t, motion.q, motion.v, derived().a)
+            smooth = self.combiner.smooth(attempt.mesh, motion)
             times = keep.t_eval[keep.t_eval <= motion.t[-1]]
             q, v = sampling.smooth(self.setup.system.space, smooth, times)
             wanted = self.combiner.placed(Column(times, q, v), np.zeros_like(v), v)
@@ -71,21 +71,22 @@ class Result:
         )
         work = Work(columns.steps, columns.earlier, *columns.totals.astype(int).tolist())
         assert columns.begun is not None
-        detail = self._detail(attempt, reason) if status > codes.SUCCESS else ""
         ending = Ending(status, float(motion.t[-1]), work, columns.begun.backend, columns.fallback, detail)
-        complete = keep.t_eval is None and keep.every == 1
-        nodes = None
-        if not complete and keep.dense:
-            nodes = StepEnd(motion.t, motion.q, motion.v, of_mesh().lam, of_mesh().psi)
+        complete, ends = keep.t_eval is None and keep.every == 1, None
+        if keep.dense if not complete else len(attempt.mesh.counts) > 1:
+            part = nodes(attempt.mesh, motion)
+            own = self.columns.derived(part)
+            ends = StepEnd(*part, own.lam, own.psi)
         found = kept | {"error": error}
-        sol = assemble.solution(self.setup, found, wanted.t[rows], None, ending, complete, nodes)
-        return sol.connected(self._after(motion), self._phases(len(sol.t)))
+        sol = assemble.solution(self.setup, found, wanted.t[rows], None, ending, complete, ends)
+        number = 0 if ends is None else len(ends.t)
+        return sol.connected(self._after(motion), self._phases(len(sol.t), number))
 
-    def _phases(self, rows: int) -> Phases:
+    def _phases(self, rows: int, ends: int) -> Phases:
         assert self.columns.begun is not None
         dims, (t0, t1) = self.setup.dims, self.asked.span
         derive = self.columns.begun.derive
-        phase = Phase(self.setup.system, self.args, t0, t1, slice(0, rows), derive, (dims.m, dims.p), 0)
+        phase = Phase(self.setup.system, self.args, t0, t1, slice(0, rows), derive, (dims.m, dims.p), ends)
         return Phases([phase], ())
 
     def _after(self, motion: Column) -> Deferred:
@@ -117,15 +118,19 @@ class Result:
             of(v, attempt.motion.v),
             *(of(x - y, x) for x, y in ((one.a, two.a), (one.lam, two.lam), (one.psi, two.psi))),
         ]
-        norm = found.rows * (np.nan if self.want.accuracy is None else 1.0)
-        if rows is None:
-            wanted = self.asked.output.t_eval
-            wanted = wanted[wanted <= attempt.motion.t[-1]]
-            after = np.clip(np.searchsorted(attempt.motion.t, wanted), 1, len(attempt.motion.t) - 1)
-            return GlobalErrors(*(np.maximum(x[after - 1], x[after]) for x in (*parts, norm)))
-        return GlobalErrors(*(x[rows] for x in (*parts, norm)))
+        parts.append(found.rows * (np.nan if self.want.accuracy is None else 1.0))
+        return self.at_rows(GlobalErrors(*parts), attempt.motion.t, rows)
 
-    def _detail(self, attempt: Combination, reason: str) -> str:
+    def at_rows(self, errors: GlobalErrors, t: np.ndarray, rows: Any) -> GlobalErrors:
+        """Errors at times t of a mesh as those of the rows, or of ``t_eval`` if ``rows`` is None."""
+        if rows is not None:
+            return GlobalErrors(*(x[rows] for x in errors))
+        wanted = self.asked.output.t_eval
+        after = np.clip(np.searchsorted(t, wanted[wanted <= t[-1]]), 1, len(t) - 1)
+        return GlobalErrors(*(np.maximum(x[after - 1], x[after]) for x in errors))
+
+    def detail(self, attempt: Combination, reason: str) -> str:
+        """Why the accuracy was not reached."""
         found = attempt.judgement
         return (
             f"The estimated error is {found.error:.2g} times the accuracy that was asked for, with "
