@@ -22,6 +22,7 @@ from genalpha.results import members, output
 from genalpha.results.output import Output
 from genalpha.results.solution import Solution
 from genalpha.run import arguments, request
+from genalpha.run.accurate.batch import AccurateBatch
 from genalpha.run.arguments import Numbers
 from genalpha.run.batch import Batch, BatchBackend, Progress
 from genalpha.run.batch_axes import find_axes, member
@@ -41,6 +42,8 @@ def solve_batch(
     max_step: float | None = None,
     min_step: float | None = None,
     max_steps: int | None = None,
+    accuracy: Numbers | None = None,
+    breakpoints: Numbers = (),
     args: Sequence[Any] = (),
     args_axes: Any = "auto",
     t_eval: Numbers | None = None,
@@ -56,13 +59,15 @@ def solve_batch(
 ) -> Solution:
     """Integrate many variations of a system at once.
 
-    All members of the batch take the same steps (``h``), or each member has its own error control.
+    All members of the batch take the same steps (``h``), or each member has its own error control, or its
+    own mesh for a wanted ``accuracy``.
 
     Parameters
     ----------
     q0 (size,) or (B, size), v0 (n,) or (B, n) : initial values, shared by all members or one row for each.
     h, rtol, atol, first_step, max_step, min_step, max_steps : as in :func:`solve`. Under error control
         (``h=None``) every member takes its own steps. The rows are then the last one, or those at ``t_eval``.
+    accuracy, breakpoints : as in :func:`solve`. Every member has its own rows and its own ``error``.
     args : as in :func:`solve`. Its arrays may have a leading axis of length B.
     args_axes : which arrays in ``args`` have this axis. "auto" (default): those whose first axis has B
         entries, provided that the functions of the system accept the part of one member. Otherwise a tree
@@ -120,7 +125,10 @@ def solve_batch(
             f"redundant={redundant!r} is not possible in solve_batch, only 'raise': state independent "
             "constraints, or call ga.solve for each member"
         )
-    steps = StepOptions(h, rtol, atol, first_step, max_step, min_step, max_steps)
+    limits = (first_step, max_step, min_step, max_steps)
+    steps = StepOptions(h, rtol, atol, *limits, accuracy=accuracy, breakpoints=breakpoints)
+    if np.size(breakpoints) and accuracy is None:
+        raise ValueError("breakpoints need accuracy in solve_batch: pass accuracy, or list steps as h")
     given = Options(
         method, rho_inf, steps, newton, t_eval, save=save, events=events, args=args, initial=initial
     )
@@ -129,7 +137,9 @@ def solve_batch(
     if events is not None and backend == "cuda":
         raise ValueError('events are not possible with backend="cuda": use backend="native"')
     batch = _parse(system, t_span, q0, v0, given, args_axes)
-    return batch.run(backend, Progress(len(batch.q), progress))
+    bar = Progress(len(batch.q), progress)
+    want = step_choice.accurate(batch.span, batch.setup.dims.n, steps)
+    return batch.run(backend, bar) if want is None else AccurateBatch(batch, want, backend, bar).solution()
 
 
 def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_axes: Any) -> Batch:

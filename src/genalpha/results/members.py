@@ -193,10 +193,13 @@ def _assembled(batch: BatchSolution | _Blank, ending: Ending, output: Output, ev
     later = lambda name: Deferred(lambda: patched(name))
     wanted = lambda name: output.names is None or name in (*output.names, "t_alpha")
     fields: dict[str, Any] = {name: later(name) if wanted(name) else None for name in (*TIMED, "newton")}
+    if isinstance(batch, _Blank) and batch._example.error is not None:
+        fields["error"] = later("error")
     t_alpha, times = fields.pop("t_alpha"), np.broadcast_to(plan.times, (count, len(plan.times)))
     happened = None
+    if output.t_eval is None and (events or isinstance(batch, _Blank)):
+        times = _own_times(batch, times, ending)
     if events:
-        times = _own_times(batch, times, ending) if output.t_eval is None else times
         happened = _events(batch.apart, count, events, batch.setup.dims)
     return assemble.solution(batch.setup, fields, times, t_alpha, ending, False, None, happened)
 

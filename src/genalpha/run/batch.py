@@ -19,6 +19,7 @@ from genalpha.backends.native.kernels import Kernels, StartValues
 from genalpha.backends.native.step import floating
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine.events import Event
+from genalpha.engine.extrapolation import Accurate
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, project, start_run
 from genalpha.engine.steps import MOST_TRACED, Controlled
@@ -97,7 +98,7 @@ class Batch(NamedTuple):
         return self._replace(q=q, v=v), status
 
     @property
-    def _mode(self) -> Initial:
+    def mode_of_members(self) -> Initial:
         """The argument ``initial`` for members that have been placed: they need no second projection."""
         return "assume" if self.mode == "project" else self.mode
 
@@ -149,11 +150,11 @@ class Batch(NamedTuple):
         else:
             results = lanes.run(kernels, members, self.plan, self._begun, bar.add, self._known())
         found = BatchSolution(kernels, self.plan, results, members.doubles)
-        found.apart = _not_started(refused)
+        found.apart = not_started(refused)
         found.apart += self._some_alone(np.flatnonzero(~results.trusted & (refused == 0)))
         sol = found.solution("cuda" if backend == "cuda" else "native", self.output, len(self.events))
         if not sol.success.any() and not sol.stats.steps.any():
-            self._explain(refused)
+            self.explain(refused)
         return sol
 
     def _kernels(self, refused: np.ndarray, members: Members) -> Kernels:
@@ -176,7 +177,7 @@ class Batch(NamedTuple):
             status = begun_status(self.plan, start.status, start.consistent)
             good = np.flatnonzero((status == codes.SUCCESS) & (refused == codes.SUCCESS))
             if not len(good):
-                self._explain(refused)
+                self.explain(refused)
                 raise Unsupported("no member of the batch can be started")
             rest = np.setdiff1d(good, tried)
             found = kernels(rest[:: max(1, len(rest) // _EXAMPLES[1])][: _EXAMPLES[1]])
@@ -203,28 +204,29 @@ class Batch(NamedTuple):
         handler = Handler(self.setup, self.events, t0, t1 - t0, member(self.args, self.varying, 0))
         return lambda states, members: handler.known_of(states, members.doubles)
 
-    def _request(self, i: int, backend: Backend = "auto") -> Request:
+    def request(self, i: int, backend: Backend = "auto", accurate: Accurate | None = None) -> Request:
         """Member ``i`` as a run of its own."""
         return Request(
             self.setup,
             member(self.args, self.varying, i),
             self.span,
-            Start(self.span[0], self.q[i], self.v[i], None, self._mode, False),
+            Start(self.span[0], self.q[i], self.v[i], None, self.mode_of_members, False),
             self.plan.steps,
             self.output,
             Watch(events=self.events),
             Restart(),
             backend,
+            accurate=accurate,
         )
 
-    def _explain(self, refused: np.ndarray) -> None:
+    def explain(self, refused: np.ndarray) -> None:
         """Raise the error of the first member, because no member can be started."""
         i = int(np.argmax(refused == codes.SUCCESS))
         if refused[i]:
             names = self.setup.system.space.rotations
             raise ValueError(f"no member of the batch can be started: {codes.reason(int(refused[i]), names)}")
         try:
-            single.run(self._request(i))
+            single.run(self.request(i))
         except ValueError as error:
             error.add_note("No member of the batch can be started. This is the error of the first one.")
             raise
@@ -234,10 +236,10 @@ class Batch(NamedTuple):
     def each_alone(self, refused: np.ndarray, backend: Backend, bar: Progress) -> Solution:
         """The solution with events if the members cannot run in lanes."""
         ready = np.flatnonzero(refused == codes.SUCCESS)
-        apart = _not_started(refused) + self._some_alone(ready, backend)
+        apart = not_started(refused) + self._some_alone(ready, backend)
         bar.add(len(refused))
         if not any(isinstance(one, Alone) for one in apart):
-            self._explain(refused)
+            self.explain(refused)
         return gathered.all_alone(self.setup, self.plan, apart, self.output, len(self.events))
 
     def _some_alone(self, which: np.ndarray, backend: Backend = "auto") -> list[Alone | NotStarted]:
@@ -253,8 +255,12 @@ class Batch(NamedTuple):
 
     def _alone(self, i: int, backend: Backend = "auto") -> Alone | NotStarted:
         """Member ``i`` in a run of its own."""
+        return self.alone(i, lambda: single.run(self.request(i, backend)))
+
+    def alone(self, i: int, run: Callable[[], Solution]) -> Alone | NotStarted:
+        """Member ``i``, with the solution that ``run`` returns."""
         try:
-            one = single.run(self._request(i, backend))
+            return self.kept(i, run())
         except InconsistentInitialValues:
             return NotStarted(i, codes.INCONSISTENT)
         except (RedundantConstraints, SingularSystem):
@@ -264,10 +270,13 @@ class Batch(NamedTuple):
                 error.add_note(f"This happened in member {i} of the batch.")
                 raise
             return NotStarted(i, codes.NOT_FINITE)
+
+    def kept(self, i: int, one: Solution) -> Alone:
+        """The rows of a solution of member ``i`` that are kept."""
         times = self.plan.times
         if self.output.t_eval is None and self.output.every == 0 and not one.success:
             return Alone(i, one, np.zeros(0, int), np.zeros(0, int))  # the end was not reached
-        if self.events:  # it has rows of its own
+        if self.events or (one.error is not None and self.output.t_eval is None):  # it has rows of its own
             return Alone(i, one, np.arange(len(one.t)), np.arange(len(one.t)))
         places = np.flatnonzero(np.isin(times, one.t))
         return Alone(i, one, np.searchsorted(one.t, times[places]), places)
@@ -276,7 +285,7 @@ class Batch(NamedTuple):
 
     def by_xla(self, refused: np.ndarray, fallback: str | None, bar: Progress) -> Solution:
         """The solution by XLA: ``vmap`` of a traced run, in chunks of limited memory."""
-        dims, mode = self.setup.dims, self._mode
+        dims, mode = self.setup.dims, self.mode_of_members
         steps, output, q, v = self.plan.steps, self.output, self.q, self.v
         axes = (None, None, None, 0, 0, self._in_axes, None)
         run = self._mapped(("traced", mode), traced.compute(mode, Held(), None), axes)
@@ -291,9 +300,9 @@ class Batch(NamedTuple):
             bar.add(len(q[here]))
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         sol = _with_history_of_start(jax.tree.map(np.array, sol))  # copies, which can be written to
-        sol = gathered.patched(sol, _not_started(refused), self.span[0])
+        sol = gathered.patched(sol, not_started(refused), self.span[0])
         if not sol.success.any() and not sol.stats.steps.any():
-            self._explain(refused)
+            self.explain(refused)
         if isinstance(steps, Controlled) and steps.most is None:  # more steps than memory was reserved for
             longer = [self._alone(k) for k in np.flatnonzero(sol.status == codes.TOO_MANY).tolist()]
             sol = gathered.patched(sol, longer, self.span[0])
@@ -305,7 +314,7 @@ def _of_a_reset(error: Exception) -> bool:
     return any("reset of event" in text for text in (str(error), *getattr(error, "__notes__", ())))
 
 
-def _not_started(refused: np.ndarray) -> list[Alone | NotStarted]:
+def not_started(refused: np.ndarray) -> list[Alone | NotStarted]:
     """The members with a status before the run."""
     return [NotStarted(int(i), int(refused[i])) for i in np.flatnonzero(refused)]
 

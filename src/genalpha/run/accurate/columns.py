@@ -59,6 +59,10 @@ class ColumnRuns:
         self.earlier, self.steps = self.earlier + self.steps, 0
         return [self._column(mesh, parts, start) for parts in self.want.divisions]
 
+    def count(self, mesh: Mesh) -> None:
+        """Count the steps of columns that were run elsewhere."""
+        self.earlier, self.steps = self.earlier + self.steps, mesh.intervals * sum(self.want.divisions)
+
     def _column(self, mesh: Mesh, parts: int, start: Start) -> Column:
         """A run whose steps divide every interval of the mesh into so many parts."""
         found: list[Column] = []
@@ -110,4 +114,4 @@ class ColumnRuns:
         assert self.begun is not None
         dims = self.setup.dims
         none = [np.zeros((len(of.t), size)) for size in (dims.m, dims.p)]
-        return self.begun.derive(StepEnd(of.t, of.q, of.v, *none))
+        return self.begun.derive(StepEnd(of.t, of.q, of.v, *none), self.args)

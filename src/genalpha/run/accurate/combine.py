@@ -19,6 +19,7 @@ from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.spaces import Euclidean
 from genalpha.mechanics.system import Args
+from genalpha.results.deferred import Deferred
 from genalpha.run.accurate.columns import Column, ColumnRuns
 from genalpha.run.request import Start
 
@@ -29,13 +30,13 @@ BETWEEN = 16.0
 class Combination(NamedTuple):
     """Columns on one mesh, combined.
 
-    ``motion`` is the combination of all columns, ``other`` that of all but the coarsest, both on the
+    ``motion`` is the combination of all columns, ``other()`` that of all but the coarsest, both on the
     constraints. ``difference`` is the difference of both, before they were moved there: (q, v), (K, n) each.
     """
 
     mesh: Mesh
     motion: Column
-    other: Column
+    other: Deferred
     difference: tuple[np.ndarray, np.ndarray]
     judgement: Judgement
     sizes: Sizes
@@ -50,7 +51,11 @@ class Combiner:
 
     def attempt(self, mesh: Mesh, start: Start) -> Combination:
         """Run all columns on a mesh and combine them."""
-        parts, columns = self.want.divisions, self.columns.all(mesh, start)
+        return self.combined(mesh, self.columns.all(mesh, start))
+
+    def combined(self, mesh: Mesh, columns: list[Column]) -> Combination:
+        """The combination of all columns on a mesh, from the coarsest to the finest."""
+        parts = self.want.divisions
         levels = [extrapolation.weights(parts[i:]) for i in range(min(3, len(parts)))]
         moves, velocities, magnitude = self._tangent(columns)
         combined = [
@@ -65,7 +70,8 @@ class Combiner:
         sizes = Sizes.of(accuracy, magnitude, columns[-1].v)
         noise = extrapolation.noise(mesh.intervals * parts[-1], self.setup.newton.tol)
         judgement = extrapolation.judged(sizes, accuracy, parts, noise, differences)
-        motion, other = (self.placed(columns[-1], *combined[i]) for i in range(2))
+        motion, base = self.placed(columns[-1], *combined[0]), columns[-1]
+        other = Deferred(lambda: self.placed(base, *combined[1]))
         return Combination(mesh, motion, other, differences[0], judgement, sizes)
 
     def _tangent(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

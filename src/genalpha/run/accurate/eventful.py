@@ -21,7 +21,7 @@ from genalpha.results.solution import Solution, Stats
 from genalpha.run import restart
 from genalpha.run.accurate.columns import Column
 from genalpha.run.accurate.combine import compared
-from genalpha.run.accurate.legs import Course, Leg, Legs
+from genalpha.run.accurate.legs import Course, Leg, LegRuns
 from genalpha.run.accurate.result import Result
 from genalpha.run.request import Request
 
@@ -47,7 +47,7 @@ class Compared(NamedTuple):
 
 def run(asked: Request, bar: Bar) -> Solution:
     """The solution with an estimate of its global error."""
-    legs = Legs(asked, bar)
+    legs = LegRuns(asked, bar)
     course = legs.course(FRACTIONS[0])
     work, tried = [course], list[Compared]()
     for fraction in FRACTIONS[1:]:
@@ -63,7 +63,7 @@ def run(asked: Request, bar: Bar) -> Solution:
     return _solution(legs, min(tried, key=lambda each: each.largest), work)
 
 
-def _compared(legs: Legs, coarse: Course, fine: Course) -> Compared:
+def _compared(legs: LegRuns, coarse: Course, fine: Course) -> Compared:
     """Differences at the rows of the finer run."""
     assert legs.want.accuracy is not None
     pairs = list(zip(coarse.legs, fine.legs, strict=False))
@@ -80,7 +80,7 @@ def _compared(legs: Legs, coarse: Course, fine: Course) -> Compared:
     return Compared(fine, GlobalErrors(*parts), matches)
 
 
-def _differences(legs: Legs, coarse: Leg, fine: Leg) -> tuple[np.ndarray, ...]:
+def _differences(legs: LegRuns, coarse: Leg, fine: Leg) -> tuple[np.ndarray, ...]:
     """The magnitudes of q, and the differences of q, v, a, λ and ψ at the rows of the finer leg."""
     space, (t, q, v) = legs.setup.system.space, fine.motion
     other = sampling.smooth(space, coarse.whole, t)
@@ -90,7 +90,7 @@ def _differences(legs: Legs, coarse: Leg, fine: Leg) -> tuple[np.ndarray, ...]:
     return magnitude, move, other[1] - v, *forces
 
 
-def _solution(legs: Legs, found: Compared, work: list[Course]) -> Solution:
+def _solution(legs: LegRuns, found: Compared, work: list[Course]) -> Solution:
     """The solution of all legs of the better run."""
     course, keep = found.best, legs.asked.output
     status, detail = course.status, course.detail
@@ -126,7 +126,7 @@ def _solution(legs: Legs, found: Compared, work: list[Course]) -> Solution:
     return whole.connected(_after(legs, course, sol), Phases(phases, legs.listed))
 
 
-def _result(legs: Legs, leg: Leg, first: bool) -> Result:
+def _result(legs: LegRuns, leg: Leg, first: bool) -> Result:
     """Makes the solution of a leg, with the rows that the user wants."""
     asked, keep = leg.run.asked, legs.asked.output
     if keep.t_eval is not None:
@@ -149,7 +149,7 @@ def _happened(course: Course, sol: Solution) -> list[Happened]:
     return [h for h in course.happened if float(h.state.t) <= sol.t_end]
 
 
-def _after(legs: Legs, course: Course, sol: Solution) -> Deferred | None:
+def _after(legs: LegRuns, course: Course, sol: Solution) -> Deferred | None:
     """The state from which another run can continue."""
     outcome, args = course.legs[-1].outcome, course.legs[-1].args
     if course.status in (codes.CROWDED, codes.NOT_RESUMED) or course.failed is not None:

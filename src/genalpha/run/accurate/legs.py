@@ -84,7 +84,7 @@ class LegStart(NamedTuple):
         return LegStart(asked, args, outcome.together, before)
 
 
-class Legs:
+class LegRuns:
     """Runs legs one after the other, as accurately as wanted."""
 
     def __init__(self, asked: Request, bar: Bar) -> None:

@@ -43,7 +43,7 @@ class Result:
             if i and i % every == 0 and callback(State(*values)):
                 cut = lambda tree: jax.tree.map(lambda x: x[: i + 1], tree)  # noqa: B023 - used at once
                 judgement = attempt.judgement._replace(rows=attempt.judgement.rows[: i + 1])
-                parts = (cut(attempt.motion), cut(attempt.other), cut(attempt.difference))
+                parts = (cut(attempt.motion), attempt.other.then(cut), cut(attempt.difference))
                 return Combination(attempt.mesh, *parts, judgement, attempt.sizes)
         return None
 
@@ -104,7 +104,7 @@ class Result:
     def _errors(self, attempt: Combination, of_mesh: Deferred, rows: Any) -> GlobalErrors:
         """Estimated errors at the rows, or at the points of the mesh that bracket the rows of ``t_eval``."""
         found = attempt.judgement
-        one, two = of_mesh(), self.columns.derived(attempt.other)
+        one, two = of_mesh(), self.columns.derived(attempt.other())
         accuracy = 1.0 if self.want.accuracy is None else self.want.accuracy.min()
         least = found.rounding * accuracy  # relative
 
