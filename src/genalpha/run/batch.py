@@ -255,12 +255,12 @@ class Batch(NamedTuple):
 
     def _alone(self, i: int, backend: Backend = "auto") -> Alone | NotStarted:
         """Member ``i`` in a run of its own."""
-        return self.alone(i, lambda: single.run(self.request(i, backend)))
+        return self.alone(i, lambda: single.run(self.request(i, backend)), bool(self.events))
 
-    def alone(self, i: int, run: Callable[[], Solution]) -> Alone | NotStarted:
+    def alone(self, i: int, run: Callable[[], Solution], own: bool) -> Alone | NotStarted:
         """Member ``i``, with the solution that ``run`` returns."""
         try:
-            return self.kept(i, run())
+            return self.kept(i, run(), own)
         except InconsistentInitialValues:
             return NotStarted(i, codes.INCONSISTENT)
         except (RedundantConstraints, SingularSystem):
@@ -271,12 +271,13 @@ class Batch(NamedTuple):
                 raise
             return NotStarted(i, codes.NOT_FINITE)
 
-    def kept(self, i: int, one: Solution) -> Alone:
-        """The rows of a solution of member ``i`` that are kept."""
+    def kept(self, i: int, one: Solution, own: bool) -> Alone:
+        """The rows of a solution of member ``i`` that are kept. ``own`` says that it has times of its own."""
         times = self.plan.times
-        if self.output.t_eval is None and self.output.every == 0 and not one.success:
-            return Alone(i, one, np.zeros(0, int), np.zeros(0, int))  # the end was not reached
-        if self.events or (one.error is not None and self.output.t_eval is None):  # it has rows of its own
+        ended = one.success or one.status == codes.INACCURATE
+        if self.output.t_eval is None and self.output.every == 0 and not ended:
+            return Alone(i, one, np.zeros(0, int), np.zeros(0, int))
+        if own:
             return Alone(i, one, np.arange(len(one.t)), np.arange(len(one.t)))
         places = np.flatnonzero(np.isin(times, one.t))
         return Alone(i, one, np.searchsorted(one.t, times[places]), places)

@@ -57,6 +57,7 @@ class AccurateBatch:
         self.runs = {i: AccurateRun(self.requests[i], Bar(False)) for i in self.ready}
         self.searches = {i: Search(want, grid=GRID) for i in self.ready}
         self.alone: set[int] = set()
+        self.own = bool(batch.events) or batch.output.t_eval is None  # members have times of their own
 
     def solution(self) -> Solution:
         """The solution. Members that fail have a status."""
@@ -126,9 +127,11 @@ class AccurateBatch:
 
     def _members(self) -> list[Alone | NotStarted]:
         """The solutions of all members, and of those that must run alone on all cores."""
-        own = [i for i in self.ready if self._lonely(i)]
+        lonely = [i for i in self.ready if self._lonely(i)]
         with Pool() as pool:
-            alone = pool.map(lambda i: self.batch.alone(i, lambda: accurate.run(self.requests[i])), own)
+            alone = pool.map(
+                lambda i: self.batch.alone(i, lambda: accurate.run(self.requests[i]), self.own), lonely
+            )
         return alone + [self._member(i) for i in self.ready if not self._lonely(i)]
 
     def _lonely(self, i: int) -> bool:
@@ -142,7 +145,7 @@ class AccurateBatch:
         assert found is not None
         assert found.attempt is not None
         detail = run.result.detail(found.attempt, found.reason) if found.reason else ""
-        return self.batch.kept(i, run.result.solution(found.attempt, found.status, detail))
+        return self.batch.kept(i, run.result.solution(found.attempt, found.status, detail), self.own)
 
     def _shared(self, i: int) -> Any:
         """The start of a run from which derived quantities are computed. One serves all members."""
