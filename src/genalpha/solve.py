@@ -33,6 +33,7 @@ def solve(
     rtol: Numbers | None = None,
     atol: Numbers | None = None,
     accuracy: Numbers | None = None,
+    force_accuracy: float | None = None,
     extrapolate: int | None = None,
     breakpoints: Numbers = (),
     first_step: float | None = None,
@@ -84,6 +85,8 @@ def solve(
         an array (n,) or (2, n). Runs with several step sizes are combined, and ``sol.error`` estimates the
         error of the result (docs/theory.md). It replaces ``h`` and ``rtol``. With events, resets are called
         several times for each occurrence.
+    force_accuracy : with ``accuracy``, the largest error of λ, relative to the largest |λ| of the run, and
+        the same for ψ. By default multipliers have the errors that follow from those of q and v.
     extrapolate : combine so many runs (2 to 8) with steps h/2, h/3, ...; needs ``h``.
     breakpoints : increasing times at which forces or constraints jump or have kinks. The run starts anew
         there. They need ``accuracy``, ``extrapolate`` or error control.
@@ -174,10 +177,11 @@ def solve(
     (0.592, 'a terminal event ended the run')
     """
     limits = (first_step, max_step, min_step, max_steps)
+    accurate = (accuracy, extrapolate, breakpoints, force_accuracy)
     given = Options(
         method=method,
         rho_inf=rho_inf,
-        steps=StepOptions(h, rtol, atol, *limits, project_velocity_at, accuracy, extrapolate, breakpoints),
+        steps=StepOptions(h, rtol, atol, *limits, project_velocity_at, *accurate),
         newton=newton,
         t_eval=t_eval,
         dense_output=dense_output,

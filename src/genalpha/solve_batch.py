@@ -43,6 +43,7 @@ def solve_batch(
     min_step: float | None = None,
     max_steps: int | None = None,
     accuracy: Numbers | None = None,
+    force_accuracy: float | None = None,
     breakpoints: Numbers = (),
     args: Sequence[Any] = (),
     args_axes: Any = "auto",
@@ -67,7 +68,8 @@ def solve_batch(
     q0 (size,) or (B, size), v0 (n,) or (B, n) : initial values, shared by all members or one row for each.
     h, rtol, atol, first_step, max_step, min_step, max_steps : as in :func:`solve`. Under error control
         (``h=None``) every member takes its own steps. The rows are then the last one, or those at ``t_eval``.
-    accuracy, breakpoints : as in :func:`solve`. Every member has its own rows and its own ``error``.
+    accuracy, force_accuracy, breakpoints : as in :func:`solve`. Every member has its own rows and its own
+        ``error``.
     args : as in :func:`solve`. Its arrays may have a leading axis of length B.
     args_axes : which arrays in ``args`` have this axis. "auto" (default): those whose first axis has B
         entries, provided that the functions of the system accept the part of one member. Otherwise a tree
@@ -126,7 +128,9 @@ def solve_batch(
             "constraints, or call ga.solve for each member"
         )
     limits = (first_step, max_step, min_step, max_steps)
-    steps = StepOptions(h, rtol, atol, *limits, accuracy=accuracy, breakpoints=breakpoints)
+    steps = StepOptions(
+        h, rtol, atol, *limits, accuracy=accuracy, breakpoints=breakpoints, force_accuracy=force_accuracy
+    )
     if np.size(breakpoints) and accuracy is None:
         raise ValueError("breakpoints need accuracy in solve_batch: pass accuracy, or list steps as h")
     given = Options(

@@ -85,6 +85,22 @@ def test_rows_between_and_motion_on_request_keep_the_digits(name):
     assert sol.error.q.shape == (37, sol.v.shape[1])
 
 
+def test_multipliers_have_an_accuracy_of_their_own():
+    p = problem("double-pendulum")
+    loose = p.solve(t_end=1.0, accuracy=1e-3)
+    tight = p.solve(t_end=1.0, accuracy=1e-3, force_accuracy=1e-7)
+    for sol, most in ((loose, 1.0), (tight, 1e-7)):
+        exact = p.reference(sol.t)
+        size = np.abs(exact.lam).max()
+        true = np.abs(sol.lam - np.asarray(exact.lam)).max() / size
+        assert true < most
+        assert true < 3 * sol.error.lam.max() / size + 1e-9
+    assert loose.error.lam.max() > 1e-7 * np.abs(loose.lam).max()
+    hit = ga.Event(lambda t, q, v, *args: q[0], terminal=True)
+    ended = p.solve(t_end=1.0, accuracy=1e-3, force_accuracy=1e-7, events=hit)
+    assert ended.error.lam.max() < 1e-7 * np.abs(ended.lam).max()
+
+
 @pytest.mark.parametrize("after", [jnp.greater, jnp.greater_equal])
 def test_breakpoints_restore_the_order_at_a_jump(after):
     """On whichever side of the jump the force is evaluated at the breakpoint itself."""
@@ -178,6 +194,9 @@ def test_xla_gives_the_same():
             "events: not possible with extrapolate",
         ),
         ({"accuracy": [1e-6, 1e-6]}, "shape"),
+        ({"force_accuracy": 1e-6}, "force_accuracy needs accuracy"),
+        ({"accuracy": 1e-6, "force_accuracy": [1e-6]}, "force_accuracy must be a number"),
+        ({"accuracy": 1e-6, "force_accuracy": 1e-18}, "force_accuracy must be at least"),
     ],
 )
 def test_bad_input(options, message):

@@ -58,7 +58,8 @@ class Accurate(NamedTuple):
 
     ``accuracy`` (2, n) is the largest relative error of q and v. If it is None, there is one attempt with
     ``intervals`` equal intervals. ``divisions`` are the numbers of steps in an interval, one for each column.
-    ``ends`` are the start, the breakpoints and the end. An attempt takes at most ``most`` steps.
+    ``ends`` are the start, the breakpoints and the end. An attempt takes at most ``most`` steps. ``forces``
+    is the largest error of λ and of ψ, relative to the largest of them; None if any error will do.
     """
 
     accuracy: np.ndarray | None
@@ -66,6 +67,7 @@ class Accurate(NamedTuple):
     divisions: tuple[int, ...]
     ends: tuple[float, ...]
     most: int
+    forces: float | None = None
 
 
 class Mesh(NamedTuple):

@@ -52,16 +52,19 @@ class StepOptions(NamedTuple):
     accuracy: Any = None
     extrapolate: Any = None
     breakpoints: Any = ()
+    force_accuracy: Any = None
 
 
 def accurate(span: tuple[float, float], n: int, asked: StepOptions) -> Accurate | None:
     """What ``accuracy``, ``extrapolate`` and ``breakpoints`` ask for; None if neither of the first two."""
+    if asked.force_accuracy is not None and asked.accuracy is None:
+        raise ValueError("force_accuracy needs accuracy, that of q and v: pass both")
     if asked.accuracy is None and asked.extrapolate is None:
         if np.size(asked.breakpoints) and asked.h is not None:
             raise ValueError("breakpoints are not possible with h alone: list steps that end there as h")
         return None
     what = "extrapolate" if asked.accuracy is None else "accuracy"
-    allowed = {what, "max_steps", "breakpoints", *(["h"] if asked.accuracy is None else [])}
+    allowed = {what, "max_steps", "breakpoints", "force_accuracy", *(["h"] if asked.accuracy is None else [])}
     names = [name for name, value in asked._asdict().items() if value is not None and np.size(value)]
     other = ", ".join(name for name in names if name not in allowed)
     if other:
@@ -77,14 +80,26 @@ def accurate(span: tuple[float, float], n: int, asked: StepOptions) -> Accurate 
             raise ValueError("extrapolate needs h, a number: the columns divide steps of this size")
         count = len(np.asarray(steps_of_size(*span, float(h))[1]))
         return Accurate(None, count, extrapolation.divisions(int(columns)), ends, most)
-    accuracy = _tolerance("accuracy", asked.accuracy, n)
-    if not accuracy.min() >= LEAST_ACCURACY:
-        raise ValueError(
-            f"accuracy must be at least {LEAST_ACCURACY:g} in all components, because rounding hides smaller "
-            f"errors; got {asked.accuracy!r}"
-        )
+    accuracy, forces = (_least(name, getattr(asked, name), n) for name in ("accuracy", "force_accuracy"))
+    assert accuracy is not None
     columns = extrapolation.columns_for(float(accuracy.min()))
-    return Accurate(accuracy, None, extrapolation.divisions(columns), ends, most)
+    wanted = None if forces is None else float(forces.min())
+    return Accurate(accuracy, None, extrapolation.divisions(columns), ends, most, wanted)
+
+
+def _least(name: str, value: Any, n: int) -> np.ndarray | None:
+    """An accuracy (2, n) that is above rounding; None if it is not given."""
+    if value is None:
+        return None
+    if name == "force_accuracy" and np.ndim(value):
+        raise ValueError(f"force_accuracy must be a number, got {value!r}")
+    found = _tolerance(name, value, n)
+    if not found.min() >= LEAST_ACCURACY:
+        raise ValueError(
+            f"{name} must be at least {LEAST_ACCURACY:g} in all components, because rounding hides smaller "
+            f"errors; got {value!r}"
+        )
+    return found
 
 
 def breakpoints(times: Any, span: tuple[float, float]) -> list[float]:

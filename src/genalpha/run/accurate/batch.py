@@ -84,7 +84,6 @@ class AccurateBatch:
     def _attempt(self, mesh: Mesh, those: np.ndarray) -> None:
         """Run all columns of some members on a mesh, and judge each member."""
         columns = [self._column(mesh, parts, those) for parts in self.want.divisions]
-        keep = self.batch.output
         for place, i in enumerate(those.tolist()):
             if not all(column.good[place] for column in columns):
                 self.alone.add(i)
@@ -92,8 +91,8 @@ class AccurateBatch:
             combiner, self.runs[i].columns.begun = self.runs[i].combiner, self._shared(i)
             attempt = combiner.combined(mesh, [column.member(place) for column in columns])
             self.runs[i].columns.count(mesh)
-            inside = lambda: combiner.between(attempt) if keep.t_eval is not None else 0.0  # noqa: B023
-            self.searches[i].judge(attempt, inside)
+            excess = functools.partial(combiner.excess, attempt, self.batch.output.t_eval is not None)
+            self.searches[i].judge(attempt, excess)
 
     def _column(self, mesh: Mesh, parts: int, those: np.ndarray) -> ColumnBatch:
         """Runs of some members whose steps divide every interval of the mesh into so many parts."""

@@ -100,6 +100,22 @@ class Combiner:
         nearest = system._programs.made(key, lambda: Rowwise("nearest", function, example, LIMIT, often=True))
         return Column(base.t, *nearest(rows))
 
+    def excess(self, attempt: Combination, dense: bool) -> tuple[float, str]:
+        """Errors of the motion between the rows and of forces in units of what is wanted, and in words."""
+        if dense and (inside := self.between(attempt)) > 1:
+            return inside, f"between the rows it is {inside:.2g} times that"
+        if self.want.forces is not None and (forces := self._forces(attempt)) > 1:
+            return forces, f"that of the multipliers is {forces:.2g} times their own accuracy"
+        return 0.0, ""
+
+    def _forces(self, attempt: Combination) -> float:
+        """The largest error of λ and of ψ, in units of their accuracy."""
+        one, two = (self.columns.derived(x) for x in (attempt.motion, attempt.other()))
+        assert self.want.forces is not None
+        parts = ((one.lam, two.lam), (one.psi, two.psi))
+        errors = (relative(x - y, x) for x, y in parts)
+        return attempt.judgement.factor * max(errors) / self.want.forces
+
     def between(self, attempt: Combination) -> float:
         """The error of the motion between the rows, in units of the accuracy.
 
@@ -136,6 +152,12 @@ def nodes(mesh: Mesh, motion: Column) -> Column:
     for i in np.flatnonzero(np.diff(rows) == 0):
         part.t[i : i + 2] += np.array([-mesh.aside, mesh.aside])
     return part
+
+
+def relative(difference: np.ndarray, of: np.ndarray) -> float:
+    """The largest difference, relative to the largest value; zero if there are none."""
+    size = np.abs(of).max(initial=0.0)
+    return float(np.abs(difference).max() / size) if size > 0 else 0.0
 
 
 def moved(setup: Setup, t: Any, q: Any, d: Any, v: Any, args: Args) -> tuple[Any, Any]:

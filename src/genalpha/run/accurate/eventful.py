@@ -20,7 +20,7 @@ from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution, Stats
 from genalpha.run import restart
 from genalpha.run.accurate.columns import Column
-from genalpha.run.accurate.combine import compared
+from genalpha.run.accurate.combine import compared, relative
 from genalpha.run.accurate.legs import Course, Leg, LegRuns
 from genalpha.run.accurate.result import Result
 from genalpha.run.request import Request
@@ -39,10 +39,11 @@ class Compared(NamedTuple):
     best: Course
     error: GlobalErrors
     matches: bool
+    forces: float = 0.0  # the error of the multipliers, in units of their accuracy
 
     @property
     def largest(self) -> float:
-        return float(np.max(self.error.norm, initial=0.0)) if self.matches else np.inf
+        return max(float(np.max(self.error.norm, initial=0.0)), self.forces) if self.matches else np.inf
 
 
 def run(asked: Request, bar: Bar) -> Solution:
@@ -77,7 +78,12 @@ def _compared(legs: LegRuns, coarse: Course, fine: Course) -> Compared:
     norm = sizes.norm(dq, dv)
     norm[0] = 0.0
     parts = [*(np.abs(x) for x in (dq, dv, *map(joined, (3, 4, 5)))), norm]
-    return Compared(fine, GlobalErrors(*parts), matches)
+    forces = 0.0
+    if legs.want.forces is not None:
+        own = [leg.run.columns.derived(leg.motion) for _, leg in pairs]
+        sizes_of = (np.concatenate([x.lam for x in own]), np.concatenate([x.psi for x in own]))
+        forces = max(map(relative, (joined(4), joined(5)), sizes_of)) / legs.want.forces
+    return Compared(fine, GlobalErrors(*parts), matches, forces)
 
 
 def _differences(legs: LegRuns, coarse: Leg, fine: Leg) -> tuple[np.ndarray, ...]:

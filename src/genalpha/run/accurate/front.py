@@ -53,7 +53,7 @@ class AccurateRun:
             except Failed as error:
                 search.failed(error.solution)
                 continue
-            search.judge(attempt, lambda: self.combiner.between(attempt) if dense else 0.0)  # noqa: B023 - at once
+            search.judge(attempt, lambda: self.combiner.excess(attempt, dense))  # noqa: B023 - at once
         assert search.found is not None
         return search.found
 

@@ -183,7 +183,9 @@ class LegRuns:
         t, accuracy = asked.start.t, np.maximum(factor * self.want.accuracy, step_choice.LEAST_ACCURACY)
         between = [x for x in self.want.ends[1:-1] if t < x < end]
         parts = extrapolation.divisions(extrapolation.columns_for(float(accuracy.min())))
-        want = Accurate(accuracy, None, parts, (t, *between, end), self.want.most)
+        forces = self.want.forces
+        forces = None if forces is None else max(factor * forces, step_choice.LEAST_ACCURACY)
+        want = Accurate(accuracy, None, parts, (t, *between, end), self.want.most, forces)
         return asked._replace(span=(t, end), accurate=want, output=Output(dense=True), watch=Watch())
 
     def _search(self, run: AccurateRun, handler: Handler, whole: Smooth, start: LegStart) -> Outcome | None:

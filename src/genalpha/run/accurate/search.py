@@ -76,22 +76,21 @@ class Search:
             self.found = Attempted(None, solution.status, "", solution)
         self._finer(3.0)
 
-    def judge(self, attempt: Combination, between: Callable[[], float]) -> None:
+    def judge(self, attempt: Combination, excess: Callable[[], tuple[float, str]]) -> None:
         """Accept an attempt or make the mesh finer.
 
-        ``between`` is the error of the motion between the rows in units of the accuracy, if it matters.
+        ``excess`` returns other errors in units of what is wanted, and says which they are.
         """
         want, found = self.want, attempt.judgement
         self._history.append(attempt)
         if want.accuracy is None:
             self.found = Attempted(attempt, codes.SUCCESS)
         elif found.error <= 1:
-            inside = between()
-            if inside <= 1:
+            other, self._reason = excess()
+            if other <= 1:
                 self.found = Attempted(attempt, codes.SUCCESS)
                 return
-            self._reason = f"between the rows it is {inside:.2g} times that"
-            self._finer(min(max(1.1 * inside ** (1 / 5), 1.25), 8.0))
+            self._finer(min(max(1.1 * other ** (1 / 5), 1.25), 8.0))
         else:
             why = _hopeless(self._history, float(want.accuracy.min()))
             if why:
