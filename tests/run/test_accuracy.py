@@ -7,6 +7,7 @@ import pytest
 
 import genalpha as ga
 from conftest import problem
+from genalpha.engine import grading
 
 
 def relative(name, sol):
@@ -83,6 +84,19 @@ def test_rows_between_and_motion_on_request_keep_the_digits(name):
     if name == "heavy-top":
         assert np.abs(np.linalg.norm(sol.q[:, 3:], axis=1) - 1).max() < 1e-14
     assert sol.error.q.shape == (37, sol.v.shape[1])
+
+
+def test_a_mesh_follows_the_time_scales_of_the_motion(monkeypatch):
+    """An orbit of eccentricity 0.9: at one end it is 19 times as fast as at the other."""
+    e = 0.9
+    system = ga.System(np.eye(2), lambda t, q, v: -q / (q @ q) ** 1.5)
+    start = [1 - e, 0.0], [0.0, np.sqrt((1 + e) / (1 - e))]
+    run = lambda: ga.solve(system, (0.0, 3 * np.pi), *start, accuracy=1e-6, save="final")
+    graded = run()
+    np.testing.assert_allclose(graded.q[-1], [-1 - e, 0.0], atol=1e-7)  # half a turn from the start
+    assert graded.success
+    monkeypatch.setattr(grading, "WORTH", np.inf)
+    assert run().stats.steps > 10 * graded.stats.steps
 
 
 def test_multipliers_have_an_accuracy_of_their_own():

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from genalpha.engine.grading import Grading
+
 # The coarsest column has this many steps in an interval, each other column has one more than the one before.
 COARSEST = 2
 # A run starts with this fraction of its usual step, and reaches the usual one after so many intervals. Errors
@@ -74,29 +76,38 @@ class Mesh(NamedTuple):
     """The intervals of a run between ``ends`` (S+1,): its start, its breakpoints, and its end.
 
     Segment i between two of these has ``counts[i]`` intervals. After each of the ends the run starts anew. If
-    the mesh is ``smooth``, steps are short there, and grow smoothly. Otherwise they are equal.
+    the mesh is ``smooth``, steps are short there, and grow smoothly. Otherwise they are equal. Apart from
+    this, intervals are equal or follow a ``grading``.
     """
 
     ends: tuple[float, ...]
     counts: tuple[int, ...]
     smooth: bool = True
+    grading: Grading | None = None
 
     @classmethod
-    def of(cls, ends: tuple[float, ...], count: int, smooth: bool = True) -> Mesh:
+    def of(
+        cls, ends: tuple[float, ...], count: int, smooth: bool = True, grading: Grading | None = None
+    ) -> Mesh:
         """A mesh with about ``count`` intervals. If it is smooth, short segments have a fair share."""
-        lengths = np.diff(ends)
+        lengths = np.diff(ends if grading is None else grading.places(np.array(ends)))
         share = lengths / lengths.sum()
         if smooth:
             share = np.maximum(share, 0.5 / len(share))
         least = RAMP if smooth else 1
-        return cls(ends, tuple(max(least, math.ceil(count * part - 1e-9)) for part in share), smooth)
+        return cls(ends, tuple(max(least, math.ceil(count * part - 1e-9)) for part in share), smooth, grading)
 
     def segment(self, i: int, parts: int) -> np.ndarray:
         """The times of steps in segment i, if every interval has so many of them."""
         start, end = self.ends[i : i + 2]
         count = self.counts[i]
         xi = np.arange(count * parts + 1) / (count * parts)
-        times = start + (end - start) * (_progress(xi, min(0.5, RAMP / count)) if self.smooth else xi)
+        xi = _progress(xi, min(0.5, RAMP / count)) if self.smooth else xi
+        if self.grading is None:
+            times = start + (end - start) * xi
+        else:
+            first, last = self.grading.places(np.array([start, end]))
+            times = self.grading.map(first + (last - first) * xi)
         # A force that jumps at a breakpoint is evaluated on the side of this segment.
         times[0] = start + (self.aside if i else 0.0)
         times[-1] = end - (self.aside if i + 2 < len(self.ends) else 0.0)

@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+import math
 
+from genalpha.engine import step_choice
 from genalpha.engine.extrapolation import Accurate
+from genalpha.engine.grading import Grading
+from genalpha.engine.step_choice import StepOptions
+from genalpha.mechanics.system import Args
+from genalpha.results.output import Output
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
-from genalpha.run import beginning
+from genalpha.run import beginning, single
 from genalpha.run.accurate.columns import ColumnRuns, Failed
 from genalpha.run.accurate.combine import Combiner
 from genalpha.run.accurate.result import Result
 from genalpha.run.accurate.search import Attempted, Search
-from genalpha.run.request import Request, Start
+from genalpha.run.request import Request, Restart, Start, Watch
 
 # Newton's tolerance for accuracies below the first of these. Its errors add up over the steps, and weights
 # of columns amplify them.
 TIGHT, NEWTON = 3e-7, 1e-14
+# The tolerance of the run whose steps show where a mesh must be fine.
+PILOT = 1e-4
+# It is made if the next mesh has this many times more intervals than the second, and takes at most this
+# fraction of its steps.
+FAR, SHORT = 3.0, 1 / 16
+
+
+class Pilot:
+    """A run with error control, whose steps show where a mesh must be fine."""
+
+    def __init__(self, asked: Request, start: Start, args: Args) -> None:
+        assert asked.accurate is not None
+        self.asked, self.want = asked, asked.accurate
+        self.plain = asked._replace(
+            args=args, start=start, accurate=None, output=Output(names=()), watch=Watch(), restart=Restart()
+        )
+        self.first, self.over = 0, self.want.intervals is not None
+
+    def grading(self, count: int) -> Grading | None:
+        """A grading, if the next mesh, of ``count`` intervals, would be much finer than the second."""
+        self.first = self.first or count
+        if self.over or count < FAR * self.first:
+            return None
+        most = math.ceil(SHORT * count * sum(self.want.divisions))
+        options = StepOptions(rtol=PILOT, max_steps=most)
+        steps, _ = step_choice.choose(self.asked.span, self.asked.setup.dims.n, options)
+        with contextlib.suppress(ValueError):
+            sol = single.run(self.plain._replace(steps=steps))
+            self.over = sol.success
+            return Grading.of(sol.t) if sol.success else None
+        return None
 
 
 class AccurateRun:
@@ -46,14 +85,16 @@ class AccurateRun:
     def attempted(self) -> Attempted:
         """The last attempt, or the best one if none is good enough."""
         start, search, keep = self._start(), Search(self.want, self.first), self.asked.output
-        dense = keep.t_eval is not None or keep.dense
+        dense, pilot = keep.t_eval is not None or keep.dense, Pilot(self.asked, start, self.columns.args)
         while (mesh := search.mesh()) is not None:
             try:
                 attempt = self.combiner.attempt(mesh, start)
             except Failed as error:
                 search.failed(error.solution)
-                continue
-            search.judge(attempt, lambda: self.combiner.excess(attempt, dense))  # noqa: B023 - at once
+            else:
+                search.judge(attempt, functools.partial(self.combiner.excess, attempt, dense))
+            if search.found is None and (grading := pilot.grading(search.count)) is not None:
+                search.grade(grading)
         assert search.found is not None
         return search.found
 

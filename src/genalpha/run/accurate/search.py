@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from genalpha.engine import extrapolation
 from genalpha.engine.extrapolation import Accurate, Mesh
+from genalpha.engine.grading import Grading
 from genalpha.numerics import codes
 from genalpha.results.solution import Solution
 from genalpha.run.accurate.combine import Combination
@@ -15,6 +16,8 @@ from genalpha.run.accurate.combine import Combination
 # The number of intervals in the first attempt for an accuracy of 1e-3; it grows with this power of the
 # accuracy. The most attempts.
 FIRST, GROWTH, ATTEMPTS = 16.0, 1 / 7, 12
+# A graded mesh has this many times more intervals than its shortest ones need.
+MORE = 1.5
 # Errors that fall more slowly than this power of the step size, twice in a row, do not have the expansion.
 LEAST_ORDER = 2.5
 # Relative errors above this may belong to motions that are not resolved yet.
@@ -44,8 +47,9 @@ class Search:
         self.count = want.intervals or first or self._first_count()
         self.found: Attempted | None = None
         self._history: list[Combination] = []
+        self.grading: Grading | None = None
         self._failed: Solution | None = None
-        self._attempts, self._reason = 0, ""
+        self._attempts, self._graded, self._reason = 0, 0, ""
 
     def _first_count(self) -> int:
         assert self.want.accuracy is not None
@@ -58,7 +62,7 @@ class Search:
         if self.found is not None:
             return None
         want = self.want
-        mesh = Mesh.of(want.ends, self.count, want.intervals is None)
+        mesh = Mesh.of(want.ends, self.count, want.intervals is None, self.grading)
         needed = mesh.intervals * sum(want.divisions)
         if needed > want.most and not self._attempts:
             raise ValueError(f"max_steps = {want.most} is too small: raise it to {needed} or more")
@@ -68,6 +72,11 @@ class Search:
             return None
         self._attempts += 1
         return mesh
+
+    def grade(self, grading: Grading) -> None:
+        """Use a graded mesh from now on, whose shortest intervals are about those of the next mesh."""
+        self.grading, self._graded = grading, len(self._history)
+        self.count = max(self._first_count(), math.ceil(MORE * self.count / grading.ratio))
 
     def failed(self, solution: Solution) -> None:
         """A column has failed."""
@@ -92,7 +101,7 @@ class Search:
                 return
             self._finer(min(max(1.1 * other ** (1 / 5), 1.25), 8.0))
         else:
-            why = _hopeless(self._history, float(want.accuracy.min()))
+            why = _hopeless(self._history[self._graded :], float(want.accuracy.min()))
             if why:
                 self._reason = self._reason or why
                 self._give_up()
