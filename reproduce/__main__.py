@@ -7,10 +7,10 @@ import sys
 import textwrap
 from pathlib import Path
 
-from reproduce import ACB15, J11, JN08, YPR98, orders
+from reproduce import ACB15, J11, JN08, YPR98, extrapolation, orders
 from reproduce.common import Experiment, Result
 
-PAPERS = (JN08, J11, ACB15, YPR98, orders)
+PAPERS = (JN08, J11, ACB15, YPR98, orders, extrapolation)
 INTRODUCTION = (
     "Made by `make reproduce`. y and z are the papers' symbols for q and v. Slopes are least squares over "
     "all steps shown, unless stated otherwise. Every number that is checked has a band: the expected value "
