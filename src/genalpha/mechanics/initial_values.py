@@ -62,7 +62,7 @@ def matrices(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Arg
     return Matrices(system.M(t, q, args), G, K)
 
 
-def _inverse(sizes: Array) -> Array:
+def inverse_of_sizes(sizes: Array) -> Array:
     """1/sizes. Zeros are replaced by the largest size."""
     largest = jnp.max(sizes, initial=0.0)
     fallback = jnp.where(largest > 0, largest, 1.0)
@@ -71,13 +71,13 @@ def _inverse(sizes: Array) -> Array:
 
 def size_of_mass(M: Array) -> Array:
     """1/√(max_j |M_ij|) (n,), the scale of accelerations."""
-    return jnp.sqrt(_inverse(jnp.max(jnp.abs(M), axis=1)))
+    return jnp.sqrt(inverse_of_sizes(jnp.max(jnp.abs(M), axis=1)))
 
 
 def scales(of: Matrices) -> Scale:
     """Typical sizes from the mass matrix and the constraint matrices at one state."""
     a = size_of_mass(of.M)
-    lam, psi = (_inverse(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0)) for matrix in (of.G, of.K))
+    lam, psi = (inverse_of_sizes(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0)) for matrix in (of.G, of.K))
     return lax.stop_gradient(Scale(a, lam, psi))
 
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import jax.numpy as jnp
 from jax import Array
 
-from genalpha.mechanics.initial_values import size_of_mass
+from genalpha.mechanics.initial_values import inverse_of_sizes
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._equilibrium import EquilibriumAlpha
 from genalpha.methods.base import Unknown
@@ -36,7 +36,7 @@ class StabilizedIndex2(EquilibriumAlpha):
     Parameters
     ----------
     coefficients, adjust, start : see :class:`SOI2`.
-    metric : ``"mass"`` (default) moves positions along D Bᵀ with D_ii = 1/max_j |M_ij(q_n)|, ``"identity"``
+    metric : ``"mass"`` (default) moves positions along D Bᵀ with D_ii = 1/M_ii(q_n), ``"identity"``
         along Bᵀ as in ACB15. D = I mixes lengths and angles, so that the motion and its error depend on their
         units. For the heavy top in metres the error is then four times as large.
     """
@@ -84,7 +84,9 @@ class StabilizedIndex2(EquilibriumAlpha):
         if not dims.m:
             return step
         G = system.G(t, carry.q, args)
-        along = G * size_of_mass(system.M(t, carry.q, args)) ** 2 if self.metric == "mass" else G
+        along = G
+        if self.metric == "mass":
+            along = G * inverse_of_sizes(jnp.abs(jnp.diagonal(system.M(t, carry.q, args))))
         # η is scaled such that the entries of G D Gᵀη have size one, in rows that are scaled like those of g.
         size = scale.lam * jnp.sum(along * G, axis=1)
         unit = self.coefficients.beta * h / jnp.where(size > 0, size, 1.0)
