@@ -143,7 +143,9 @@ def solve_batch(
     batch = _parse(system, t_span, q0, v0, given, args_axes)
     bar = Progress(len(batch.q), progress)
     want = step_choice.accurate(batch.span, batch.setup.dims.n, steps)
-    return batch.run(backend, bar) if want is None else AccurateBatch(batch, want, backend, bar).solution()
+    if want is None:
+        return batch.run(backend, bar)
+    return AccurateBatch(batch, request.suited(want, batch.setup.method), backend, bar).solution()
 
 
 def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_axes: Any) -> Batch:

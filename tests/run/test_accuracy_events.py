@@ -7,6 +7,7 @@ from scipy.special import ellipk
 
 import genalpha as ga
 import systems
+from genalpha.run.accurate.columns import ColumnRuns
 from systems import G
 
 BOUNCE = ga.Event(lambda t, q, v: q[0], direction=-1, reset=lambda t, q, v: -0.8 * v)
@@ -107,6 +108,35 @@ def test_rows_and_the_callback_are_those_of_other_runs(tmp_path):
     assert len(stopped.t_events[0]) == 1
     whole.save(tmp_path / "run.npz")
     np.testing.assert_array_equal(ga.load(tmp_path / "run.npz").error.q, whole.error.q)
+
+
+@pytest.mark.parametrize("events", [None, WALL])
+def test_a_checkpoint_keeps_finished_columns(events, tmp_path, monkeypatch):
+    run, made = ColumnRuns._run, []
+
+    def stops(columns, *arguments):
+        if len(made) == 4:
+            raise KeyboardInterrupt
+        made.append(arguments)
+        return run(columns, *arguments)
+
+    options = {"t1": 1.0, "accuracy": 1e-7, "events": events, "checkpoint_every": 0.0}
+    whole = swing(**options)
+    monkeypatch.setattr(ColumnRuns, "_run", stops)
+    with pytest.raises(KeyboardInterrupt):
+        swing(**options, checkpoint=tmp_path / "run")
+    monkeypatch.setattr(ColumnRuns, "_run", lambda columns, *at: made.append(at) or run(columns, *at))
+    again = swing(**options, checkpoint=tmp_path / "run")
+    for name in ("t", "q", "v", "lam"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(whole, name), name)
+    np.testing.assert_array_equal(again.error.q, whole.error.q)
+    assert again.stats == whole.stats
+    total = len(made)
+    once_more = swing(**options, checkpoint=tmp_path / "run")  # nothing is left to do
+    assert len(made) == total
+    np.testing.assert_array_equal(once_more.q, whole.q)
+    with pytest.raises(ValueError, match="checkpoint of another run"):
+        swing(**options | {"accuracy": 1e-6}, checkpoint=tmp_path / "run")
 
 
 def test_what_cannot_go_on_says_why_and_keeps_its_rows():

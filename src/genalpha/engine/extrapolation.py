@@ -34,13 +34,14 @@ BESIDE = 4 * float(np.finfo(float).eps)
 CONVERGING = 0.5
 
 
-def divisions(columns: int) -> tuple[int, ...]:
-    """The numbers of steps in an interval, from the coarsest column to the finest.
+def divisions(columns: int, even: bool = False) -> tuple[int, ...]:
+    """The numbers of steps in an interval, from the coarsest column to the finest; only even ones if wanted.
 
-    >>> divisions(4)
-    (2, 3, 4, 5)
+    >>> divisions(4), divisions(4, even=True)
+    ((2, 3, 4, 5), (2, 4, 6, 8))
     """
-    return tuple(range(COARSEST, COARSEST + columns))
+    stride = 2 if even else 1
+    return tuple(range(COARSEST, COARSEST + stride * columns, stride))
 
 
 @functools.lru_cache(maxsize=64)
@@ -70,6 +71,14 @@ class Accurate(NamedTuple):
     ends: tuple[float, ...]
     most: int
     forces: float | None = None
+    even: bool = False
+
+    def alternating(self) -> Accurate:
+        """The same for methods with errors that alternate from step to step and do not decay.
+
+        Rows are then at even numbers of steps of every column, where these errors have the same sign.
+        """
+        return self._replace(divisions=divisions(len(self.divisions), even=True), even=True)
 
 
 class Mesh(NamedTuple):

@@ -77,7 +77,9 @@ def size_of_mass(M: Array) -> Array:
 def scales(of: Matrices) -> Scale:
     """Typical sizes from the mass matrix and the constraint matrices at one state."""
     a = size_of_mass(of.M)
-    lam, psi = (inverse_of_sizes(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0)) for matrix in (of.G, of.K))
+    lam, psi = (
+        inverse_of_sizes(jnp.max(jnp.abs(matrix) * a, axis=1, initial=0.0)) for matrix in (of.G, of.K)
+    )
     return lax.stop_gradient(Scale(a, lam, psi))
 
 

@@ -100,11 +100,6 @@ def possible_under_transform(given: Any) -> None:
 
 def possible_with_accuracy(given: Any) -> None:
     """Raise for options that an extrapolated run does not have."""
-    if given.checkpoint is not None:
-        raise ValueError(
-            "checkpoint: not possible with accuracy or extrapolate, whose columns run one after the other. "
-            "Use rtol, or split the run"
-        )
     if given.events is not None and given.steps.extrapolate is not None:
         raise ValueError("events: not possible with extrapolate, whose steps are given. Use accuracy")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from genalpha.engine import files
@@ -37,10 +38,16 @@ class Saved(NamedTuple):
 
 
 class Checkpoint:
-    """The file of a run. A write replaces the whole file or leaves it unchanged. It holds data only."""
+    """The file of a run. A write replaces the whole file or leaves it unchanged. It holds data only.
 
-    def __init__(self, path: str | os.PathLike[str], identity: bytes) -> None:
+    ``kind`` is the type of its content, and ``sound`` says whether the parts of it match.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], identity: bytes, kind: type, sound: Callable[[Any], bool]
+    ) -> None:
         self.path, self._identity = os.path.expanduser(os.fspath(path)), identity
+        self._kind, self._sound = kind, sound
         folder = os.path.dirname(os.path.abspath(self.path))
         if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
             raise ValueError(
@@ -48,11 +55,11 @@ class Checkpoint:
                 "Create it, or choose another file"
             )
 
-    def write(self, content: Saved) -> None:
+    def write(self, content: Any) -> None:
         """Replace the file."""
         files.write(self.path, "checkpoint", (self._identity, content), mode=0o600)
 
-    def read(self) -> Saved | None:
+    def read(self) -> Any:
         """What was written last, or None if there is no file yet.
 
         Raises if the file is not a checkpoint, or is that of another run.
@@ -61,7 +68,7 @@ class Checkpoint:
             return None
         found = files.read(self.path, "checkpoint", _REMEDY, same=True)
         identity, content = found if isinstance(found, tuple) and len(found) == 2 else (None, None)
-        if not files.passes(content, Saved, _sound):
+        if not files.passes(content, self._kind, self._sound):
             raise ValueError(f"{self.path} is damaged: it holds no run. {_REMEDY.capitalize()}")
         if identity != self._identity:
             raise ValueError(
@@ -98,15 +105,15 @@ class Saving:
         pause = max(self.interval, _SELDOM * self._cost) if self.interval else 0.0
         return now or time.monotonic() - self._written >= pause
 
-    def write(self, content: Saved) -> None:
+    def write(self, content: Any) -> None:
         start = time.monotonic()
         self.file.write(content)
         self._written = time.monotonic()
         self._cost = self._written - start
 
 
-def saving(asked: Request) -> Saving | None:
-    """The checkpoint of a run, if it has one."""
+def saving(asked: Request, kind: type = Saved, sound: Callable[[Any], bool] = _sound) -> Saving | None:
+    """The checkpoint of a run, if it has one; ``kind`` is what it holds."""
     path = asked.restart.checkpoint
     if path is None:
         return None
@@ -118,5 +125,6 @@ def saving(asked: Request) -> Saving | None:
         (start.q, start.v, start.guess, start.mode),
         (steps, asked.args, asked.backend, options),
         (kept.t_eval, described(of_events), fingerprint(setup, asked.args)),
+        () if asked.accurate is None else tuple(asked.accurate),
     )
-    return Saving(Checkpoint(path, identifier), asked.restart.every)
+    return Saving(Checkpoint(path, identifier, kind, sound), asked.restart.every)

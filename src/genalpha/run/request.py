@@ -133,6 +133,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         arguments.possible_under_transform(given)
     if accurate is not None:
         arguments.possible_with_accuracy(given)
+        accurate = suited(accurate, method)
     elif traced and np.size(given.steps.breakpoints):
         raise ValueError("breakpoints: not possible under a JAX transform. Pass h as an array of step sizes")
     every = arguments.interval(given.checkpoint_every)
@@ -150,6 +151,13 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         accurate,
         tuple(step_choice.breakpoints(given.steps.breakpoints, span)),
     )
+
+
+def suited(accurate: Accurate, method: Method) -> Accurate:
+    """The columns that suit a method: even numbers of steps if its errors alternate and do not decay."""
+    of = method.coefficients
+    lasting = max(of.r_alpha_m, of.r_gamma, of.r_alpha_f) > 1 - 1e-9
+    return accurate.alternating() if accurate.accuracy is not None and lasting else accurate
 
 
 def watched(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from genalpha.engine import row
 from genalpha.engine.extrapolation import Mesh
+from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
+from genalpha.engine.run_data import identity
 from genalpha.engine.steps import Given
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED
@@ -17,8 +21,9 @@ from genalpha.results.collect import Begun
 from genalpha.results.output import Output
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
-from genalpha.run import beginning, restart
+from genalpha.run import beginning, checkpoint, restart
 from genalpha.run.beginning import StartPoint
+from genalpha.run.checkpoint import Saving
 from genalpha.run.request import Request, Restart, Start, Watch
 from genalpha.run.single import SingleRun
 
@@ -26,12 +31,57 @@ from genalpha.run.single import SingleRun
 BLOCK = 20_000
 
 
+@storable
 class Column(NamedTuple):
     """The motion of one column at the points of the mesh: t (K,), q (K, size) and v (K, n)."""
 
     t: np.ndarray
     q: np.ndarray
     v: np.ndarray
+
+
+@storable
+class Done(NamedTuple):
+    """Columns that were computed, with the steps and the totals of Newton's method of each, by their keys."""
+
+    keys: list[bytes]
+    columns: list[Column]
+    totals: list[np.ndarray]
+
+
+class Store:
+    """All columns of a run, kept in its checkpoint. A run that is repeated takes them from there."""
+
+    def __init__(self, saving: Saving) -> None:
+        self.saving = saving
+        found: Done = saving.file.read() or Done([], [], [])
+        self._known = dict(zip(found.keys, zip(found.columns, found.totals, strict=True), strict=True))
+
+    @classmethod
+    def of(cls, asked: Request) -> Store | None:
+        """The store of a run, if it has a checkpoint."""
+        saving = checkpoint.saving(asked, Done, _sound)
+        return None if saving is None else cls(saving)
+
+    def column(self, key: bytes, make: Callable[[], tuple[Column, np.ndarray]]) -> tuple[Column, np.ndarray]:
+        """The column with this key; it is made if it is not known."""
+        if key not in self._known:
+            self._known[key] = make()
+            self.write(now=False)
+        return self._known[key]
+
+    def write(self, now: bool) -> None:
+        """Write the checkpoint if it is time."""
+        if self.saving.due(now):
+            columns, totals = zip(*self._known.values(), strict=True) if self._known else ((), ())
+            self.saving.write(Done([*self._known], [*columns], [*totals]))
+
+
+def _sound(done: Done) -> bool:
+    """Whether the parts of a checkpoint match."""
+    return len(done.keys) == len(done.columns) == len(done.totals) and all(
+        isinstance(one, Column) and len(one.t) == len(one.q) == len(one.v) for one in done.columns
+    )
 
 
 class Failed(Exception):
@@ -45,8 +95,9 @@ class Failed(Exception):
 class ColumnRuns:
     """Runs columns, and counts their work."""
 
-    def __init__(self, asked: Request, bar: Bar) -> None:
+    def __init__(self, asked: Request, bar: Bar, store: Store | None = None) -> None:
         assert asked.accurate is not None
+        self.store = store
         self.asked, self.bar, self.setup, self.want = asked, bar, asked.setup, asked.accurate
         self.args = restart.starting_args(asked).now
         self.steps = self.earlier = 0  # of the last attempt, and of those before
@@ -68,7 +119,7 @@ class ColumnRuns:
         found: list[Column] = []
         for i in range(len(mesh.counts)):
             times = mesh.segment(i, parts)
-            part = self._run(times, parts, start._replace(t=times[0]))
+            part = self._known(times, parts, start._replace(t=times[0]))
             part.t[[0, -1]] = mesh.ends[i : i + 2]
             found.append(part if not found else Column(*(x[1:] for x in part)))
             start = start._replace(t=part.t[-1], q=part.q[-1], v=part.v[-1], guess=None, mode="assume")
@@ -76,26 +127,46 @@ class ColumnRuns:
         self.bar.update(min(done, 1.0), f"{mesh.intervals} intervals, {self.steps} steps")
         return found[0] if len(found) == 1 else Column(*map(np.concatenate, zip(*found, strict=True)))
 
-    def _run(self, times: np.ndarray, parts: int, start: Start) -> Column:
-        """The motion at every ``parts``-th of these times, of which one is the end of each step."""
+    def _known(self, times: np.ndarray, parts: int, start: Start) -> Column:
+        """The motion at every ``parts``-th of these times, from the checkpoint if it is there."""
+        run = functools.partial(self._run, times, parts, start)
+        if self.store is None:
+            found, totals = run()
+        else:
+            if self.begun is None:
+                self._begin(times, start)
+            key = identity(times, parts, start.q, start.v, self.args, self.setup.newton.tol)
+            found, totals = self.store.column(key, run)
+            found = Column(*(x.copy() for x in found))
+        self.steps += len(times) - 1
+        self.totals += totals
+        return found
+
+    def _begin(self, times: np.ndarray, start: Start) -> tuple[Given, Begun]:
+        """The steps of a run to these times, and its start."""
         steps = Given.of(times, np.diff(times))
         at = StartPoint(start.t, start.q, start.v, start.guess, start.mode)
         native, nothing = self.asked.backend != "xla" and self.fallback is None, lambda state: np.zeros(0)
-        begun, fallback = beginning.begun(self.setup, at, steps, self.args, nothing, native)
-        self.begun, runner, layout = begun, begun.runner, row.layout(self.setup)
+        self.begun, fallback = beginning.begun(self.setup, at, steps, self.args, nothing, native)
+        self.fallback = self.fallback or fallback
+        return steps, self.begun
+
+    def _run(self, times: np.ndarray, parts: int, start: Start) -> tuple[Column, np.ndarray]:
+        """The motion at every ``parts``-th of these times, and the totals of Newton's method."""
+        steps, begun = self._begin(times, start)
+        runner, layout, totals = begun.runner, row.layout(self.setup), np.zeros(len(COUNTED))
         rows, done = [begun.first[None]], 0
         while not runner.finished:
             block = np.empty((min(BLOCK, len(times) - 1 - done), runner.width))
             taken = runner.take(block)
-            self.totals += layout.report(block[:taken]).sum(axis=0)
+            totals += layout.report(block[:taken]).sum(axis=0)
             rows.append(block[(-done - 1) % parts : taken : parts])
             done += taken
-        self.steps += done
-        self.fallback = self.fallback or fallback or getattr(runner, "fallback", None)
+        self.fallback = self.fallback or getattr(runner, "fallback", None)
         if runner.status != codes.SUCCESS:
             raise Failed(SingleRun(self._request(steps, start), Bar(False)).solution())
         found = layout.rows(np.concatenate(rows))
-        return Column(times[::parts].copy(), found.q, found.v)
+        return Column(times[::parts].copy(), found.q, found.v), totals
 
     def _request(self, steps: Given, start: Start) -> Request:
         """The request of a single column, to find out why it failed."""

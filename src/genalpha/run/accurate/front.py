@@ -16,7 +16,7 @@ from genalpha.results.output import Output
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import beginning, single
-from genalpha.run.accurate.columns import ColumnRuns, Failed
+from genalpha.run.accurate.columns import ColumnRuns, Failed, Store
 from genalpha.run.accurate.combine import Combiner
 from genalpha.run.accurate.result import Result
 from genalpha.run.accurate.search import Attempted, Search
@@ -61,7 +61,9 @@ class Pilot:
 class AccurateRun:
     """Attempts with ever finer meshes, until the estimated error is small enough."""
 
-    def __init__(self, asked: Request, bar: Bar, first: int | None = None) -> None:
+    def __init__(
+        self, asked: Request, bar: Bar, first: int | None = None, store: Store | None = None
+    ) -> None:
         assert asked.accurate is not None
         self.want: Accurate = asked.accurate
         self.first = first  # the number of intervals of the first attempt
@@ -70,7 +72,7 @@ class AccurateRun:
             newton = dataclasses.replace(newton, tol=min(newton.tol, NEWTON))
         setup = asked.setup._replace(newton=newton, crossings=())
         asked = asked._replace(setup=setup)
-        self.asked, self.columns = asked, ColumnRuns(asked, bar)
+        self.asked, self.columns = asked, ColumnRuns(asked, bar, store)
         self.combiner = Combiner(self.columns)
         self.result = Result(asked, self.columns, self.combiner)
 

@@ -21,7 +21,7 @@ from genalpha.results.output import Output
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import beginning, restart, single
-from genalpha.run.accurate.columns import Column
+from genalpha.run.accurate.columns import Column, Store
 from genalpha.run.accurate.combine import Combination
 from genalpha.run.accurate.front import AccurateRun
 from genalpha.run.event_handling import Handler, Outcome, explained
@@ -87,16 +87,16 @@ class LegStart(NamedTuple):
 class LegRuns:
     """Runs legs one after the other, as accurately as wanted."""
 
-    def __init__(self, asked: Request, bar: Bar) -> None:
+    def __init__(self, asked: Request, bar: Bar, store: Store | None) -> None:
         assert asked.accurate is not None
-        self.asked, self.bar, self.want = asked, bar, asked.accurate
+        self.asked, self.bar, self.want, self.store = asked, bar, asked.accurate, store
         self.setup, self.listed, self.end = asked.setup, asked.watch.events, asked.span[1]
         start = asked.start
         if start.mode == "project":
             args = restart.starting_args(asked).now
             q, v = beginning.projected(self.setup, start.t, start.q, start.v, args, start.held)
             start = start._replace(q=q, v=v, mode="check")
-        self.first = asked._replace(start=start)
+        self.first = asked._replace(start=start, restart=asked.restart._replace(checkpoint=None))
         self.predicted = self._predicted()
         self.before: list[Leg] = []  # those of the run before
 
@@ -148,7 +148,7 @@ class LegRuns:
         known = len(handler.happened)
         end, count = self._expected(number, start.asked.start.t)
         while True:
-            run = AccurateRun(self._request(start.asked, end, factor), self.bar, count)
+            run = AccurateRun(self._request(start.asked, end, factor), self.bar, count, self.store)
             found = run.attempted()
             if found.attempt is None:
                 assert found.failed is not None
@@ -182,10 +182,10 @@ class LegRuns:
         assert self.want.accuracy is not None
         t, accuracy = asked.start.t, np.maximum(factor * self.want.accuracy, step_choice.LEAST_ACCURACY)
         between = [x for x in self.want.ends[1:-1] if t < x < end]
-        parts = extrapolation.divisions(extrapolation.columns_for(float(accuracy.min())))
+        parts = extrapolation.divisions(extrapolation.columns_for(float(accuracy.min())), self.want.even)
         forces = self.want.forces
         forces = None if forces is None else max(factor * forces, step_choice.LEAST_ACCURACY)
-        want = Accurate(accuracy, None, parts, (t, *between, end), self.want.most, forces)
+        want = Accurate(accuracy, None, parts, (t, *between, end), self.want.most, forces, self.want.even)
         return asked._replace(span=(t, end), accurate=want, output=Output(dense=True), watch=Watch())
 
     def _search(self, run: AccurateRun, handler: Handler, whole: Smooth, start: LegStart) -> Outcome | None:
