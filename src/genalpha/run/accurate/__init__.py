@@ -5,14 +5,14 @@ import contextlib
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run.accurate import eventful
-from genalpha.run.accurate.columns import Store
+from genalpha.run.accurate.columns import ColumnStore
 from genalpha.run.accurate.front import AccurateRun
 from genalpha.run.request import Request
 
 
 def run(asked: Request) -> Solution:
     """The solution with an estimate of its global error. A failure becomes its status."""
-    store = Store.of(asked)
+    store = ColumnStore.of(asked)
     with contextlib.closing(Bar(asked.watch.progress)) as bar:
         if asked.watch.events:
             sol = eventful.run(asked, bar, store)

@@ -49,7 +49,7 @@ class Done(NamedTuple):
     totals: list[np.ndarray]
 
 
-class Store:
+class ColumnStore:
     """All columns of a run, kept in its checkpoint. A run that is repeated takes them from there."""
 
     def __init__(self, saving: Saving) -> None:
@@ -58,7 +58,7 @@ class Store:
         self._known = dict(zip(found.keys, zip(found.columns, found.totals, strict=True), strict=True))
 
     @classmethod
-    def of(cls, asked: Request) -> Store | None:
+    def of(cls, asked: Request) -> ColumnStore | None:
         """The store of a run, if it has a checkpoint."""
         saving = checkpoint.saving(asked, Done, _sound)
         return None if saving is None else cls(saving)
@@ -95,7 +95,7 @@ class Failed(Exception):
 class ColumnRuns:
     """Runs columns, and counts their work."""
 
-    def __init__(self, asked: Request, bar: Bar, store: Store | None = None) -> None:
+    def __init__(self, asked: Request, bar: Bar, store: ColumnStore | None = None) -> None:
         assert asked.accurate is not None
         self.store = store
         self.asked, self.bar, self.setup, self.want = asked, bar, asked.setup, asked.accurate

@@ -19,7 +19,7 @@ from genalpha.results.phases import Phases
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution, Stats
 from genalpha.run import restart
-from genalpha.run.accurate.columns import Column, Store
+from genalpha.run.accurate.columns import Column, ColumnStore
 from genalpha.run.accurate.combine import compared, relative
 from genalpha.run.accurate.legs import Course, Leg, LegRuns
 from genalpha.run.accurate.result import Result
@@ -46,7 +46,7 @@ class Compared(NamedTuple):
         return max(float(np.max(self.error.norm, initial=0.0)), self.forces) if self.matches else np.inf
 
 
-def run(asked: Request, bar: Bar, store: Store | None) -> Solution:
+def run(asked: Request, bar: Bar, store: ColumnStore | None) -> Solution:
     """The solution with an estimate of its global error."""
     legs = LegRuns(asked, bar, store)
     course = legs.course(FRACTIONS[0])

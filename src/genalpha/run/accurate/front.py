@@ -16,7 +16,7 @@ from genalpha.results.output import Output
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import beginning, single
-from genalpha.run.accurate.columns import ColumnRuns, Failed, Store
+from genalpha.run.accurate.columns import ColumnRuns, ColumnStore, Failed
 from genalpha.run.accurate.combine import Combiner
 from genalpha.run.accurate.result import Result
 from genalpha.run.accurate.search import Attempted, Search
@@ -62,7 +62,7 @@ class AccurateRun:
     """Attempts with ever finer meshes, until the estimated error is small enough."""
 
     def __init__(
-        self, asked: Request, bar: Bar, first: int | None = None, store: Store | None = None
+        self, asked: Request, bar: Bar, first: int | None = None, store: ColumnStore | None = None
     ) -> None:
         assert asked.accurate is not None
         self.want: Accurate = asked.accurate

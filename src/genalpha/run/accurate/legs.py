@@ -21,7 +21,7 @@ from genalpha.results.output import Output
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
 from genalpha.run import beginning, restart, single
-from genalpha.run.accurate.columns import Column, Store
+from genalpha.run.accurate.columns import Column, ColumnStore
 from genalpha.run.accurate.combine import Combination
 from genalpha.run.accurate.front import AccurateRun
 from genalpha.run.event_handling import Handler, Outcome, explained
@@ -87,7 +87,7 @@ class LegStart(NamedTuple):
 class LegRuns:
     """Runs legs one after the other, as accurately as wanted."""
 
-    def __init__(self, asked: Request, bar: Bar, store: Store | None) -> None:
+    def __init__(self, asked: Request, bar: Bar, store: ColumnStore | None) -> None:
         assert asked.accurate is not None
         self.asked, self.bar, self.want, self.store = asked, bar, asked.accurate, store
         self.setup, self.listed, self.end = asked.setup, asked.watch.events, asked.span[1]
