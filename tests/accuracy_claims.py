@@ -120,7 +120,7 @@ def broken(found: Sequence[Claim]) -> list[str]:
     kept = [("more than 95 % of the runs succeed", np.mean(done) > 0.95)]
     for accuracy in sorted({c.accuracy for c in found}):
         good, ratios = honest(found, accuracy)
-        told = np.array([c.forces / c.true_forces for c in good if c.true_forces > 30 * c.reference])
+        told = np.array([c.forces / c.true_forces for c in good if c.true_forces > c.reference_forces])
         kept += [
             (f"{accuracy:g}: errors of 95 % are as asked", np.mean(ratios <= 1) >= 0.95),
             (f"{accuracy:g}: errors of 99.5 % are below 3 times that", np.mean(ratios <= 3) >= 0.995),

@@ -59,7 +59,7 @@ def run() -> Result:
     return Result(data, "\n\n".join(tables), checks(data))
 
 
-def promised(problem: str, method: str, columns: int) -> bool:
+def promised(method: str, columns: int) -> bool:
     """Whether the expansion holds for so many columns.
 
     With ρ∞ = 1 errors of the start do not decay.
@@ -75,7 +75,7 @@ def checks(data: Data) -> list[Check]:
             for columns in COLUMNS:
                 order = measured.order(component, columns)
                 needed = np.isfinite(order) or (method == "soi2" and columns <= 4)
-                if needed and promised(problem, method, columns):
+                if needed and promised(method, columns):
                     name = f"{problem} {method} {SYMBOLS[component]} {columns}: below {columns + 1}"
                     found.append(
                         Check(name, max(0.0, columns + 1 - order) if order == order else order, 0.0, SHORT)
