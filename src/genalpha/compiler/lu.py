@@ -19,6 +19,45 @@ THRESHOLD = 0.1
 Order = tuple[tuple[int, int], ...]
 
 
+class Active:
+    """The entries of the rows and columns without pivots, sorted by column.
+
+    ``keys`` (E,) are column · N + row, ``values`` (S, E) the numbers of S matrices with this pattern.
+    """
+
+    def __init__(self, pattern: np.ndarray, values: np.ndarray) -> None:
+        self.size = len(pattern)
+        columns, rows = np.nonzero(pattern.T)
+        self.keys, self.values = columns * self.size + rows, values[:, rows, columns]
+
+    def share(self, columns: np.ndarray) -> np.ndarray:
+        """Every entry relative to the largest one in its column (S, E)."""
+        starts = np.flatnonzero(np.diff(columns, prepend=-1))
+        sizes = np.abs(self.values)
+        largest = np.repeat(
+            np.maximum.reduceat(sizes, starts, axis=1), np.diff(starts, append=len(columns)), axis=1
+        )
+        return sizes / np.where(largest > 0, largest, 1.0)
+
+    def eliminate(self, k: int, rows: np.ndarray, columns: np.ndarray) -> None:
+        """Subtract multiples of the row of pivot ``k``, and remove its row and column."""
+        below = np.flatnonzero((columns == columns[k]) & (rows != rows[k]))
+        right = np.flatnonzero((rows == rows[k]) & (columns != columns[k]))
+        multiples = self.values[:, below] / self.values[:, k, None]
+        change = (multiples[:, :, None] * self.values[:, right][:, None, :]).reshape(len(self.values), -1)
+        keys = (columns[right] * self.size + rows[below][:, None]).reshape(-1)
+        rest = (rows != rows[k]) & (columns != columns[k])
+        self.keys, self.values = self.keys[rest], self.values[:, rest]
+        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        known = self.keys[place] == keys if len(self.keys) else np.zeros(len(keys), bool)
+        self.values[:, place[known]] -= change[:, known]
+        if not known.all():
+            together = np.concatenate([self.keys, keys[~known]])
+            order = np.argsort(together, kind="stable")
+            self.keys = together[order]
+            self.values = np.concatenate([self.values, -change[:, ~known]], axis=1)[:, order]
+
+
 class Factors(NamedTuple):
     """Triangular factors as nodes: P A Q = L U, without the entries that are always zero.
 
@@ -57,31 +96,27 @@ def choose(pattern: np.ndarray, values: np.ndarray) -> Order | None:
     values = values[np.isfinite(values).all(axis=(1, 2)) | (np.arange(len(values)) == 0)]
     if not np.isfinite(values[0]).all():
         return None
-    pattern, size = pattern.copy(), len(pattern)
-    rows, columns = np.ones(size, dtype=bool), np.ones(size, dtype=bool)
+    active, size = Active(pattern, values), len(pattern)
     smallest = np.finfo(float).eps * np.abs(values[0]).max(initial=0.0)
     order = []
     for _ in range(size):
-        active = pattern & rows[:, None] & columns
-        sizes = np.where(active, np.abs(values), 0.0)
-        largest = sizes.max(axis=1, keepdims=True)
-        share = sizes / np.where(largest > 0, largest, 1.0)
-        good = (sizes[0] > smallest) & (share[0] >= THRESHOLD)
+        columns, rows = np.divmod(active.keys, size)
+        if not len(rows):
+            return None
+        share, first = active.share(columns), np.abs(active.values[0])
+        good = (first > smallest) & (share[0] >= THRESHOLD)
         if not good.any():
             return None
-        steady = (share.min(axis=0) >= THRESHOLD**2) & (np.abs(np.sign(values).sum(axis=0)) == len(values))
-        fill = np.outer(active.sum(axis=1) - 1, active.sum(axis=0) - 1).astype(float)
-        fill -= 0.5 * share[0] * (sizes[0] / sizes[0].max())  # of equals, the larger entry
+        signs = np.sign(active.values)
+        steady = (share.min(axis=0) >= THRESHOLD**2) & (np.abs(signs.sum(axis=0)) == len(signs))
+        counts = [np.bincount(x, minlength=size) - 1 for x in (rows, columns)]
+        fill = counts[0][rows] * counts[1][columns] - 0.5 * share[0] * (first / first.max())
         fill += np.where(steady, 0.0, size**2)
-        row, column = divmod(int(np.argmin(np.where(good, fill, np.inf))), size)
-        order.append((row, column))
-        rows[row], columns[column] = False, False
-        values = values[share[:, row, column] > _USELESS]
-        below = np.flatnonzero(active[:, column] & rows)
-        right = np.flatnonzero(active[row] & columns)
-        pattern[np.ix_(below, right)] = True
-        factors = values[:, below, column] / values[:, row, column][:, None]
-        values[:, below[:, None], right] -= factors[:, :, None] * values[:, row, right][:, None, :]
+        best = np.flatnonzero(good & (fill == fill[good].min()))
+        k = int(best[np.argmin(rows[best] * size + columns[best])])
+        order.append((int(rows[k]), int(columns[k])))
+        active.values = active.values[share[:, k] > _USELESS]
+        active.eliminate(k, rows, columns)
     return tuple(order)
 
 

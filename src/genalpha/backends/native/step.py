@@ -23,8 +23,8 @@ from genalpha.engine.step import extrapolated, moved_parabola, rounding_levels
 from genalpha.numerics import linear, newton
 from genalpha.numerics.data import COUNTED, Carry, Scale, StepOutput
 
-# The most scalar operations in one step. Above this, compile time grows faster than XLA's (docs/native.md).
-LIMIT = 40_000
+# The most scalar operations in one step. Programs with more are made too slowly (docs/native.md).
+LIMIT = 400_000
 # The number of further configurations on which an order of pivots is tested.
 SAMPLES = 16
 
