@@ -183,6 +183,13 @@ def test_chunks_that_fit_the_memory(gpu):
         run()
 
 
+def test_long_programs_are_refused(gpu, monkeypatch):
+    monkeypatch.setattr(driver, "OPTIMIZED", 100)
+    p = problem("spring-chain")
+    with pytest.raises(ValueError, match=r"cannot run this system: a step has more than 100.*on a GPU"):
+        ga.solve_batch(p.system, (0.0, 0.1), [p.q0] * 2, p.v0, h=0.01, args=p.args, backend="cuda")
+
+
 @pytest.mark.slow
 def test_starts_by_xla_go_to_the_gpu_too(gpu):
     name = next(n for n in ga.problems.names() if problem(n).system.reaction is not None)

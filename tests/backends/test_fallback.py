@@ -83,3 +83,17 @@ def test_keys_of_random_numbers_fall_back():
     sol = ga.solve(system, (0, 1), [1.0], [0.0], h=0.1, args=(jax.random.key(0),))
     assert sol.backend == "xla"
     assert "not an array of numbers" in sol.stats.fallback
+
+
+@pytest.mark.slow
+def test_long_programs_are_native_without_optimization():
+    """A chain of forty links, against XLA. It starts straight, and every bar of it may turn over."""
+    n = 40
+    rods = lambda t, q: jnp.sum(jnp.diff(q.reshape(n, 2), axis=0, prepend=jnp.zeros((1, 2))) ** 2, 1) - 1.0
+    chain = ga.System(np.eye(2 * n), lambda t, q, v: jnp.tile(jnp.array([0.0, -9.81]), n), rods)
+    start = np.stack([np.arange(1.0, n + 1), np.zeros(n)], axis=1).ravel()
+    run = lambda **options: ga.solve(chain, (0.0, 0.5), start, np.zeros(2 * n), h=5e-3, **options)
+    native, xla = run(), run(backend="xla")
+    assert native.backend == "native"
+    np.testing.assert_allclose(native.q, xla.q, atol=1e-9)
+    np.testing.assert_allclose(native.lam, xla.lam, atol=1e-6 * np.abs(xla.lam).max())

@@ -11,6 +11,7 @@ import numpy as np
 
 from genalpha.backends import sampling
 from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, begun_status
+from genalpha.backends.native.code import OPTIMIZED, small
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.writer import PIVOT
 from genalpha.compiler import emit_cuda
@@ -68,6 +69,8 @@ class CudaCode:
         cupy = library()
         step = kernels.step
         self.program, loop = kernels.program(kernels.order)
+        if not small(self.program, OPTIMIZED):
+            raise Unsupported(f"a step has more than {OPTIMIZED} scalar operations, the most on a GPU")
         places = (step.start_places, step.args, step.output[:2])
         planned = [place for place, _ in plan.inputs(step)]
         leaves = jax.tree.leaves((places, planned))

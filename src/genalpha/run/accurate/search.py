@@ -22,6 +22,8 @@ MORE = 1.5
 LEAST_ORDER = 2.5
 # Relative errors above this may belong to motions that are not resolved yet.
 RESOLVED = 1e-3
+# Relative errors below this that do not fall at all are due to rounding.
+TINY = 1e-8
 # Errors up to this multiple of the expected rounding errors may be due to rounding.
 NOISE = 50.0
 
@@ -140,7 +142,8 @@ def _hopeless(history: list[Combination], accuracy: float) -> str:
         orders.append(math.log(max(fall, 1e-300)) / math.log(growth))
     if max(orders) > LEAST_ORDER or last.converging:
         return ""
-    if last.error < NOISE * last.rounding:
+    stuck = max(orders) < 0.5 and last.error * accuracy < TINY
+    if stuck or last.error < NOISE * last.rounding:
         return "finer steps do not make it smaller, because of rounding. Ask for less accuracy"
     return (
         f"with finer steps it falls only like h^{max(orders):.1f}. Forces may have kinks or jumps (pass "
