@@ -162,6 +162,23 @@ def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
     return result
 
 
+def trusted(matrix: np.ndarray, order: Order) -> bool:
+    """Whether the factors of a matrix (N, N) of numbers can be trusted, with pivots in this order."""
+    left, pivots = matrix.copy(), []
+    rows, columns = np.ones(len(matrix), bool), np.ones(len(matrix), bool)
+    for row, column in order:
+        rows[row], columns[column] = False, False
+        pivots.append(abs(left[row, column]))
+        below = np.flatnonzero(rows & (left[:, column] != 0))
+        right = np.flatnonzero(columns & (left[row] != 0))
+        with np.errstate(all="ignore"):
+            multiples = left[below, column] / left[row, column]
+        if not (np.abs(multiples) <= GROWTH).all():
+            return False
+        left[np.ix_(below, right)] -= np.outer(multiples, left[row, right])
+    return bool(max(pivots, default=1.0) <= CONDITION * min(pivots, default=1.0))
+
+
 def examine(graph: Graph, matrix: np.ndarray, factors: Factors) -> tuple[int, int]:
     """Two nodes: whether a matrix seems to be finite, and whether its factors can be trusted.
 

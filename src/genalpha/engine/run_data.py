@@ -45,14 +45,15 @@ class Fields(NamedTuple):
 class ExactNumbers(NamedTuple):
     """All numbers of a run on one backend. With them it continues as if it had not stopped.
 
-    ``key`` identifies the code that they belong to. ``order`` is the order of pivots and ``orders`` the
-    number of orders that were tried (native only).
+    ``key`` identifies the code that they belong to. ``order`` is the order of pivots, ``orders`` are those
+    that were tried, and ``changes`` is how often it changed (native only).
     """
 
     key: Any
     numbers: Any
     order: Any = None
-    orders: int = 0
+    orders: Any = ()
+    changes: int = 0
 
 
 @storable

@@ -12,10 +12,11 @@ from genalpha.backends.cache import program
 from genalpha.backends.native.code import MAKING, StepCode, aligned
 from genalpha.backends.native.controlled_step import ControlledKernels
 from genalpha.backends.native.kernels import Kernels, NativeRun
-from genalpha.backends.native.step import StepKernels, floating
+from genalpha.backends.native.step import Orders, StepKernels, floating
 from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.xla import controlled as xla_controlled
 from genalpha.backends.xla import given as xla
+from genalpha.compiler import lu
 from genalpha.engine.controller import Pace, judged
 from genalpha.engine.run_data import ExactNumbers, Fields, exact_key
 from genalpha.engine.setup import Setup
@@ -28,8 +29,9 @@ from genalpha.numerics import codes
 from genalpha.numerics.data import Carry
 from genalpha.numerics.newton import MAX_CONDITION
 
-# The most orders of pivots that one run tries. Then XLA continues, which chooses pivots for every matrix.
-MOST_ORDERS = 8
+# The most orders of pivots that one run tries, and how often it may change between them. Then XLA continues,
+# which chooses pivots for every matrix.
+MOST_ORDERS, MOST_CHANGES = 8, 1000
 _NO_EVENTS = np.zeros(0, dtype=bool)
 
 Rest = TypeVar("Rest", bound=xla.XlaGiven | xla_controlled.XlaControlled)
@@ -280,7 +282,9 @@ class _Machine:
     """The code of a run, and the numbers that it works on."""
 
     def __init__(self, kernels: Kernels) -> None:
-        self.kernels, self.order, self.orders = kernels, kernels.order, 0
+        self.kernels, self.order = kernels, kernels.order
+        self.orders: list[Orders] = []  # those that were used before
+        self.changes = 0
         self.code = kernels.code()
         self.slots = aligned(self.code.program.slots)
 
@@ -295,13 +299,13 @@ class _Machine:
         return Fields(carry, parabola, slots[step.memory[1]], pace, slots[step.events].copy())
 
     def exact(self, key: tuple[Any, ...]) -> ExactNumbers:
-        return ExactNumbers(key, self.slots.copy(), self.order, self.orders)
+        return ExactNumbers(key, self.slots.copy(), self.order, tuple(self.orders), self.changes)
 
     def restore(self, kind: str, setup: Setup, fields: Fields, exact: ExactNumbers, args: Args) -> None:
         """Restore the numbers of a stopped run: all if the code is the same, else those in ``fields``."""
         step = self.kernels.step
         if exact.key == exact_key(kind, setup, args):
-            self.order, self.orders = exact.order, exact.orders
+            self.order, self.orders, self.changes = exact.order, [*exact.orders], exact.changes
             self.code = self.kernels.code(order=exact.order)
             self.slots = aligned(self.code.program.slots)
             self.slots[:] = exact.numbers
@@ -321,7 +325,7 @@ class _Machine:
         The status is PIVOT if no order is good, or if too many have been tried.
         """
         step, slots = self.kernels.step, self.slots
-        self.orders += 1
+        self.changes += 1
         first, *others = step.matrices_at(slots, start=False)
         verdict = int(slots[step.if_singular])
         if not np.isfinite(first).all():
@@ -333,13 +337,21 @@ class _Machine:
                 return verdict
             if not all(np.linalg.cond(matrix, np.inf) <= MAX_CONDITION for matrix in others):
                 return codes.SINGULAR
-            order = step.choose(slots, start=False)
-        if order is None or order == self.order or self.orders > MOST_ORDERS:
+            order = self._known([first, *others]) or step.choose(slots, start=False)
+        if order is None or order == self.order or self.changes > MOST_CHANGES:
+            return PIVOT
+        self.orders = list(dict.fromkeys([*self.orders, self.order, order]))
+        if len(self.orders) > MOST_ORDERS:
             return PIVOT
         self.order = order
         self._use(self.kernels.code(order=order))
         self.slots[step.flags["alive"]], self.slots[step.memory[0]] = 1.0, 0.0
         return codes.SUCCESS
+
+    def _known(self, matrices: list[np.ndarray]) -> Orders | None:
+        """An order that this run has used before, and that is good for these matrices."""
+        good = lambda order: all(map(lu.trusted, matrices, order))
+        return next((order for order in self.orders if order != self.order and good(order)), None)
 
     def _use(self, code: StepCode) -> None:
         old, own = self.slots, self.kernels.step.builder.slots
