@@ -9,7 +9,7 @@ import numpy as np
 
 from genalpha.backends import loop
 from genalpha.backends.cache import program
-from genalpha.backends.native.code import MAKING, StepCode, aligned
+from genalpha.backends.native.code import MAKING, OPTIMIZED, StepCode, aligned, small
 from genalpha.backends.native.controlled_step import ControlledKernels
 from genalpha.backends.native.kernels import Kernels, NativeRun
 from genalpha.backends.native.step import Orders, StepKernels, floating
@@ -29,9 +29,10 @@ from genalpha.numerics import codes
 from genalpha.numerics.data import Carry
 from genalpha.numerics.newton import MAX_CONDITION
 
-# The most orders of pivots that one run tries, and how often it may change between them. Then XLA continues,
-# which chooses pivots for every matrix.
-MOST_ORDERS, MOST_CHANGES = 8, 1000
+# How often one run may change its order of pivots. Then XLA continues, which chooses pivots for every matrix.
+MOST_ORDERS = 8
+# The same for long programs, whose steps XLA would take far more slowly; and the most different orders.
+MOST_CHANGES, MOST_OF_LONG = 1000, 24
 _NO_EVENTS = np.zeros(0, dtype=bool)
 
 Rest = TypeVar("Rest", bound=xla.XlaGiven | xla_controlled.XlaControlled)
@@ -286,6 +287,7 @@ class _Machine:
         self.orders: list[Orders] = []  # those that were used before
         self.changes = 0
         self.code = kernels.code()
+        self.long = not small(self.code.program, OPTIMIZED)
         self.slots = aligned(self.code.program.slots)
 
     @property
@@ -338,10 +340,14 @@ class _Machine:
             if not all(np.linalg.cond(matrix, np.inf) <= MAX_CONDITION for matrix in others):
                 return codes.SINGULAR
             order = self._known([first, *others]) or step.choose(slots, start=False)
-        if order is None or order == self.order or self.changes > MOST_CHANGES:
+        if (
+            order is None
+            or order == self.order
+            or self.changes > (MOST_CHANGES if self.long else MOST_ORDERS)
+        ):
             return PIVOT
         self.orders = list(dict.fromkeys([*self.orders, self.order, order]))
-        if len(self.orders) > MOST_ORDERS:
+        if len(self.orders) > MOST_OF_LONG:
             return PIVOT
         self.order = order
         self._use(self.kernels.code(order=order))
@@ -349,7 +355,9 @@ class _Machine:
         return codes.SUCCESS
 
     def _known(self, matrices: list[np.ndarray]) -> Orders | None:
-        """An order that this run has used before, and that is good for these matrices."""
+        """For long programs, an order that this run has used before, and that is good for these matrices."""
+        if not self.long:
+            return None
         good = lambda order: all(map(lu.trusted, matrices, order))
         return next((order for order in self.orders if order != self.order and good(order)), None)
 
