@@ -259,3 +259,16 @@ def test_a_shared_table_is_in_memory_once(gpu, monkeypatch):
     (few, shared), (many, rest) = sizes
     assert few < 100 < 501 < many
     assert shared > 1000 > rest > 500
+
+
+def test_accuracy_on_the_gpu(gpu):
+    """Columns run there, and are combined on the CPU."""
+    lengths = np.array([0.5, 1.0, 1.5])
+    start = np.stack([lengths, 0 * lengths], axis=1)
+    run = functools.partial(
+        ga.solve_batch, systems.pendulum(), (0.0, 0.5), start, [0.0, 0.0], args=(lengths,), accuracy=1e-6
+    )
+    many, same = run(backend="cuda"), run()
+    assert (many.backend, same.backend) == ("cuda", "native")
+    np.testing.assert_allclose(many.q, same.q, atol=1e-12)
+    assert many.error.norm.max() <= 1

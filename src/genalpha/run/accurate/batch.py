@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -77,9 +78,10 @@ class AccurateBatch:
         self.bar.add(len(self.refused))
         if not any(isinstance(one, Alone) for one in apart):
             self.batch.explain(self.refused)
-        return gathered.all_alone(
+        sol = gathered.all_alone(
             self.batch.setup, self.batch.plan, apart, self.batch.output, len(self.batch.events)
         )
+        return dataclasses.replace(sol, backend="cuda") if self.backend == "cuda" else sol
 
     def _attempt(self, mesh: Mesh, those: np.ndarray) -> None:
         """Run all columns of some members on a mesh, and judge each member."""
