@@ -17,6 +17,7 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given
 from genalpha.numerics import codes
 from genalpha.results import members as gathered
+from genalpha.results.collect import Begun
 from genalpha.results.members import Alone, NotStarted
 from genalpha.results.output import Output
 from genalpha.results.progress import Bar
@@ -58,6 +59,7 @@ class AccurateBatch:
         self.runs = {i: AccurateRun(self.requests[i], Bar(False)) for i in self.ready}
         self.searches = {i: Search(want, grid=GRID) for i in self.ready}
         self.alone: set[int] = set()
+        self._begun: tuple[Begun, str | None] | None = None
         self.own = bool(batch.events) or batch.output.t_eval is None  # members have times of their own
 
     def solution(self) -> Solution:
@@ -90,7 +92,8 @@ class AccurateBatch:
             if not all(column.good[place] for column in columns):
                 self.alone.add(i)
                 continue
-            combiner, self.runs[i].columns.begun = self.runs[i].combiner, self._shared(i)
+            combiner = self.runs[i].combiner
+            self._begin(i)
             attempt = combiner.combined(mesh, [column.member(place) for column in columns])
             self.runs[i].columns.count(mesh)
             excess = functools.partial(combiner.excess, attempt, self.batch.output.t_eval is not None)
@@ -148,17 +151,16 @@ class AccurateBatch:
         detail = run.result.detail(found.attempt, found.reason) if found.reason else ""
         return self.batch.kept(i, run.result.solution(found.attempt, found.status, detail), self.own)
 
-    def _shared(self, i: int) -> Any:
-        """The start of a run from which derived quantities are computed. One serves all members."""
-        if not hasattr(self, "_begun"):
-            run, start = self.runs[i], self.runs[i].asked.start
+    def _begin(self, i: int) -> None:
+        """Give a member the start from which derived quantities are computed. One serves all members."""
+        columns = self.runs[i].columns
+        if self._begun is None:
+            start = self.runs[i].asked.start
             at = StartPoint(start.t, start.q, start.v, None, "assume")
             steps = Given.of(np.array(self.batch.span), np.diff(self.batch.span))
             native, nothing = self.backend != "xla", lambda state: np.zeros(0)
-            self._begun, self._fallback = beginning.begun(
-                run.asked.setup, at, steps, run.columns.args, nothing, native
-            )
-        return self._begun
+            self._begun = beginning.begun(columns.setup, at, steps, columns.args, nothing, native)
+        columns.begun, columns.fallback = self._begun
 
 
 def _about(setup: Setup, times: np.ndarray, parts: int, strict: bool) -> dict[str, Any]:

@@ -67,7 +67,8 @@ def run(asked: Request, bar: Bar, store: ColumnStore | None) -> Solution:
 def _compared(legs: LegRuns, coarse: Course, fine: Course) -> Compared:
     """Differences at the rows of the finer run."""
     assert legs.want.accuracy is not None
-    pairs = list(zip(coarse.legs, fine.legs, strict=False))
+    missing = [None] * (len(fine.legs) - len(coarse.legs))
+    pairs = list(zip([*coarse.legs, *missing], fine.legs, strict=False))
     happened = [[h.event for h in course.happened] for course in (coarse, fine)]
     matches = len(coarse.legs) == len(fine.legs) and happened[0] == happened[1]
     found = [_differences(legs, *pair) for pair in pairs]
@@ -86,12 +87,19 @@ def _compared(legs: LegRuns, coarse: Course, fine: Course) -> Compared:
     return Compared(fine, GlobalErrors(*parts), matches, forces)
 
 
-def _differences(legs: LegRuns, coarse: Leg, fine: Leg) -> tuple[np.ndarray, ...]:
-    """The magnitudes of q, and the differences of q, v, a, λ and ψ at the rows of the finer leg."""
+def _differences(legs: LegRuns, coarse: Leg | None, fine: Leg) -> tuple[np.ndarray, ...]:
+    """The magnitudes of q, and the differences of q, v, a, λ and ψ at the rows of the finer leg.
+
+    They are infinite if the other run has no such leg.
+    """
     space, (t, q, v) = legs.setup.system.space, fine.motion
+    one = fine.run.columns.derived(fine.motion)
+    if coarse is None:
+        magnitude = compared(space, q.shape[1:])((q, q))[1]
+        return magnitude, *(np.full_like(x, np.inf) for x in (v, v, one.a, one.lam, one.psi))
     other = sampling.smooth(space, coarse.whole, t)
     move, magnitude = compared(space, q.shape[1:])((q, other[0]))
-    one, two = fine.run.columns.derived(fine.motion), coarse.run.columns.derived(Column(t, *other))
+    two = coarse.run.columns.derived(Column(t, *other))
     forces = ((x - y) for x, y in ((one.a, two.a), (one.lam, two.lam), (one.psi, two.psi)))
     return magnitude, move, other[1] - v, *forces
 
