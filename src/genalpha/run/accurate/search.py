@@ -15,7 +15,7 @@ from genalpha.run.accurate.combine import Combination
 
 # The number of intervals in the first attempt for an accuracy of 1e-3; it grows with this power of the
 # accuracy. The most attempts.
-FIRST, GROWTH, ATTEMPTS = 16.0, 1 / 7, 12
+FIRST, GROWTH, ATTEMPTS = 30.0, 1 / 7, 12
 # A graded mesh has this many times more intervals than its shortest ones need.
 MORE = 1.5
 # Errors that fall more slowly than this power of the step size, twice in a row, do not have the expansion.
