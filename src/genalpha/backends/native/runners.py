@@ -29,6 +29,8 @@ from genalpha.numerics import codes
 from genalpha.numerics.data import Carry
 from genalpha.numerics.newton import MAX_CONDITION
 
+# How often in a row a step under error control is repeated with another length if no order is good for it.
+MOST_RETRIES = 12
 # How often one run may change its order of pivots. Then XLA continues, which chooses pivots for every matrix.
 MOST_ORDERS = 8
 # The same for long programs, whose steps XLA would take far more slowly; and the most different orders.
@@ -185,6 +187,7 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
         step.control(slots, steps.control)
         slots[step.until], slots[step.every] = np.inf, 1.0
         self._end = float(steps.limits.end)
+        self._stuck = (-np.inf, 0)  # the time at which no order of pivots was good, and how often
 
     @property
     def pace(self) -> Pace:
@@ -265,14 +268,22 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
         )
 
     def _pivot(self) -> None:
-        """Choose other pivots. Take a smaller step if the matrix is singular, and XLA if no order is good."""
+        """Choose other pivots. Take another step if the matrix is singular, or if no order is good for it.
+
+        If that happens again and again without getting any further, XLA continues.
+        """
         status = self.machine.new_order()
-        slots, step = self.machine.slots, self.step
+        slots, step, near = self.machine.slots, self.step, False
         slots[step.status] = codes.SUCCESS
+        if status == PIVOT:
+            at, count = self._stuck
+            self._stuck = (self._time, count + 1 if at == self._time else 1)
+            if self._stuck[1] <= MOST_RETRIES:
+                status, near = codes.NOT_CONVERGED, True
         if status == PIVOT:
             self._leave()
         elif status != codes.SUCCESS:
-            _, after = judge(self.control[1], self.pace, np.float64(np.nan), np.float64(status), np.False_)
+            _, after = judge(self.control[1], self.pace, np.float64(np.nan), np.float64(status), np.bool_(near))
             slots[list(step.pace)], slots[step.memory[0]] = np.array(after), 0.0
 
 
