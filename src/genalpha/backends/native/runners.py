@@ -283,7 +283,8 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
         if status == PIVOT:
             self._leave()
         elif status != codes.SUCCESS:
-            _, after = judge(self.control[1], self.pace, np.float64(np.nan), np.float64(status), np.bool_(near))
+            how = (np.float64(np.nan), np.float64(status), np.bool_(near))
+            _, after = judge(self.control[1], self.pace, *how)
             slots[list(step.pace)], slots[step.memory[0]] = np.array(after), 0.0
 
 
