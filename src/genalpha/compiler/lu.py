@@ -39,8 +39,8 @@ class Active:
         )
         return sizes / np.where(largest > 0, largest, 1.0)
 
-    def eliminate(self, k: int, rows: np.ndarray, columns: np.ndarray) -> None:
-        """Subtract multiples of the row of pivot ``k``, and remove its row and column."""
+    def eliminate(self, k: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Subtract multiples of the row of pivot ``k``, remove its row and column, return the multiples."""
         below = np.flatnonzero((columns == columns[k]) & (rows != rows[k]))
         right = np.flatnonzero((rows == rows[k]) & (columns != columns[k]))
         multiples = self.values[:, below] / self.values[:, k, None]
@@ -56,6 +56,7 @@ class Active:
             order = np.argsort(together, kind="stable")
             self.keys = together[order]
             self.values = np.concatenate([self.values, -change[:, ~known]], axis=1)[:, order]
+        return multiples
 
 
 class Factors(NamedTuple):
@@ -164,18 +165,17 @@ def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
 
 def trusted(matrix: np.ndarray, order: Order) -> bool:
     """Whether the factors of a matrix (N, N) of numbers can be trusted, with pivots in this order."""
-    left, pivots = matrix.copy(), []
-    rows, columns = np.ones(len(matrix), bool), np.ones(len(matrix), bool)
+    active, size, pivots = Active(matrix != 0, matrix[None]), len(matrix), []
     for row, column in order:
-        rows[row], columns[column] = False, False
-        pivots.append(abs(left[row, column]))
-        below = np.flatnonzero(rows & (left[:, column] != 0))
-        right = np.flatnonzero(columns & (left[row] != 0))
+        columns, rows = np.divmod(active.keys, size)
+        here = np.flatnonzero((rows == row) & (columns == column))
+        if not here.size:
+            return False
+        pivots.append(abs(active.values[0, here[0]]))
         with np.errstate(all="ignore"):
-            multiples = left[below, column] / left[row, column]
+            multiples = active.eliminate(int(here[0]), rows, columns)
         if not (np.abs(multiples) <= GROWTH).all():
             return False
-        left[np.ix_(below, right)] -= np.outer(multiples, left[row, right])
     return bool(max(pivots, default=1.0) <= CONDITION * min(pivots, default=1.0))
 
 

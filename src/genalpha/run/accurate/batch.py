@@ -145,11 +145,9 @@ class AccurateBatch:
 
     def _member(self, i: int) -> Alone:
         """The solution of a member."""
-        run, found = self.runs[i], self.searches[i].found
+        found = self.searches[i].found
         assert found is not None
-        assert found.attempt is not None
-        detail = run.result.detail(found.attempt, found.reason) if found.reason else ""
-        return self.batch.kept(i, run.result.solution(found.attempt, found.status, detail), self.own)
+        return self.batch.kept(i, self.runs[i].made(found), self.own)
 
     def _begin(self, i: int) -> None:
         """Give a member the start from which derived quantities are computed. One serves all members."""

@@ -81,27 +81,26 @@ def _compared(legs: LegRuns, coarse: Course, fine: Course) -> Compared:
     parts = [*(np.abs(x) for x in (dq, dv, *map(joined, (3, 4, 5)))), norm]
     forces = 0.0
     if legs.want.forces is not None:
-        own = [leg.run.columns.derived(leg.motion) for _, leg in pairs]
-        sizes_of = (np.concatenate([x.lam for x in own]), np.concatenate([x.psi for x in own]))
-        forces = max(map(relative, (joined(4), joined(5)), sizes_of)) / legs.want.forces
+        forces = max(relative(joined(4), joined(6)), relative(joined(5), joined(7))) / legs.want.forces
     return Compared(fine, GlobalErrors(*parts), matches, forces)
 
 
 def _differences(legs: LegRuns, coarse: Leg | None, fine: Leg) -> tuple[np.ndarray, ...]:
-    """The magnitudes of q, and the differences of q, v, a, λ and ψ at the rows of the finer leg.
+    """The magnitudes of q, differences of q, v, a, λ and ψ at the rows of the finer leg, and its λ and ψ.
 
-    They are infinite if the other run has no such leg.
+    The differences are infinite if the other run has no such leg.
     """
     space, (t, q, v) = legs.setup.system.space, fine.motion
     one = fine.run.columns.derived(fine.motion)
     if coarse is None:
         magnitude = compared(space, q.shape[1:])((q, q))[1]
-        return magnitude, *(np.full_like(x, np.inf) for x in (v, v, one.a, one.lam, one.psi))
+        unknown = (np.full_like(x, np.inf) for x in (v, v, one.a, one.lam, one.psi))
+        return magnitude, *unknown, one.lam, one.psi
     other = sampling.smooth(space, coarse.whole, t)
     move, magnitude = compared(space, q.shape[1:])((q, other[0]))
     two = coarse.run.columns.derived(Column(t, *other))
     forces = ((x - y) for x, y in ((one.a, two.a), (one.lam, two.lam), (one.psi, two.psi)))
-    return magnitude, move, other[1] - v, *forces
+    return magnitude, move, other[1] - v, *forces, one.lam, one.psi
 
 
 def _solution(legs: LegRuns, found: Compared, work: list[Course]) -> Solution:

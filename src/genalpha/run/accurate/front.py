@@ -10,6 +10,7 @@ import math
 from genalpha.engine import step_choice
 from genalpha.engine.extrapolation import Accurate
 from genalpha.engine.grading import Grading
+from genalpha.engine.setup import Setup
 from genalpha.engine.step_choice import StepOptions
 from genalpha.mechanics.system import Args
 from genalpha.results.output import Output
@@ -37,9 +38,9 @@ class Pilot:
 
     def __init__(self, asked: Request, start: Start, args: Args) -> None:
         assert asked.accurate is not None
-        self.asked, self.want = asked, asked.accurate
+        self.want = asked.accurate
         self.plain = asked._replace(
-            args=args, start=start, accurate=None, output=Output(names=()), watch=Watch(), restart=Restart()
+            args=args, start=start, output=Output(names=()), watch=Watch(), restart=Restart()
         )
         self.first, self.over = 0, self.want.intervals is not None
 
@@ -49,13 +50,25 @@ class Pilot:
         if self.over or count < FAR * self.first:
             return None
         most = math.ceil(SHORT * count * sum(self.want.divisions))
-        options = StepOptions(rtol=PILOT, max_steps=most)
-        steps, _ = step_choice.choose(self.asked.span, self.asked.setup.dims.n, options)
-        with contextlib.suppress(ValueError):
-            sol = single.run(self.plain._replace(steps=steps))
-            self.over = sol.success
-            return Grading.of(sol.t) if sol.success else None
-        return None
+        sol = controlled(self.plain, StepOptions(rtol=PILOT, max_steps=most))
+        self.over = sol is not None and sol.success
+        return Grading.of(sol.t) if sol is not None and sol.success else None
+
+
+def controlled(asked: Request, options: StepOptions) -> Solution | None:
+    """The run with error control instead of an accuracy; None if it cannot start."""
+    steps, _ = step_choice.choose(asked.span, asked.setup.dims.n, options)
+    with contextlib.suppress(ValueError):
+        return single.run(asked._replace(steps=steps, accurate=None))
+    return None
+
+
+def placed(setup: Setup, start: Start, args: Args) -> Start:
+    """A start, on the constraints if it is to be projected."""
+    if start.mode != "project":
+        return start
+    q, v = beginning.projected(setup, start.t, start.q, start.v, args, start.held)
+    return start._replace(q=q, v=v, mode="check")
 
 
 class AccurateRun:
@@ -77,7 +90,10 @@ class AccurateRun:
         self.result = Result(asked, self.columns, self.combiner)
 
     def solution(self) -> Solution:
-        found = self.attempted()
+        return self.made(self.attempted())
+
+    def made(self, found: Attempted) -> Solution:
+        """The solution of an attempt, or of the run that failed."""
         if found.attempt is None:
             assert found.failed is not None
             return found.failed
@@ -86,7 +102,8 @@ class AccurateRun:
 
     def attempted(self) -> Attempted:
         """The last attempt, or the best one if none is good enough."""
-        start, search, keep = self._start(), Search(self.want, self.first), self.asked.output
+        start = placed(self.asked.setup, self.asked.start, self.columns.args)
+        search, keep = Search(self.want, self.first), self.asked.output
         dense, pilot = keep.t_eval is not None or keep.dense, Pilot(self.asked, start, self.columns.args)
         while (mesh := search.mesh()) is not None:
             try:
@@ -99,11 +116,3 @@ class AccurateRun:
                 search.grade(grading)
         assert search.found is not None
         return search.found
-
-    def _start(self) -> Start:
-        """The start, on the constraints if it is to be projected."""
-        start = self.asked.start
-        if start.mode != "project":
-            return start
-        q, v = beginning.projected(self.asked.setup, start.t, start.q, start.v, self.columns.args, start.held)
-        return start._replace(q=q, v=v, mode="check")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import NamedTuple
 
@@ -14,16 +13,15 @@ from genalpha.engine.events import Happened
 from genalpha.engine.extrapolation import Accurate
 from genalpha.engine.interpolate import Smooth, StepEnd
 from genalpha.engine.step_choice import StepOptions
-from genalpha.errors import IntegrationError
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results.output import Output
 from genalpha.results.progress import Bar
 from genalpha.results.solution import Solution
-from genalpha.run import beginning, restart, single
+from genalpha.run import restart
 from genalpha.run.accurate.columns import Column, ColumnStore
 from genalpha.run.accurate.combine import Combination
-from genalpha.run.accurate.front import AccurateRun
+from genalpha.run.accurate.front import AccurateRun, controlled, placed
 from genalpha.run.event_handling import Handler, Outcome, explained
 from genalpha.run.request import Request, Restart, Watch
 from genalpha.run.restart import RunArgs
@@ -47,8 +45,6 @@ class Leg(NamedTuple):
 
     run: AccurateRun
     attempt: Combination
-    status: int
-    reason: str
     motion: Column
     whole: Smooth
     outcome: Outcome | None
@@ -91,26 +87,19 @@ class LegRuns:
         assert asked.accurate is not None
         self.asked, self.bar, self.want, self.store = asked, bar, asked.accurate, store
         self.setup, self.listed, self.end = asked.setup, asked.watch.events, asked.span[1]
-        start = asked.start
-        if start.mode == "project":
-            args = restart.starting_args(asked).now
-            q, v = beginning.projected(self.setup, start.t, start.q, start.v, args, start.held)
-            start = start._replace(q=q, v=v, mode="check")
+        start = placed(self.setup, asked.start, restart.starting_args(asked).now)
         self.first = asked._replace(start=start, restart=asked.restart._replace(checkpoint=None))
         self.predicted = self._predicted()
         self.before: list[Leg] = []  # those of the run before
 
     def _predicted(self) -> np.ndarray:
         """The times at which events change the motion or end it, as a run with error control finds them."""
-        steps, _ = step_choice.choose(self.asked.span, self.setup.dims.n, StepOptions(rtol=PREDICTED))
-        asked = self.first._replace(
-            steps=steps, accurate=None, output=Output(), watch=Watch(events=self.listed)
-        )
-        with contextlib.suppress(IntegrationError, ValueError):
-            sol = single.run(asked)
-            resets = sol.t[1:][np.diff(sol.t) == 0]
-            return np.append(resets, sol.t_end) if sol.status == codes.EVENT else resets
-        return np.zeros(0)
+        asked = self.first._replace(output=Output(), watch=Watch(events=self.listed))
+        sol = controlled(asked, StepOptions(rtol=PREDICTED))
+        if sol is None:
+            return np.zeros(0)
+        resets = sol.t[1:][np.diff(sol.t) == 0]
+        return np.append(resets, sol.t_end) if sol.status == codes.EVENT else resets
 
     def course(self, factor: float) -> Course:
         """All legs, with this fraction of the wanted accuracy."""
@@ -160,7 +149,7 @@ class LegRuns:
             end, count = self.end, None
             del handler.happened[known:]
         motion = found.attempt.motion if outcome is None else _until(found.attempt.motion, outcome.state)
-        return Leg(run, found.attempt, found.status, found.reason, motion, whole, outcome, start.args)
+        return Leg(run, found.attempt, motion, whole, outcome, start.args)
 
     def _expected(self, number: int, t: float) -> tuple[float, int | None]:
         """A time soon after the event that ends a leg, and the number of intervals up to it, if known."""
