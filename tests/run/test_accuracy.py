@@ -8,6 +8,7 @@ import pytest
 import genalpha as ga
 from conftest import problem
 from genalpha.engine import grading
+from genalpha.run.accurate import columns as running
 
 
 def relative(name, sol):
@@ -53,6 +54,21 @@ def test_andrews_reaches_its_published_values():
         assert error < bound * np.abs(exact).max()
         assert error < 3 * getattr(sol.error, name)[-1].max()
     assert "digits" in sol.summary()
+
+
+def test_columns_on_all_cores_give_the_same_numbers(monkeypatch):
+    """Threads change the time of a run and nothing else, also if a column fails."""
+    found = {}
+    for short in (0.0, np.inf):
+        monkeypatch.setattr(running, "cores", lambda: 2)
+        monkeypatch.setattr(running, "SHORT", short)
+        sol = problem("pendulum").solve(accuracy=1e-6)
+        failed = problem("pendulum").solve(
+            h=0.1, extrapolate=3, newton=ga.Newton(max_iterations=1), throw=False
+        )
+        found[short] = [sol.q, sol.v, sol.stats, failed.message, failed.q]
+    for one, other in zip(*found.values(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("method", ["soi2", "stabilized", "dae-alpha", "index3"])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from genalpha.backends.batch.pool import Pool, cores
 from genalpha.engine import row
 from genalpha.engine.extrapolation import Mesh
 from genalpha.engine.files import storable
@@ -29,6 +32,9 @@ from genalpha.run.single import SingleRun
 
 # The most steps in one call of machine code, which cannot be interrupted.
 BLOCK = 20_000
+# If the coarsest column takes longer than this many seconds, the others run on all cores. To start threads
+# takes time, too.
+SHORT = 1e-3
 
 
 @storable
@@ -105,11 +111,30 @@ class ColumnRuns:
         self.begun: Begun | None = None
         self.fallback: str | None = None
         self._checked: tuple[Any, Any] | None = None
+        self._counting = threading.Lock()
+        self._proceed: Callable[[], None] = lambda: None
 
     def all(self, mesh: Mesh, start: Start) -> list[Column]:
         """All columns on a mesh, from the coarsest to the finest. Raises :class:`Failed`."""
         self.earlier, self.steps = self.earlier + self.steps, 0
-        return [self._column(mesh, parts, start) for parts in self.want.divisions]
+        coarsest, *rest = self.want.divisions
+        began = time.perf_counter()
+        found = [self._column(mesh, coarsest, start)]
+        run = lambda parts: self._column(mesh, parts, start)
+        if not self._sharable or time.perf_counter() - began < SHORT:
+            return found + [run(parts) for parts in rest]
+        with Pool() as pool:
+            self._proceed = pool.proceed
+            found += pool.map(run, rest)
+        self._proceed = lambda: None
+        return found
+
+    @property
+    def _sharable(self) -> bool:
+        """Whether columns may run on all cores: by machine code, not in a thread, not stored."""
+        native = self.begun is not None and self.begun.backend == "native" and self.fallback is None
+        main = threading.current_thread() is threading.main_thread()
+        return native and main and self.store is None and cores() > 1
 
     def count(self, mesh: Mesh) -> None:
         """Count the steps of columns that were run elsewhere."""
@@ -124,8 +149,9 @@ class ColumnRuns:
             part.t[[0, -1]] = mesh.ends[i : i + 2]
             found.append(part if not found else Column(*(x[1:] for x in part)))
             start = start._replace(t=part.t[-1], q=part.q[-1], v=part.v[-1], guess=None, mode="assume")
-        done = self.steps / max(1, mesh.intervals * sum(self.want.divisions))
-        self.bar.update(min(done, 1.0), f"{mesh.intervals} intervals, {self.steps} steps")
+        with self._counting:
+            done = self.steps / max(1, mesh.intervals * sum(self.want.divisions))
+            self.bar.update(min(done, 1.0), f"{mesh.intervals} intervals, {self.steps} steps")
         return found[0] if len(found) == 1 else Column(*map(np.concatenate, zip(*found, strict=True)))
 
     def _known(self, times: np.ndarray, parts: int, start: Start) -> Column:
@@ -139,8 +165,9 @@ class ColumnRuns:
             key = identity(times, parts, start.q, start.v, self.args, self.setup.newton.tol)
             found, totals = self.store.column(key, run)
             found = Column(*(x.copy() for x in found))
-        self.steps += len(times) - 1
-        self.totals += totals
+        with self._counting:
+            self.steps += len(times) - 1
+            self.totals += totals
         return found
 
     def _begin(self, times: np.ndarray, start: Start) -> tuple[Given, Begun]:
@@ -149,10 +176,10 @@ class ColumnRuns:
         same = self._checked is not None and self._checked[0] is start.q and self._checked[1] is start.v
         at = StartPoint(start.t, start.q, start.v, start.guess, "known" if same else start.mode)
         native, nothing = self.asked.backend != "xla" and self.fallback is None, lambda state: np.zeros(0)
-        self.begun, fallback = beginning.begun(self.setup, at, steps, self.args, nothing, native)
-        self.fallback = self.fallback or fallback
+        begun, fallback = beginning.begun(self.setup, at, steps, self.args, nothing, native)
+        self.begun, self.fallback = begun, self.fallback or fallback
         self._checked = (start.q, start.v)  # other columns start there, too
-        return steps, self.begun
+        return steps, begun
 
     def _run(self, times: np.ndarray, parts: int, start: Start) -> tuple[Column, np.ndarray]:
         """The motion at every ``parts``-th of these times, and the totals of Newton's method."""
@@ -160,6 +187,7 @@ class ColumnRuns:
         runner, layout, totals = begun.runner, row.layout(self.setup), np.zeros(len(COUNTED))
         rows, done = [begun.first[None]], 0
         while not runner.finished:
+            self._proceed()
             block = np.empty((min(BLOCK, len(times) - 1 - done), runner.width))
             taken = runner.take(block)
             totals += layout.report(block[:taken]).sum(axis=0)
