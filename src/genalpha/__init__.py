@@ -20,6 +20,8 @@ from genalpha.errors import (  # noqa: E402
     RedundantConstraints,
     SingularSystem,
 )
+from genalpha.mechanics.assembly import Assembly  # noqa: E402
+from genalpha.mechanics.parts import Part  # noqa: E402
 from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
 from genalpha.mechanics.system import System  # noqa: E402
 from genalpha.methods import (  # noqa: E402
@@ -59,6 +61,7 @@ __all__ = [
     "SE3",
     "SO3",
     "SOI2",
+    "Assembly",
     "Coefficients",
     "CoordinateSplit",
     "DAEAlpha",
@@ -71,6 +74,7 @@ __all__ = [
     "IntegrationError",
     "Method",
     "Newton",
+    "Part",
     "Phase",
     "Product",
     "ProjectedAlpha",

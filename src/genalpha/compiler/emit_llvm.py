@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from genalpha.compiler.emit_llvm_kernels import KernelEmitter
 from genalpha.compiler.program import Call, Instructions, Loop, Map, NextTime, Program, StoreRow, While
@@ -23,8 +24,16 @@ class LoopEmitter(KernelEmitter):
         self.say(f"%t{k} = call i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.boolean} %m{k})")
         return f"%m{k}", f"%t{k}"
 
+    parameters = ""  # of the function of a loop, beyond those that all have
+
+    def other(self, part: Any, mask: str) -> bool:
+        """Write an instruction that only some programs have. Returns whether it was one."""
+        return False
+
     def plan(self, plan: Instructions, mask: str) -> None:
         for part in plan:
+            if self.other(part, mask):
+                continue
             if isinstance(part, Call):
                 lanes = "" if self.lanes == 1 else f", {self.boolean} {mask}"
                 for piece in self.program.pieces.get(part.kernel, [part.kernel]):
@@ -108,13 +117,15 @@ class LoopEmitter(KernelEmitter):
         """i64 name(w, times, steps, row_of, rows, first, last): steps, and the number of the next."""
         self.lines.append(
             f"define i64 @{name}(ptr noalias %w, ptr %times, ptr %steps, ptr %row_of, ptr noalias %rows, "
-            "i64 %first, i64 %last) nounwind {"
+            f"i64 %first, i64 %last{self.parameters}) nounwind {{"
         )
         everyone = self.constant(True)
-        self.plan([Call(loop.once)], everyone)
+        self.plan([Call(loop.once)] if isinstance(loop.once, str) else loop.once, everyone)
+        self.say("br label %enter")
+        self.mark("enter")
         self.say("br label %head")
         self.mark("head")
-        self.say("%i = phi i64 [ %first, %0 ], [ %next, %tail ]")
+        self.say("%i = phi i64 [ %first, %enter ], [ %next, %tail ]")
         self.say("%more = icmp slt i64 %i, %last")
         self.say("br i1 %more, label %check, label %end")
         self.mark("check")

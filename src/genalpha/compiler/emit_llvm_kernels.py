@@ -66,12 +66,20 @@ _SIDES = {"search_left": {"less": "ule", "nan": "%nan"}, "search_right": {"less"
 class KernelEmitter:
     """Text for vectors of ``lanes`` doubles, or for plain doubles.
 
-    ``prefix`` distinguishes the tables of several programs. The slots ``common`` hold one number for all
+    ``prefix`` distinguishes the tables of several programs. If kernels are ``masked``, they change only some
+    lanes. The slots ``common`` hold one number for all
     lanes. They follow after all other slots.
     """
 
-    def __init__(self, program: Program, lanes: int, prefix: str = "", common: Sequence[int] = ()) -> None:
-        self.program, self.lanes, self.prefix = program, lanes, prefix
+    def __init__(
+        self,
+        program: Program,
+        lanes: int,
+        prefix: str = "",
+        common: Sequence[int] = (),
+        masked: bool = True,
+    ) -> None:
+        self.program, self.lanes, self.prefix, self.masked = program, lanes, prefix, masked and lanes > 1
         self.common = {} if lanes == 1 else {slot: k for k, slot in enumerate(sorted(common))}
         self.number = "double" if lanes == 1 else f"<{lanes} x double>"
         self.boolean = "i1" if lanes == 1 else f"<{lanes} x i1>"
@@ -111,7 +119,7 @@ class KernelEmitter:
 
     def kernel(self, kernel: Kernel) -> None:
         """A function of the array of slots, and of a mask: the lanes that it may change."""
-        mask = "" if self.lanes == 1 else f", {self.boolean} %mask"
+        mask = f", {self.boolean} %mask" if self.masked else ""
         self.lines.append(f"define internal void @{kernel.name}(ptr noalias %w{mask}) nounwind {{")
         for i, slot in kernel.loads:
             if slot in self.common:
@@ -152,7 +160,7 @@ class KernelEmitter:
             self.say(f"%d{n} = select {self.boolean} {value}, {self.number} {one}, {self.number} {zero}")
             value = f"%d{n}"
         self.say(f"%s{n} = getelementptr {self.number}, ptr %w, i64 {slot}")
-        if self.lanes > 1:
+        if self.masked:
             self.say(f"%o{n} = load {self.number}, ptr %s{n}")
             self.say(f"%k{n} = select {self.boolean} %mask, {self.number} {value}, {self.number} %o{n}")
             value = f"%k{n}"

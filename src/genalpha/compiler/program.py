@@ -117,12 +117,13 @@ class NextTime(NamedTuple):
 class Loop(NamedTuple):
     """The steps of a run: what is done in each, and where its data are.
 
-    The run continues while slot ``alive`` is not zero. ``row`` is the range of slots that make a record. The
+    ``once`` is a kernel, or instructions, before the first of them. The run continues while slot ``alive`` is
+    not zero. ``row`` is the range of slots that make a record. The
     slots ``listed`` are set to t_n and h before each step, and after it a record is written if a list has a
     row for it. If ``listed`` is None, the body handles times and records.
     """
 
-    once: str
+    once: str | Instructions
     body: Instructions
     alive: int
     row: range

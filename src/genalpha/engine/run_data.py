@@ -214,7 +214,7 @@ def _digest(setup: Any, given: Any) -> bytes:
     inputs = {"mass": (t, q), "force": (t, q, v), "holonomic": (t, q), "nonholonomic": (t, q, v)}
     inputs["reaction"] = (t, q, v, lam, psi)
     digest = hashlib.sha256(described((system.space, tuple(dims))).encode())
-    if system.constant_mass:
+    if not callable(system.mass):
         digest.update(np.asarray(system.mass).tobytes())
     functions: list[Any] = [(f, inputs[name]) for name, f in sorted(system._traced.items())]
     functions += [(c.function, None) for c in setup.crossings]

@@ -13,6 +13,7 @@ from genalpha.engine.controller import Limits, Pace, Tolerances, judged, norm
 from genalpha.engine.error_estimate import linearized
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.initial_values import project_velocity
+from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes, linear, newton
 from genalpha.numerics.data import (
@@ -172,7 +173,7 @@ def _solved(
     system, method, options, dims, _ = setup
     t, h = at.t, at.h
     step = method.prepare(system, carry, t, h, dims, scale, args)
-    levels, groups = rounding_levels(setup, scale, carry, h)
+    levels, groups = rounding_levels(setup, sizes_of_motion(system.space, scale, carry.q, carry.v), h)
     x, kept, report = newton.solve(
         options,
         lambda x: method.equations(system, step, dims, scale, x, args),
@@ -209,8 +210,14 @@ def _project(setup: Setup, carry: Carry, at: Times, status: Array, args: Args) -
     return carry._replace(v=v), status
 
 
+def sizes_of_motion(space: Space, scale: Scale, q: Array, v: Array) -> tuple[Array, Array]:
+    """The largest coordinate and the largest velocity, both divided by the scale of accelerations."""
+    unit = 1 / scale.a
+    return jnp.max(space.magnitude(q) * unit), jnp.max(jnp.abs(v) * unit)
+
+
 def rounding_levels(
-    setup: Setup, scale: Scale, carry: Carry, h: Array
+    setup: Setup, sizes: tuple[Array, Array], h: Array
 ) -> tuple[newton.Levels, tuple[newton.Group, ...]]:
     """Sizes of corrections to the scaled unknowns that are caused by rounding, or count as rounding.
 
@@ -225,12 +232,10 @@ def rounding_levels(
     Multipliers may then be arbitrary, but what they do to the motion is small. So only accelerations must be
     determined, to a thousandth of |v|/h.
 
-    Returns the levels for groups of unknowns, and these groups.
+    ``sizes`` are those of :func:`sizes_of_motion`. Returns the levels for groups of unknowns, and these groups.
     """
     eps = jnp.finfo(float).eps
-    unit = 1 / scale.a
-    position = jnp.max(setup.system.space.magnitude(carry.q) * unit) / h**2
-    velocity = jnp.max(jnp.abs(carry.v) * unit) / h
+    position, velocity = sizes[0] / h**2, sizes[1] / h
     loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
     floor, loose, groups = [], [], []
     unknowns = [u for u in setup.method.blocks(setup.dims) if u.size]

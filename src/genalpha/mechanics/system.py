@@ -102,7 +102,7 @@ class System:
             object.__setattr__(self, "mass", _constant_mass(self.mass))
         for name in _FUNCTIONS:
             function = getattr(self, name)
-            if name == "mass" and self.constant_mass:
+            if name == "mass" and not callable(function):
                 continue
             if function is None and name != "force":
                 continue
@@ -125,12 +125,16 @@ class System:
             for name in self._traced:
                 self._traced[name] = _as_array_function(name, getattr(self, name))
         if 0 not in known:
-            known[0] = None, Reads([getattr(self, name) for name in self._traced])
+            known[0] = None, Reads(self.user_functions())
         for function in others:
             if id(function) not in known:
                 known[id(function)] = function, Reads([function])
         while len(known) > _MOST_READS:
             del known[next(key for key in known if key)]
+
+    def user_functions(self) -> list[Any]:
+        """The functions that the user gave."""
+        return [getattr(self, name) for name in self._traced]
 
     def settle(self, others: tuple[Any, ...] = ()) -> None:
         """Disregard values that the functions themselves have changed while they were traced."""
@@ -144,13 +148,14 @@ class System:
 
     @property
     def constant_mass(self) -> bool:
+        """Whether the mass matrix depends on nothing but args."""
         return not callable(self.mass)
 
     # --- what the user gave ---------------------------------------------------------------------
 
     def M(self, t: ArrayLike, q: Array, args: Args = ()) -> Array:
         """Mass matrix (n, n)."""
-        if self.constant_mass:
+        if not callable(self.mass):
             return jnp.asarray(self.mass)
         return self._traced["mass"](t, q, *args)
 

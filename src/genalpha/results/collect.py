@@ -74,7 +74,7 @@ OfRows = tuple[dict[str, Any], np.ndarray, np.ndarray]
 
 
 @storable
-class Part(NamedTuple):
+class FinishedPart(NamedTuple):
     """A finished part of a run, with the same interface as `Pieces`."""
 
     rows: OfRows
@@ -91,7 +91,7 @@ class Part(NamedTuple):
     def nodes(self) -> StepEnd | None:
         return self.ends
 
-    def computed(self) -> Part:
+    def computed(self) -> FinishedPart:
         """This part with nothing deferred, for a file."""
         found, *times = self.rows
         return self._replace(rows=({name: value(x) for name, x in found.items()}, *times))  # type: ignore[arg-type]
@@ -207,9 +207,9 @@ class Pieces:
         found = self.course.quantities(table, t) if len(t) else None
         return Selected(found and {k: value(found[k]) for k in self.keep.names}, t, t_alpha)
 
-    def over(self) -> Part:
+    def over(self) -> FinishedPart:
         counts = (self.done, self.totals, self.rejected)
-        return Part(self.joined(), self.nodes(), *counts, self.t_end, self.changed)
+        return FinishedPart(self.joined(), self.nodes(), *counts, self.t_end, self.changed)
 
     def nodes(self) -> StepEnd | None:
         """The ends of all steps, if they are kept separately."""

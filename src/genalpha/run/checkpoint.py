@@ -13,7 +13,7 @@ from genalpha.engine.events import Happened
 from genalpha.engine.files import storable
 from genalpha.engine.run_data import RunState, column, fingerprint, follow, identity, sound
 from genalpha.engine.steps import Given
-from genalpha.results.collect import Part
+from genalpha.results.collect import FinishedPart
 from genalpha.run.request import Request
 
 _SELDOM = 20  # the pause between two checkpoints is at least this many times the time to write one
@@ -30,7 +30,7 @@ class Saved(NamedTuple):
     """
 
     state: RunState
-    parts: list[Part]
+    parts: list[FinishedPart]
     kept: dict[str, Any]
     done: int
     happened: list[Happened]

@@ -20,7 +20,7 @@ from genalpha.numerics.data import State
 from genalpha.numerics.tracing import is_traced
 from genalpha.results import assemble, collect
 from genalpha.results.assemble import Ending, Work
-from genalpha.results.collect import Begun, Part, Pieces, RunSoFar
+from genalpha.results.collect import Begun, FinishedPart, Pieces, RunSoFar
 from genalpha.results.deferred import Deferred
 from genalpha.results.phases import Phase, Phases
 from genalpha.results.progress import Bar
@@ -49,7 +49,7 @@ class SingleRun:
         self.layout = row.layout(asked.setup)
         self.saving = checkpoint.saving(asked)
         self.fallback: str | None = None
-        self.parts: list[Pieces | Part] = []
+        self.parts: list[Pieces | FinishedPart] = []
         self.stopped = self.interrupted = False
         self.refused = ""  # the reason why it could not start again after an event
 
@@ -220,7 +220,7 @@ class SingleRun:
         assert self.saving is not None
         if self.saving.due(now) and pieces.course.begun.runner.status == codes.SUCCESS:
             state = self._state(pieces, record, done)()
-            over = [part.computed() for part in self.parts if isinstance(part, Part)]
+            over = [part.computed() for part in self.parts if isinstance(part, FinishedPart)]
             steps = pieces.course.steps if over and isinstance(pieces.course.steps, Given) else None
             self.saving.write(Saved(state, over, pieces.dump(), done, self.handler.happened, steps))
         return False

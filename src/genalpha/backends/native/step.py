@@ -19,7 +19,7 @@ from genalpha.engine import event_values
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart
-from genalpha.engine.step import extrapolated, moved_parabola, rounding_levels
+from genalpha.engine.step import extrapolated, moved_parabola, rounding_levels, sizes_of_motion
 from genalpha.numerics import linear, newton
 from genalpha.numerics.data import COUNTED, Carry, Scale, StepOutput
 
@@ -197,7 +197,8 @@ class StepKernels:
 
         def prepare(carry: Carry, parabola: Any, t: Any, h: Any, scale: Scale, args: Any) -> Any:
             nonlocal groups
-            levels, groups = rounding_levels(setup, scale, carry, h)
+            sizes = sizes_of_motion(system.space, scale, carry.q, carry.v)
+            levels, groups = rounding_levels(setup, sizes, h)
             step = method.prepare(system, carry, t, h, dims, scale, args)
             guess = extrapolated(parabola, carry.h, h)
             return step, guess, levels

@@ -1,0 +1,90 @@
+"""The code of a run with sparse matrices: it depends on the kinds of parts, not on their number."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from genalpha.backends.sparse.central import Central, Stream
+from genalpha.backends.sparse.kinds import Kind
+from genalpha.backends.sparse.models import Blocks, Model
+from genalpha.compiler import emit_repeated, machine, sparse_text
+from genalpha.compiler.program import Call, If, Instructions, Loop, While
+from genalpha.compiler.repeated import Clear, Factor, Solve, Zero
+from genalpha.engine.setup import Setup
+
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+class SparseCode:
+    """The kinds of an assembly, the central program, and the machine code of the loop of steps."""
+
+    def __init__(self, setup: Setup, models: list[Model]) -> None:
+        self.width = machine.lanes()
+        self.blocks = Blocks.of(setup, self.width)
+        self.kinds = [Kind(setup, model, self.blocks) for model in models]
+        turns = any(len(kind.turns) for kind in self.kinds)
+        self.central = Central(setup, self.blocks, self.kinds[0].adjusts, turns)
+        self.stream = Stream()
+        counts = self.central.counts
+        row = range(int(counts[0]), int(counts[-1]) + 1)
+        once: Instructions = [*(kind.once() for kind in self.kinds), Call("once")]
+        loop = Loop(once, self._body(), self.central.flags["alive"], row, self.central.listed)
+        programs = [*(kind.program for kind in self.kinds), self.stream.program]
+        plans = {"probe": [*once, *self._prepare(), *self._entries()], "entries": self._entries()}
+        text, self.entries_of_head = emit_repeated.emit(
+            self.central.program, loop, programs, "steps", self.width, plans
+        )
+        self.library = machine.Library(text, ["steps", *plans])
+        self.steps = self.library.function(
+            "steps", *[_POINTER] * 5, *[_COUNT] * 2, *[_POINTER] * 2, result=_COUNT
+        )
+        self.plans = {name: self.library.function(name, *[_POINTER] * 3) for name in plans}
+
+    def _prepare(self) -> Instructions:
+        central = self.central
+        nodes = [kind for kind in self.kinds if kind.model.element is None]
+        parts = [kind for kind in self.kinds if kind.model.element is not None]
+        each = [kind.prepare(central.times, central.sizes) for kind in (*nodes, *parts)]
+        return [Zero(int(central.sizes[0]), 2), *each, self.stream.predict(central)]
+
+    def _entries(self) -> Instructions:
+        """Compute the entries of all parts of the matrix, without adding them up."""
+        return [each._replace(body=each.body[:-1]) for kind in self.kinds for each in kind.matrix()]
+
+    def _body(self) -> Instructions:
+        """One step: `advance` with Newton's two loops."""
+        central, stream, flags = self.central, self.stream, self.central.flags
+        matrix = [each for kind in self.kinds for each in kind.matrix()]
+        residual = [each for kind in self.kinds for each in kind.residual()]
+        renew = (Clear("lu:a"), *matrix, Factor(int(central.report[0])), Call("renew"))
+        maxima = Zero(int(central.largest[0]), len(central.largest) + 1)
+        correct = (Clear("r"), *residual, Solve("r", "d"), maxima, *stream.correct(central), Call("correct"))
+        attempt = (
+            If(flags["slow"], renew),
+            While(flags["running"], correct),
+            Call("judge"),
+            If(flags["astray"], (stream.restart(),)),
+        )
+        finish = [kind.finish(central.turns) for kind in self.kinds]
+        end = (Zero(central.turns, 1), *finish, stream.move(central), Call("finish"))
+        return (
+            *self._prepare(),
+            Call("prepare"),
+            While(flags["unfinished"], attempt),
+            If(flags["converged"], end),
+        )
+
+
+@functools.cache
+def pattern_function() -> Any:
+    """``lu_pattern`` of `sparse_text` as a function."""
+    library = machine.Library(sparse_text.PATTERN, ["lu_pattern"])
+    return library.function("lu_pattern", _COUNT, *[_POINTER] * 10, _COUNT, result=_COUNT)
+
+
+def address(array: np.ndarray) -> int:
+    return array.ctypes.data

@@ -1,0 +1,70 @@
+"""The order of pivots of a sparse matrix, and the pattern of its factors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sparse
+from scipy.sparse.linalg import splu
+
+from genalpha.backends.sparse.code import address, pattern_function
+from genalpha.compiler.lu import THRESHOLD
+
+
+class Singular(Exception):
+    """A matrix has no factors."""
+
+
+class Pattern(NamedTuple):
+    """Where the entries of a matrix and of its factors are, in the order of pivots (see `sparse_text`).
+
+    ``places`` (E,) are the places of the given entries in the matrix. ``row`` and ``column`` (n,) are the row
+    and the column of each pivot.
+    """
+
+    places: np.ndarray
+    ap: np.ndarray
+    ai: np.ndarray
+    lp: np.ndarray
+    li: np.ndarray
+    up: np.ndarray
+    ui: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+
+
+def analysed(size: int, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> Pattern:
+    """The pattern for a matrix of this size with entries (E,), of which those at the same place are added.
+
+    Columns are ordered for little fill-in (COLAMD), rows for pivots that are not much smaller than others in
+    their column. Raises :class:`Singular`.
+    """
+    matrix = sparse.csc_matrix((values, (rows, columns)), shape=(size, size))
+    try:
+        found = splu(matrix, permc_spec="COLAMD", diag_pivot_thresh=THRESHOLD)
+    except RuntimeError as error:
+        raise Singular(str(error)) from error
+    row, column = np.argsort(found.perm_r), np.argsort(found.perm_c)
+    keys = found.perm_c[columns].astype(np.int64) * size + found.perm_r[rows]
+    known, places = np.unique(keys, return_inverse=True)
+    ai = (known % size).astype(np.int32)
+    ap = np.searchsorted(known, np.arange(size + 1, dtype=np.int64) * size).astype(np.int32)
+    room = 2 * max(found.L.nnz, found.U.nnz) + 2 * size + 16
+    while True:
+        factors = _factors(size, ap, ai, room)
+        if factors is not None:
+            break
+        room *= 2
+    return Pattern(places.astype(np.int32), ap, ai, *factors, row.astype(np.int32), column.astype(np.int32))
+
+
+def _factors(size: int, ap: np.ndarray, ai: np.ndarray, room: int) -> tuple[np.ndarray, ...] | None:
+    """lp, li, up, ui; None if there is not enough room."""
+    lp, up = np.zeros(size + 1, np.int32), np.zeros(size + 1, np.int32)
+    li, ui = np.empty(room, np.int32), np.empty(room, np.int32)
+    mark, work = np.full(size, -1, np.int32), [np.empty(size + 1, np.int32) for _ in range(3)]
+    arrays = map(address, (ap, ai, lp, li, up, ui, mark, *work))
+    if pattern_function()(size, *arrays, room) < 0:
+        return None
+    return lp, li[: lp[-1]].copy(), up, ui[: up[-1]].copy()

@@ -1,0 +1,236 @@
+"""The kernels of one kind of thing: once, prepare, matrix, residual, finish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from genalpha.backends.native.code import PIECE
+from genalpha.backends.native.writer import ITERATION, RUN, STEP
+from genalpha.backends.sparse.models import Block, Blocks, Model
+from genalpha.compiler.differentiate import jacobian
+from genalpha.compiler.graph import ONE, ZERO, Graph
+from genalpha.compiler.program import Builder, Call, Program, cut
+from genalpha.compiler.reader import Symbols, inline
+from genalpha.compiler.repeated import Add, Each, Gather, Inside, Largest, Put, Spread
+from genalpha.engine.setup import Setup
+from genalpha.engine.step import sizes_of_motion
+from genalpha.mechanics.initial_values import Beginning
+from genalpha.numerics.data import Carry, NewtonReport, Scale, State
+
+# The most operations of the kernels of one kind.
+LIMIT = 200_000
+
+
+class Kind:
+    """The expressions of a step for one copy, the slots of its frame, and what its kernels read and write.
+
+    ``carried`` are the slots of q, v, a and a_old of its nodes, ``own`` those of the method's own variables,
+    which every copy keeps for itself. ``x`` are the slots of its unknowns. ``entries`` are the slots of the
+    entries of its matrix, in the rows and columns ``pattern`` (E, 2); ``rows`` those of its residual.
+    ``motion`` are the slots of q, v, a and a_old after a step, ``forces`` those of λ, ψ and other variables.
+    """
+
+    def __init__(self, setup: Setup, model: Model, blocks: Blocks) -> None:
+        self.setup, self.model, self.blocks = setup, model, blocks
+        self.name, self.dims = model.name, model.full(setup.dims)
+        self.graph = Graph(LIMIT)
+        self.builder = Builder(self.graph)
+        self._lay_out()
+        self._trace()
+        self.program: Program = cut(
+            self.builder.build({RUN: self.kernel("once"), STEP: self.kernel("prepare")}), PIECE
+        )
+        self.stride = self.program.slots
+
+    def kernel(self, name: str) -> str:
+        return f"{self.name}_{name}"
+
+    # --- slots ------------------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        slot, (size, n, _, _), whole = self.builder.slot, self.model.dims, self.setup.dims
+        carry = begun(self.setup, self.model)
+        self.adjusts = carry.lag is not None
+        self.carried = slot(size + (3 if carry.a_old is not None else 2) * n)
+        parts = np.split(self.carried, [size, size + n, size + 2 * n])
+        self._carry = dict(zip(("q", "v", "a", "a_old"), parts, strict=True))
+        shaped = lambda tree: jax.tree.map(lambda x: slot(int(np.prod(x.shape))).reshape(x.shape), tree)
+        self.own: dict[str, np.ndarray] = shaped(carry.own)
+        self.scale = (slot(n), slot(self.model.dims.m), slot(self.model.dims.p))
+        self.data: list[np.ndarray] = [
+            slot(int(np.prod(np.shape(x)[1:]))).reshape(np.shape(x)[1:])
+            for x in jax.tree.leaves(self.model.data)
+        ]
+        self.times = slot(5 if self.adjusts else 3)  # t, h, the last h, and the two lags
+        self.x = slot(sum(self._size(b) for b in self.blocks.unknowns))
+        assert whole.n
+
+    def _size(self, block: Block) -> int:
+        """How many entries a copy has in a block."""
+        return {"v": self.model.dims.n, "g": self.model.dims.m, "k": self.model.dims.p}[block.kind]
+
+    def _full(self, block: Block) -> int:
+        """The same, with those of constraints that are always satisfied."""
+        return {"v": self.dims.n, "g": self.dims.m, "k": self.dims.p}[block.kind]
+
+    def _real(self, blocks: tuple[Block, ...]) -> np.ndarray:
+        """Which entries of the blocks of a copy are part of the whole system."""
+        return np.concatenate([np.full(self._full(b), bool(self._size(b))) for b in blocks])
+
+    def _inputs(self, slots: Any, level: int) -> Any:
+        return jax.tree.map(lambda s: Symbols(self.builder.inputs(s, level), "f"), slots)
+
+    # --- expressions ------------------------------------------------------------------------------
+
+    def _trace(self) -> None:
+        method, dims, whole, model = self.setup.method, self.dims, self.setup.dims, self.model
+        structure = jax.tree.structure(model.data)
+        scale = self._scale()
+        doubles = self._inputs(self.data, RUN)
+        known = {k: Symbols(self.builder.inputs(s, STEP), "f") for k, s in self._carry.items()}
+        own = self._inputs(self.own, STEP)
+        times = self.builder.inputs(self.times, STEP)
+        t, h, h_old = (Symbols(np.array(i), "f") for i in times[:3])
+        lags = Symbols(times[3:], "f") if self.adjusts else None
+        a_old = known["a_old"] if known["a_old"].ids.size else None
+        carry = Carry(known["q"], known["v"], known["a"], h_old, a_old, lags, own)  # type: ignore[arg-type]
+        real = self._real(self.blocks.unknowns)
+        ids = np.full(real.size, ZERO, dtype=np.int64)
+        ids[real] = variables = self.builder.inputs(self.x, ITERATION)
+        x = Symbols(ids, "f")
+        one = lambda data: model.system(jax.tree.unflatten(structure, data), whole)
+
+        def prepare(carry: Carry, t: Any, h: Any, scale: Scale, data: Any) -> Any:
+            step = method.prepare(one(data), carry, t, h, dims, scale, ())
+            return step, sizes_of_motion(model.space, scale, carry.q, carry.v)
+
+        step, sizes = self._symbolic(prepare, carry, t, h, scale, doubles)
+        residual = lambda x, step, scale, data: method.equations(one(data), step, dims, scale, x, ())
+        value = inline(self.graph, residual, x, step, scale, doubles)[self._real(self.blocks.rows)]
+        finish = lambda x, step, scale, data: method.finish(one(data), step, dims, scale, x, ())
+        after, output = inline(self.graph, finish, x, step, scale, doubles)
+        self._prepare(sizes)
+        self._matrix(value, variables)
+        self._finish(after, output)
+
+    def _scale(self) -> Scale:
+        """The scale, with ones for constraints that are always satisfied."""
+        parts = [self._inputs(s, RUN) for s in self.scale]
+        sizes = (self.dims.n, self.dims.m, self.dims.p)
+        filled = [
+            p if p.ids.size == n else Symbols(np.full(n, ONE), "f") for p, n in zip(parts, sizes, strict=True)
+        ]
+        return Scale(*filled)  # type: ignore[arg-type]
+
+    def _symbolic(self, function: Any, *arguments: Any) -> Any:
+        found = inline(self.graph, function, *arguments)
+        return jax.tree.map(lambda ids: Symbols(ids, "f"), found)
+
+    # --- kernels ----------------------------------------------------------------------------------
+
+    def _prepare(self, sizes: Any) -> None:
+        self.builder.kernel(self.kernel("once"), RUN)
+        self.sizes = self.builder.slot(2 if self.model.element is None else 0)
+        stores = [(self.sizes, np.array([s.ids for s in sizes]))] if self.sizes.size else []
+        self.builder.kernel(self.kernel("prepare"), STEP, *stores)
+
+    def _matrix(self, value: np.ndarray, variables: np.ndarray) -> None:
+        matrix = jacobian(self.graph, value, variables)
+        self.pattern = np.argwhere(matrix != ZERO)
+        self.entries = self.builder.slot(len(self.pattern))
+        self.used = np.flatnonzero(value != ZERO)
+        self.rows = self.builder.slot(len(self.used))
+        self.builder.kernel(self.kernel("matrix"), ITERATION, (self.entries, matrix[tuple(self.pattern.T)]))
+        self.builder.kernel(self.kernel("residual"), ITERATION, (self.rows, value[self.used]))
+
+    def _finish(self, after: Any, output: Any) -> None:
+        size, n, m, p = self.model.dims
+        extra, at = {}, 0
+        for block in self.blocks.extras:
+            extra[block.name] = (block, output.extra[at : at + self._full(block)])
+            at += self._full(block)
+        stores = []
+        self.motion = self.forces = self.turns = self.builder.slot(0)
+        if self.model.element is None:
+            kept = [after.q, after.v, after.a, *([after.a_old] if after.a_old is not None else [])]
+            kept += [part for block, part in extra.values() if block.kind == "v"]
+            self.motion, self.turns = (
+                self.builder.slot(sum(map(len, kept))),
+                self.builder.slot(len(output.turns)),
+            )
+            stores += [(self.motion, np.concatenate(kept)), (self.turns, output.turns)]
+        else:
+            kept = [output.lam[:m] if m else output.lam[:0], output.psi[:p] if p else output.psi[:0]]
+            kept += [part for block, part in extra.values() if block.kind != "v" and self._size(block)]
+            self.forces = self.builder.slot(sum(map(len, kept)))
+            stores += [(self.forces, np.concatenate(kept))]
+            stores += [(self.own[name], part) for name, part in after.own.items()]
+        self.builder.kernel(self.kernel("finish"), ITERATION, *stores)
+
+    # --- instructions -----------------------------------------------------------------------------
+
+    def each(self, *body: Inside) -> Each:
+        return Each(self.name, self.stride, body)
+
+    def once(self) -> Each:
+        return self.each(Call(self.kernel("once")))
+
+    def prepare(self, central: np.ndarray, sizes: np.ndarray) -> Each:
+        """Read the carry, and prepare the step; ``central`` are the slots of ``times`` in the central program."""
+        spread = [Spread(int(a), int(b)) for a, b in zip(self.times, central, strict=False)]
+        gather = Gather(int(self.carried[0]), len(self.carried), f"{self.name}:carry")
+        largest = [Largest(int(a), 1, int(b)) for a, b in zip(self.sizes, sizes, strict=False)]
+        return self.each(*spread, gather, Call(self.kernel("prepare")), *largest)
+
+    def _unknowns(self) -> Gather:
+        return Gather(int(self.x[0]), len(self.x), f"{self.name}:x")
+
+    def matrix(self) -> list[Each]:
+        if not len(self.entries):
+            return []
+        add = Add(int(self.entries[0]), len(self.entries), f"{self.name}:entries")
+        return [self.each(self._unknowns(), Call(self.kernel("matrix")), add)]
+
+    def residual(self) -> list[Each]:
+        if not len(self.rows):
+            return []
+        add = Add(int(self.rows[0]), len(self.rows), f"{self.name}:rows")
+        return [self.each(self._unknowns(), Call(self.kernel("residual")), add)]
+
+    def finish(self, turns: int) -> Each:
+        put = [
+            Put(int(slots[0]), len(slots), f"{self.name}:{name}")
+            for name, slots in (("motion", self.motion), ("forces", self.forces))
+            if len(slots)
+        ]
+        largest = [Largest(int(self.turns[0]), len(self.turns), turns)] if len(self.turns) else []
+        return self.each(self._unknowns(), Call(self.kernel("finish")), *put, *largest)
+
+
+def begun(setup: Setup, model: Model) -> Carry:
+    """The shapes of the carry of one copy."""
+    dims = model.full(setup.dims)
+    number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
+    data = jax.tree.map(lambda x: number(*np.shape(x)[1:]), model.data)
+    state = State(number(), number(dims.size), number(dims.n), number(dims.n), number(dims.m), number(dims.p))
+    scale = Scale(number(dims.n), number(dims.m), number(dims.p))
+    report = NewtonReport(*[number()] * 6)
+    rows = number(dims.m + dims.p, dims.n)
+    g = number(dims.m)
+    start = Beginning(
+        state,
+        number(dims.n),
+        scale,
+        report,
+        rows,
+        g,
+        g,
+        number(dims.p),
+        number(dims.n, dims.n),
+        number(dims.n),
+    )  # type: ignore[arg-type]
+    begin = lambda start, h, data: setup.method.begin(model.system(data, setup.dims), dims, start, h, ())[0]
+    return jax.eval_shape(begin, start, number(), data)

@@ -1,0 +1,205 @@
+"""The memory of a run with sparse matrices: one array of doubles, one of integers, and the head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from genalpha.backends.native.code import aligned
+from genalpha.backends.sparse.code import SparseCode, address
+from genalpha.backends.sparse.factors import Pattern, analysed
+from genalpha.backends.sparse.kinds import Kind
+from genalpha.backends.sparse.models import Block, length, places_of
+from genalpha.mechanics.parts import Places
+from genalpha.mechanics.system import Dims
+from genalpha.numerics.data import Scale
+
+_LINE = 8  # arrays begin at multiples of this many doubles
+_BIG = "lu:"
+
+
+class Memory:
+    """Numbers of a run, and where they are.
+
+    ``w`` are the numbers: first the slots of the central program, last the factors of the matrix. ``lists``
+    are places in it, ``head`` says where arrays and lists begin.
+    """
+
+    def __init__(self, code: SparseCode, dims: Dims) -> None:
+        self.code, self.dims, self.first = code, dims, dict[str, int]()
+        self.lengths: dict[str, int] = {}
+        self._end = -(-code.central.program.slots // _LINE) * _LINE
+        blocks, (size, n, m, p) = code.blocks, dims
+        extra = sum({"v": n, "g": m, "k": p}[b.kind] for b in blocks.extras)
+        unknowns, rows = length(blocks.unknowns), length(blocks.rows)
+        self._array("record", size + 2 * n + m + p + extra)
+        self._array("a_old", n)
+        for name in ("x", "guess", "p0", "p1", "p2", "d"):
+            self._array(name, unknowns)
+        self._array("r", rows)
+        self._array("trash", 1)
+        for kind in code.kinds:
+            groups = -(-kind.model.count // code.width)
+            self._array(f"frames:{kind.name}", groups * kind.stride * code.width)
+        self._array("frames:stream", code.stream.slots * code.width)
+        self.own_end = self._end
+        self.w = aligned(self._end)
+        self._lists: dict[str, np.ndarray] = {}
+        self._write_lists()
+        self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        self._write_head(0)
+
+    def _array(self, name: str, count: int) -> None:
+        self.first[name], self.lengths[name] = self._end, count
+        self._end += -(-count // _LINE) * _LINE
+
+    # --- parts of the memory ----------------------------------------------------------------------
+
+    def array(self, name: str) -> np.ndarray:
+        first = self.first[name]
+        return self.w[first : first + self.lengths[name]]
+
+    def slots(self, places: Any) -> np.ndarray:
+        """Slots of the central program."""
+        return self.w[places]
+
+    def frames(self, kind: Kind) -> np.ndarray:
+        """The frames of a kind (groups, slots, lanes)."""
+        return self.array(f"frames:{kind.name}").reshape(-1, kind.stride, self.code.width)
+
+    def fill(self, kind: Kind, slots: np.ndarray, values: np.ndarray) -> None:
+        """Write values (K, ...) of all copies into slots (...) of their frames."""
+        if slots.size:
+            flat = np.asarray(values, dtype=float).reshape(kind.model.count, -1)
+            self.frames(kind)[:, slots.reshape(-1)] = self._grouped(flat, flat[-1])
+
+    def read(self, kind: Kind, slots: np.ndarray) -> np.ndarray:
+        """The numbers of all copies (K, S) in some slots."""
+        frames = self.frames(kind)
+        found = frames[:, slots.reshape(-1)].swapaxes(1, 2)
+        return found.reshape(len(frames) * self.code.width, slots.size)[: kind.model.count]
+
+    def _grouped(self, rows: np.ndarray, padding: Any) -> np.ndarray:
+        """Rows (K, E) of copies as (groups, E, lanes)."""
+        width = self.code.width
+        missing = -len(rows) % width
+        full = np.concatenate([rows, np.broadcast_to(padding, (missing, rows.shape[1]))])
+        return full.reshape(len(full) // width, width, rows.shape[1]).swapaxes(1, 2)
+
+    # --- lists ------------------------------------------------------------------------------------
+
+    def _write_lists(self) -> None:
+        code, first = self.code, self.first
+        size, n, m, p = self.dims
+        record = first["record"]
+        starts = dict(zip("qvagk", np.cumsum([record, size, n, n, m]), strict=True))
+        extra, begin = {}, record + size + 2 * n + m + p
+        for block in code.blocks.extras:
+            extra[block.name] = begin
+            begin += {"v": n, "g": m, "k": p}[block.kind]
+        for kind in code.kinds:
+            at, name = kind.model.places, kind.name
+            old = [first["a_old"] + at.v] if len(kind.carried) > at.q.shape[1] + 2 * at.v.shape[1] else []
+            motion = [starts["q"] + at.q, starts["v"] + at.v, starts["a"] + at.v]
+            self._list(f"{name}:carry", [*motion, *old], None)
+            self._list(f"{name}:x", [first["x"] + places_of(code.blocks.unknowns, at)], None)
+            rows = first["r"] + places_of(code.blocks.rows, at)[:, kind.used]
+            self._list(f"{name}:rows", [rows], first["trash"])
+            own = lambda block, at=at: extra[block.name] + getattr(at, block.kind)
+            moving = [own(b) for b in code.blocks.extras if b.kind == "v"]
+            pushing = [own(b) for b in code.blocks.extras if b.kind != "v"]
+            self._list(f"{name}:motion", [*motion, *old, *moving], first["trash"])
+            self._list(f"{name}:forces", [starts["g"] + at.g, starts["k"] + at.k, *pushing], first["trash"])
+
+    def _list(self, name: str, parts: list[np.ndarray], padding: int | None) -> None:
+        """A list of places for the slots of all copies; without ``padding`` the last copy is repeated."""
+        rows = np.concatenate(parts, axis=1)
+        self._lists[name] = self._grouped(rows, rows[-1] if padding is None else padding).astype(np.int32)
+
+    # --- the matrix -------------------------------------------------------------------------------
+
+    def use(self, pattern: Pattern) -> None:
+        """Make room for a matrix and its factors, and write the head."""
+        code, own = self.code, self.own_end
+        self._end = own
+        counts = {"a": pattern.ap[-1], "l": pattern.lp[-1], "u": pattern.up[-1]}
+        size = len(pattern.row)
+        for name, count in {**counts, "inv": size, "x": size}.items():
+            self._array(f"lu:{name}", int(count))
+        w = aligned(self._end)
+        w[:own] = self.w[:own]
+        self.w = w
+        done = 0
+        for kind in code.kinds:
+            count = len(kind.pattern) * kind.model.count
+            places = pattern.places[done : done + count].reshape(kind.model.count, len(kind.pattern))
+            places = places + self.first["lu:a"]
+            done += count
+            padding = self.first["trash"]
+            self._lists[f"{kind.name}:entries"] = self._grouped(places, padding).astype(np.int32)
+        for name in ("ap", "ai", "lp", "li", "up", "ui"):
+            self._lists[f"lu:{name}"] = getattr(pattern, name)
+        rows, columns = self.compact(code.blocks.rows), self.compact(code.blocks.unknowns)
+        self._lists["lu:row"], self._lists["lu:column"] = rows[pattern.row], columns[pattern.column]
+        self._write_head(size)
+
+    def compact(self, blocks: tuple[Block, ...]) -> np.ndarray:
+        """The places of the entries that are not padding."""
+        counts = {"v": self.dims.n, "g": self.dims.m, "k": self.dims.p}
+        return np.concatenate([b.first + np.arange(counts[b.kind]) for b in blocks]).astype(np.int32)
+
+    def _write_head(self, size: int) -> None:
+        width, code = self.code.width, self.code
+        head = dict(self.first) | {f"length:{name}": count for name, count in self.lengths.items()}
+        head["lu:n"] = size
+        for kind in code.kinds:
+            head[f"groups:{kind.name}"] = -(-kind.model.count // width)
+        blocks = [(f"block:{k}", b) for k, b in enumerate(code.blocks.unknowns)]
+        head["groups:unknowns"] = length(code.blocks.unknowns) // width
+        head["groups:rows"] = length(code.blocks.rows) // width
+        for k, (name, block) in enumerate(blocks):
+            head[f"groups:{name}"] = block.length // width
+            head[f"x:{k}"], head[f"d:{k}"] = self.first["x"] + block.first, self.first["d"] + block.first
+        for name in ("unknowns", "rows", *(name for name, _ in blocks)):
+            head[f"frames:{name}"] = self.first["frames:stream"]
+        begin, arrays = 0, []
+        for name, array in self._lists.items():
+            pad = -begin % 16
+            arrays += [np.zeros(pad, np.int32), array.reshape(-1)]
+            head[name] = begin + pad
+            begin += pad + array.size
+        self.lists = np.concatenate(arrays)
+        self.head = np.zeros(len(code.entries_of_head), np.int64)
+        for name, number in code.entries_of_head.items():
+            self.head[number] = head.get(name, 0)  # there may be no matrix yet
+
+    def analyse(self) -> Pattern:
+        """An order of pivots for the entries that are in the frames."""
+        numbers = [np.full(length(b), -1) for b in (self.code.blocks.rows, self.code.blocks.unknowns)]
+        compact = [self.compact(b) for b in (self.code.blocks.rows, self.code.blocks.unknowns)]
+        for number, at in zip(numbers, compact, strict=True):
+            number[at] = np.arange(len(at))
+        rows, columns, values = [], [], []
+        for kind in self.code.kinds:
+            at: Places = kind.model.places
+            row = numbers[0][places_of(self.code.blocks.rows, at)][:, kind.pattern[:, 0]]
+            column = numbers[1][places_of(self.code.blocks.unknowns, at)][:, kind.pattern[:, 1]]
+            rows, columns = [*rows, row.reshape(-1)], [*columns, column.reshape(-1)]
+            values.append(self.read(kind, kind.entries).reshape(-1))
+        found = [np.concatenate(x) for x in (rows, columns, values)]
+        return analysed(len(compact[0]), *found)
+
+    def run(self, name: str) -> None:
+        """Run instructions outside of the loop of steps."""
+        self.code.plans[name](address(self.w), address(self.head), address(self.lists))
+
+    def fill_constants(self, scale: Scale) -> None:
+        """Write the scale and the args of all parts into their frames."""
+        for kind in self.code.kinds:
+            at = kind.model.places
+            for slots, values, places in zip(kind.scale, scale, (at.v, at.g, at.k), strict=True):
+                self.fill(kind, slots, np.asarray(values)[places])
+            for slots, leaf in zip(kind.data, jax.tree.leaves(kind.model.data), strict=True):
+                self.fill(kind, slots, np.broadcast_to(leaf, (kind.model.count, *np.shape(leaf)[1:])))

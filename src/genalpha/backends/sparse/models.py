@@ -1,0 +1,151 @@
+"""The kinds of things that an assembly is made of: its parts, and its nodes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.compiler.graph import Unsupported
+from genalpha.engine.setup import Setup
+from genalpha.mechanics.assembly import Assembly, element_system
+from genalpha.mechanics.parts import Element, Places
+from genalpha.mechanics.spaces import Space
+from genalpha.mechanics.system import Args, Dims, System
+
+# Sizes that tell which blocks of a method belong to velocities, holonomic and nonholonomic constraints.
+_TOLD_APART = {"v": 5003, "g": 3001, "k": 2003}
+
+
+class Model(NamedTuple):
+    """A part or the nodes with one space: sizes of one copy, and where all copies are.
+
+    ``data`` are its args, and its masses if they differ from copy to copy: arrays with one row for each copy,
+    or single numbers. For nodes ``element`` is None.
+    """
+
+    name: str
+    label: str
+    space: Space
+    dims: Dims
+    places: Places
+    data: Any
+    element: Element | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.places.q)
+
+    def system(self, data: Any, whole: Dims) -> System:
+        """One copy as a system of its own; ``data`` are the numbers of this copy, and may be traced.
+
+        If the whole has constraints and this copy has none, it gets one that is always satisfied. So methods
+        have the same unknowns for all parts. Those of this constraint appear in no equation.
+        """
+        if self.element is None:
+            found = System(
+                np.zeros((self.dims.n,) * 2), lambda t, q, v: jnp.zeros(self.dims.n), space=self.space
+            )
+        else:
+            found = element_system(self.element, *data)
+        nothing: Any = lambda *inputs: jnp.zeros(1)
+        return System(
+            found.mass,
+            found.force,
+            nothing if whole.m and not self.dims.m else found.holonomic,
+            nothing if whole.p and not self.dims.p else found.nonholonomic,
+            found.reaction,
+            self.space,
+        )
+
+    def full(self, whole: Dims) -> Dims:
+        """The sizes with the constraints that are always satisfied."""
+        return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))
+
+    def rows(self, x: Any) -> Any:
+        """``data`` or the like with one row for each copy."""
+        return jax.tree.map(
+            lambda a: np.broadcast_to(a, (self.count,)) if np.ndim(a) == 0 else np.asarray(a), x
+        )
+
+
+def of_parts(assembly: Assembly, args: Args) -> list[Model]:
+    found = []
+    for i, (element, places) in enumerate(zip(assembly.elements, assembly.places, strict=True)):
+        mass = element.part.mass
+        own = jax.tree.map(np.asarray, assembly.own_args(args)[i])
+        data = (own, mass if isinstance(mass, np.ndarray) and mass.ndim == 3 else None)
+        dims = Dims(element.size, element.n, element.m, element.p)
+        found.append(Model(f"p{i}", element.label, element.space, dims, places, data, element))
+    return found
+
+
+def of_nodes(assembly: Assembly) -> list[Model]:
+    spaces, found = assembly.node_spaces, []
+    widths = {
+        space: (space.size(int(space.dim or 0)), int(space.dim or 0)) for space in dict.fromkeys(spaces)
+    }
+    starts = np.cumsum([(0, 0), *(widths[space] for space in spaces)], axis=0)
+    for i, (space, (size, n)) in enumerate(widths.items()):
+        here = np.array([k for k, one in enumerate(spaces) if one is space or one == space])
+        q, v = (starts[here, kind, None] + np.arange(width) for kind, width in enumerate((size, n)))
+        none = np.zeros((len(here), 0), int)
+        places = Places(q, v, none, none)
+        found.append(Model(f"n{i}", "nodes", space, Dims(size, n, 0, 0), places, ()))
+    return found
+
+
+class Block(NamedTuple):
+    """A block of unknowns or rows: "v" has an entry for each velocity, "g" and "k" for each constraint.
+
+    ``first`` is its place in the vector of all blocks, ``length`` how many entries it has there, with padding.
+    """
+
+    name: str
+    kind: str
+    first: int
+    length: int
+
+
+class Blocks(NamedTuple):
+    """The blocks of the unknowns and of the rows of a step, and of the method's own variables."""
+
+    unknowns: tuple[Block, ...]
+    rows: tuple[Block, ...]
+    extras: tuple[Block, ...]
+
+    @classmethod
+    def of(cls, setup: Setup, width: int) -> Blocks:
+        method, dims = setup.method, setup.dims
+        apart = {"v": _TOLD_APART["v"], "g": dims.m and _TOLD_APART["g"], "k": dims.p and _TOLD_APART["k"]}
+        example = Dims(apart["v"], apart["v"], apart["g"], apart["k"])
+        kinds, sizes = {n: kind for kind, n in apart.items()}, {"v": dims.n, "g": dims.m, "k": dims.p}
+
+        def blocks(found: dict[str, int], pad: int) -> tuple[Block, ...]:
+            first, listed = 0, []
+            for name, size in found.items():
+                if not size:
+                    continue
+                if size not in kinds:
+                    raise Unsupported(
+                        f"{method.name} has a block {name!r} that belongs to no node or constraint"
+                    )
+                length = -(-sizes[kinds[size]] // pad) * pad
+                listed.append(Block(name, kinds[size], first, length))
+                first += length
+            return tuple(listed)
+
+        unknowns = blocks(method.sizes(example), width)
+        return cls(unknowns, blocks(method.row_blocks(example), width), blocks(method.extras(example), 1))
+
+
+def length(blocks: tuple[Block, ...]) -> int:
+    return blocks[-1].first + blocks[-1].length if blocks else 0
+
+
+def places_of(blocks: tuple[Block, ...], at: Places) -> np.ndarray:
+    """Where the entries of all copies are in the vector of all blocks (K, entries of a copy)."""
+    parts = [b.first + getattr(at, b.kind) for b in blocks]
+    return np.concatenate(parts, axis=1) if parts else np.zeros((len(at.q), 0), int)

@@ -1,0 +1,292 @@
+"""Programs with many copies of a thing in LLVM's language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from genalpha.compiler import sparse_text
+from genalpha.compiler.emit_llvm import LoopEmitter
+from genalpha.compiler.emit_llvm_kernels import KernelEmitter
+from genalpha.compiler.program import Call, Instructions, Loop, Program
+from genalpha.compiler.repeated import (
+    Add,
+    Clear,
+    Each,
+    Factor,
+    Gather,
+    Inside,
+    Largest,
+    Load,
+    Put,
+    Solve,
+    Spread,
+    Store,
+    Zero,
+)
+
+
+class RepeatedEmitter(LoopEmitter):
+    """Text of the loop of steps. The central program has one lane, the copies of a thing have ``width``."""
+
+    parameters = ", ptr noalias %table, ptr noalias %lists"
+
+    def __init__(self, program: Program, width: int, pieces: dict[str, list[str]]) -> None:
+        super().__init__(program, 1, "c")
+        self.width, self.pieces = width, pieces
+        self.vector = f"<{width} x double>"
+        self.entries: dict[str, int] = {}  # the numbers of the head entries
+        self.wide_used: set[str] = set()
+
+    # --- the head ---------------------------------------------------------------------------------
+
+    def entry_of_head(self, name: str) -> str:
+        """A register with an entry of the head."""
+        number = self.entries.setdefault(name, len(self.entries))
+        k = self.label()
+        self.say(f"%hp{k} = getelementptr i64, ptr %table, i64 {number}")
+        self.say(f"%h{k} = load i64, ptr %hp{k}")
+        return f"%h{k}"
+
+    def array(self, name: str) -> str:
+        """A pointer to an array of doubles."""
+        at, k = self.entry_of_head(name), self.label()
+        self.say(f"%ap{k} = getelementptr double, ptr %w, i64 {at}")
+        return f"%ap{k}"
+
+    def list(self, name: str) -> str:
+        """A pointer to a list of integers."""
+        at, k = self.entry_of_head(name), self.label()
+        self.say(f"%lp{k} = getelementptr i32, ptr %lists, i64 {at}")
+        return f"%lp{k}"
+
+    def function(self, name: str, plan: Instructions) -> None:
+        """void name(w, table, lists): instructions outside of the loop of steps."""
+        self.lines.append(f"define void @{name}(ptr noalias %w{self.parameters}) nounwind {{")
+        self.plan(plan, self.constant(True))
+        self.say("ret void")
+        self.lines.append("}")
+
+    # --- instructions -----------------------------------------------------------------------------
+
+    def other(self, part: Any, mask: str) -> bool:
+        if isinstance(part, Each):
+            self.each(part)
+        elif isinstance(part, Clear):
+            length, pointer, k = (
+                self.entry_of_head(f"length:{part.array}"),
+                self.array(part.array),
+                self.label(),
+            )
+            self.say(f"%bytes{k} = mul i64 {length}, 8")
+            self.say(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 %bytes{k}, i1 false)")
+        elif isinstance(part, Zero):
+            for slot in range(part.slot, part.slot + part.count):
+                k = self.label()
+                self.say(f"%zp{k} = getelementptr double, ptr %w, i64 {slot}")
+                self.say(f"store double 0.0, ptr %zp{k}")
+        elif isinstance(part, Factor):
+            self.factor(part)
+        elif isinstance(part, Solve):
+            self.solve(part)
+        else:
+            return False
+        return True
+
+    def factor(self, part: Factor) -> None:
+        n = self.entry_of_head("lu:n")
+        a, lower, upper, inv, x = (self.array(f"lu:{name}") for name in ("a", "l", "u", "inv", "x"))
+        names = ("ap", "ai", "lp", "li", "up", "ui")
+        ap, ai, lp, li, up, ui = (self.list(f"lu:{name}") for name in names)
+        k = self.label()
+        self.say(f"%out{k} = getelementptr double, ptr %w, i64 {part.report}")
+        pointers = (a, ap, ai, lower, lp, li, upper, up, ui, inv, x, f"%out{k}")
+        self.say(f"call void @lu_factor(i64 {n}, {', '.join(f'ptr {p}' for p in pointers)})")
+
+    def solve(self, part: Solve) -> None:
+        n = self.entry_of_head("lu:n")
+        lower, upper, inv, x = (self.array(f"lu:{name}") for name in ("l", "u", "inv", "x"))
+        names = ("lp", "li", "up", "ui", "row", "column")
+        lp, li, up, ui, row, column = (self.list(f"lu:{name}") for name in names)
+        b, d = self.array(part.rhs), self.array(part.result)
+        pointers = (lower, lp, li, upper, up, ui, inv, row, column, b, d, x)
+        self.say(f"call void @lu_solve(i64 {n}, {', '.join(f'ptr {p}' for p in pointers)})")
+        # L and U leave numbers in the work array, which must be zero for the next factors.
+        k = self.label()
+        self.say(f"%bytes{k} = mul i64 {n}, 8")
+        self.say(f"call void @llvm.memset.p0.i64(ptr {x}, i8 0, i64 %bytes{k}, i1 false)")
+
+    def each(self, part: Each) -> None:
+        """A loop over the groups of a kind."""
+        count, frames = self.entry_of_head(f"groups:{part.kind}"), self.array(f"frames:{part.kind}")
+        ready = [self.before(inside) for inside in part.body]
+        k, head, body, after = (self.label() for _ in range(4))
+        before = self.label()
+        self.say(f"br label %{before}")
+        self.mark(before)
+        self.say(f"br label %{head}")
+        self.mark(head)
+        tail = self.label()
+        self.say(f"%g{k} = phi i64 [ 0, %{before} ], [ %gn{k}, %{tail} ]")
+        self.say(f"%gm{k} = icmp slt i64 %g{k}, {count}")
+        self.say(f"br i1 %gm{k}, label %{body}, label %{after}")
+        self.mark(body)
+        self.say(f"%fo{k} = mul i64 %g{k}, {part.stride * self.width}")
+        self.say(f"%f{k} = getelementptr double, ptr {frames}, i64 %fo{k}")
+        for inside, known in zip(part.body, ready, strict=True):
+            self.inside(inside, known, f"%f{k}", f"%g{k}")
+        self.say(f"br label %{tail}")
+        self.mark(tail)
+        self.say(f"%gn{k} = add i64 %g{k}, 1")
+        self.say(f"br label %{head}")
+        self.mark(after)
+
+    def before(self, part: Inside) -> str:
+        """What an instruction needs before the loop over groups."""
+        if isinstance(part, Spread):
+            k = self.label()
+            self.say(f"%sp{k} = getelementptr double, ptr %w, i64 {part.source}")
+            self.say(f"%sv{k} = load double, ptr %sp{k}")
+            self.say(f"%si{k} = insertelement {self.vector} poison, double %sv{k}, i64 0")
+            zeros = f"<{self.width} x i32> zeroinitializer"
+            self.say(f"%sw{k} = shufflevector {self.vector} %si{k}, {self.vector} poison, {zeros}")
+            return f"%sw{k}"
+        if isinstance(part, Load | Store):
+            return self.array(part.array)
+        if isinstance(part, Gather | Put | Add):
+            return self.list(part.places)
+        return ""
+
+    def inside(self, part: Inside, known: str, frame: str, group: str) -> None:
+        k = self.label()
+        if isinstance(part, Call):
+            for piece in self.pieces.get(part.kernel, [part.kernel]):
+                self.say(f"call void @{piece}(ptr {frame})")
+        elif isinstance(part, Spread):
+            self.say(f"%p{k} = getelementptr {self.vector}, ptr {frame}, i64 {part.slot}")
+            self.say(f"store {self.vector} {known}, ptr %p{k}")
+        elif isinstance(part, Load | Store):
+            self.say(f"%p{k} = getelementptr {self.vector}, ptr {frame}, i64 {part.slot}")
+            self.say(f"%q{k} = getelementptr {self.vector}, ptr {known}, i64 {group}")
+            source, target = (f"%q{k}", f"%p{k}") if isinstance(part, Load) else (f"%p{k}", f"%q{k}")
+            self.say(f"%v{k} = load {self.vector}, ptr {source}")
+            self.say(f"store {self.vector} %v{k}, ptr {target}")
+        elif isinstance(part, Largest):
+            self.largest(part, frame)
+        else:
+            self.places(part, known, frame, group)
+
+    def largest(self, part: Largest, frame: str) -> None:
+        for slot in range(part.slot, part.slot + part.count):
+            k, vector = self.label(), self.vector
+            infinite = "splat (double 0x7FF0000000000000)"
+            self.say(f"%p{k} = getelementptr {vector}, ptr {frame}, i64 {slot}")
+            self.say(f"%v{k} = load {vector}, ptr %p{k}")
+            self.say(f"%u{k} = fcmp uno {vector} %v{k}, %v{k}")
+            self.say(f"%w{k} = select <{self.width} x i1> %u{k}, {vector} {infinite}, {vector} %v{k}")
+            self.say(f"%m{k} = call nnan double @llvm.vector.reduce.fmax.v{self.width}f64({vector} %w{k})")
+            self.say(f"%t{k} = getelementptr double, ptr %w, i64 {part.target}")
+            self.say(f"%o{k} = load double, ptr %t{k}")
+            self.say(f"%c{k} = fcmp ogt double %m{k}, %o{k}")
+            self.say(f"%n{k} = select i1 %c{k}, double %m{k}, double %o{k}")
+            self.say(f"store double %n{k}, ptr %t{k}")
+
+    def places(self, part: Gather | Put | Add, known: str, frame: str, group: str) -> None:
+        """A loop over slots, whose entries are at places in memory."""
+        k, before, body, after = (self.label() for _ in range(4))
+        width, vector = self.width, self.vector
+        self.say(f"%base{k} = mul i64 {group}, {part.count}")
+        self.say(f"br label %{before}")
+        self.mark(before)
+        self.say(f"br label %{body}")
+        self.mark(body)
+        self.say(f"%j{k} = phi i64 [ 0, %{before} ], [ %jn{k}, %{body} ]")
+        self.say(f"%row{k} = add i64 %base{k}, %j{k}")
+        self.say(f"%ip{k} = getelementptr <{width} x i32>, ptr {known}, i64 %row{k}")
+        self.say(f"%i{k} = load <{width} x i32>, ptr %ip{k}, align 4")
+        self.say(f"%slot{k} = add i64 %j{k}, {part.slot}")
+        self.say(f"%p{k} = getelementptr {vector}, ptr {frame}, i64 %slot{k}")
+        if isinstance(part, Gather):
+            self.say(f"%z{k} = zext <{width} x i32> %i{k} to <{width} x i64>")
+            self.say(f"%q{k} = getelementptr double, ptr %w, <{width} x i64> %z{k}")
+            everyone = "splat (i1 true)"
+            self.say(
+                f"%v{k} = call {vector} @llvm.masked.gather.v{width}f64.v{width}p0(<{width} x ptr> %q{k}, "
+                f"i32 8, <{width} x i1> {everyone}, {vector} poison)"
+            )
+            self.say(f"store {vector} %v{k}, ptr %p{k}")
+        else:
+            self.say(f"%v{k} = load {vector}, ptr %p{k}")
+            for lane in range(width):
+                n = f"{k}.{lane}"
+                self.say(f"%i{n} = extractelement <{width} x i32> %i{k}, i64 {lane}")
+                self.say(f"%z{n} = zext i32 %i{n} to i64")
+                self.say(f"%q{n} = getelementptr double, ptr %w, i64 %z{n}")
+                self.say(f"%v{n} = extractelement {vector} %v{k}, i64 {lane}")
+                value = f"%v{n}"
+                if isinstance(part, Add):
+                    self.say(f"%o{n} = load double, ptr %q{n}")
+                    self.say(f"%s{n} = fadd double %o{n}, {value}")
+                    value = f"%s{n}"
+                self.say(f"store double {value}, ptr %q{n}")
+        self.say(f"%jn{k} = add i64 %j{k}, 1")
+        self.say(f"%more{k} = icmp slt i64 %jn{k}, {part.count}")
+        self.say(f"br i1 %more{k}, label %{body}, label %{after}")
+        self.mark(after)
+
+    def keep_listed(self, row: range) -> None:
+        """Copy a record of step i, if the list of rows has a row for it: an array, then the slots ``row``."""
+        self.say("%row.p = getelementptr i64, ptr %row_of, i64 %i")
+        self.say("%row = load i64, ptr %row.p")
+        self.say("%kept = icmp sge i64 %row, 0")
+        self.say("br i1 %kept, label %keep, label %tail")
+        self.mark("keep")
+        record, length = self.array("record"), self.entry_of_head("length:record")
+        self.say(f"%whole = add i64 {length}, {len(row)}")
+        self.say("%at = mul i64 %row, %whole")
+        self.say("%to = getelementptr double, ptr %rows, i64 %at")
+        self.say(f"%bytes = mul i64 {length}, 8")
+        self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr {record}, i64 %bytes, i1 false)")
+        self.say(f"%to.rest = getelementptr double, ptr %to, i64 {length}")
+        self.say(f"%from.rest = getelementptr double, ptr %w, i64 {row.start}")
+        self.say(
+            f"call void @llvm.memcpy.p0.p0.i64(ptr %to.rest, ptr %from.rest, i64 {8 * len(row)}, i1 false)"
+        )
+
+
+_DECLARED = """\
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare <{w} x double> @llvm.masked.gather.v{w}f64.v{w}p0(<{w} x ptr>, i32, <{w} x i1>, <{w} x double>)
+declare double @llvm.vector.reduce.fmax.v{w}f64(<{w} x double>)
+declare double @llvm.fabs.f64(double)"""
+
+
+def emit(
+    central: Program,
+    loop: Loop,
+    kinds: Sequence[Program],
+    name: str,
+    width: int,
+    plans: dict[str, Instructions],
+) -> tuple[str, dict[str, int]]:
+    """A module with the loop and other instructions, and the numbers of the entries of the head by name."""
+    pieces: dict[str, list[str]] = {}
+    declared: dict[str, None] = {}
+    lines: list[str] = []
+    for k, program in enumerate(kinds):
+        emitter = KernelEmitter(program, width, f"k{k}", masked=False)
+        for kernel in program.kernels.values():
+            emitter.kernel(kernel)
+        pieces |= program.pieces
+        declared |= dict.fromkeys(emitter.declarations())
+        lines += emitter.tables() + emitter.lines
+    main = RepeatedEmitter(central, width, pieces)
+    for kernel in central.kernels.values():
+        main.kernel(kernel)
+    main.loop(name, loop)
+    for other, plan in plans.items():
+        main.function(other, plan)
+    declared |= dict.fromkeys(main.declarations())
+    declared |= dict.fromkeys(_DECLARED.format(w=width).splitlines())
+    texts = [text.format(linkage="internal") for text in (sparse_text.FACTOR, sparse_text.SOLVE)]
+    return "\n".join([*declared, *lines, *main.tables(), *main.lines, *texts, ""]), main.entries

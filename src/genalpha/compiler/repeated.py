@@ -1,0 +1,115 @@
+"""Instructions for programs that apply kernels to many copies of a thing, eight or so at a time.
+
+Memory is one array of doubles. It begins with the slots of the central program, which has one lane. Behind it
+are arrays, and the frames of each kind of thing: the slots of a group of copies, one copy in each lane. How
+many copies there are, and where arrays, frames and lists of places begin, is not part of the code. It is in a
+table of integers, the head, whose entries have names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from genalpha.compiler.program import Call
+
+
+class Each(NamedTuple):
+    """Run ``body`` for every group of a kind. ``kind`` is its name, ``stride`` the number of its slots.
+
+    Its head entries are ``groups:kind`` and ``frames:kind``. If ``stride`` is 0, all groups use one frame.
+    """
+
+    kind: str
+    stride: int
+    body: Sequence[Inside]
+
+
+class Spread(NamedTuple):
+    """Copy a slot of the central program to a slot of all lanes."""
+
+    slot: int
+    source: int
+
+
+class Load(NamedTuple):
+    """Copy the next entries of an array, one for each lane, to a slot."""
+
+    slot: int
+    array: str
+
+
+class Store(NamedTuple):
+    """Copy a slot to the next entries of an array, one from each lane."""
+
+    slot: int
+    array: str
+
+
+class Gather(NamedTuple):
+    """Fill ``count`` slots from places in memory. The list ``places`` has one for each slot and lane."""
+
+    slot: int
+    count: int
+    places: str
+
+
+class Put(NamedTuple):
+    """Copy ``count`` slots to places in memory."""
+
+    slot: int
+    count: int
+    places: str
+
+
+class Add(NamedTuple):
+    """Add ``count`` slots to places in memory. Lanes may have the same place."""
+
+    slot: int
+    count: int
+    places: str
+
+
+class Largest(NamedTuple):
+    """Raise the number in the central slot ``target`` to the largest of ``count`` slots.
+
+    NaN counts as infinite.
+    """
+
+    slot: int
+    count: int
+    target: int
+
+
+Inside = Call | Spread | Load | Store | Gather | Put | Add | Largest
+
+
+class Clear(NamedTuple):
+    """Set an array to zero. Its head entries are ``array`` and ``length:array``."""
+
+    array: str
+
+
+class Zero(NamedTuple):
+    """Set central slots to zero."""
+
+    slot: int
+    count: int
+
+
+class Factor(NamedTuple):
+    """Factorize the matrix, and store how it went in the central slots from ``report`` (see `sparse_text`)."""
+
+    report: int
+
+
+class Solve(NamedTuple):
+    """Solve with the factors: from the array ``rhs`` to the array ``result``."""
+
+    rhs: str
+    result: str
+
+
+# The head entries of the matrix and its factors: arrays of doubles, and lists of integers.
+ARRAYS = ("lu:a", "lu:l", "lu:u", "lu:inv", "lu:x")
+LISTS = ("lu:ap", "lu:ai", "lu:lp", "lu:li", "lu:up", "lu:ui", "lu:row", "lu:column")
