@@ -94,20 +94,20 @@ class RepeatedEmitter(LoopEmitter):
         return True
 
     def factor(self, part: Factor) -> None:
-        n = self.entry_of_head("lu:n")
-        a, lower, upper, inv, x = (self.array(f"lu:{name}") for name in ("a", "l", "u", "inv", "x"))
-        names = ("ap", "ai", "lp", "li", "up", "ui")
-        ap, ai, lp, li, up, ui = (self.list(f"lu:{name}") for name in names)
+        of, names = part.matrix, ("ap", "ai", "lp", "li", "up", "ui")
+        n = self.entry_of_head(f"{of}:n")
+        a, lower, upper, inv, x = (self.array(f"{of}:{name}") for name in ("a", "l", "u", "inv", "x"))
+        ap, ai, lp, li, up, ui = (self.list(f"{of}:{name}") for name in names)
         k = self.label()
         self.say(f"%out{k} = getelementptr double, ptr %w, i64 {part.report}")
         pointers = (a, ap, ai, lower, lp, li, upper, up, ui, inv, x, f"%out{k}")
         self.say(f"call void @lu_factor(i64 {n}, {', '.join(f'ptr {p}' for p in pointers)})")
 
     def solve(self, part: Solve) -> None:
-        n = self.entry_of_head("lu:n")
-        lower, upper, inv, x = (self.array(f"lu:{name}") for name in ("l", "u", "inv", "x"))
-        names = ("lp", "li", "up", "ui", "row", "column")
-        lp, li, up, ui, row, column = (self.list(f"lu:{name}") for name in names)
+        of, names = part.matrix, ("lp", "li", "up", "ui", "row", "column")
+        n = self.entry_of_head(f"{of}:n")
+        lower, upper, inv, x = (self.array(f"{of}:{name}") for name in ("l", "u", "inv", "x"))
+        lp, li, up, ui, row, column = (self.list(f"{of}:{name}") for name in names)
         b, d = self.array(part.rhs), self.array(part.result)
         pointers = (lower, lp, li, upper, up, ui, inv, row, column, b, d, x)
         self.say(f"call void @lu_solve(i64 {n}, {', '.join(f'ptr {p}' for p in pointers)})")

@@ -98,18 +98,18 @@ class Zero(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """Factorize the matrix, and store how it went in the central slots from ``report`` (see `sparse_text`)."""
+    """Factorize a matrix, and store how it went in the central slots from ``report`` (see `sparse_text`).
 
+    The head entries of its arrays and lists begin with its name.
+    """
+
+    matrix: str
     report: int
 
 
 class Solve(NamedTuple):
-    """Solve with the factors: from the array ``rhs`` to the array ``result``."""
+    """Solve with the factors of a matrix: from the array ``rhs`` to the array ``result``."""
 
+    matrix: str
     rhs: str
     result: str
-
-
-# The head entries of the matrix and its factors: arrays of doubles, and lists of integers.
-ARRAYS = ("lu:a", "lu:l", "lu:u", "lu:inv", "lu:x")
-LISTS = ("lu:ap", "lu:ai", "lu:lp", "lu:li", "lu:up", "lu:ui", "lu:row", "lu:column")

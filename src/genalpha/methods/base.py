@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import jax.numpy as jnp
 from jax import Array
@@ -53,6 +53,13 @@ class Unknown:
                 )
 
 
+class Stage(NamedTuple):
+    """Equations that are solved for some of the unknowns, with the others held: names of both."""
+
+    unknowns: tuple[str, ...]
+    rows: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Method(ABC):
     """Base of the generalized-α methods, and of a method of your own (docs/own_method.md).
@@ -83,6 +90,9 @@ class Method(ABC):
       control needs it. Default: from the unknown called "a";
     - ``extras(dims)``, ``first_extra(dims, start, h)`` : variables for ``sol.extra``. Default: none;
     - ``row_blocks(dims)`` : names of the rows of the residual, for messages. Default: numbers;
+    - ``additive`` : whether the residual of a system made of parts is the sum of those of its parts. Then
+      large assemblies are solved with sparse matrices. Default: it is not;
+    - ``staged(dims)``, ``stages(dims)`` : a form whose equations can be solved in stages. Default: none;
     - ``exact_matrix``, ``linearized(...)`` : another Newton matrix than the derivative of the residual;
     - ``watches_velocity`` : whether error control checks velocities. Default: it does;
     - ``defect(...)`` : by how much the exact motion violates (13a) and (13c) of JN08, for error control. The
@@ -109,6 +119,8 @@ class Method(ABC):
     # Whether local errors of velocities can be estimated from the accelerations of a few steps.
     watches_velocity: ClassVar[bool] = True
     starts: ClassVar[tuple[StartValue, ...]] = ("a0", "second-order")
+    # Whether its residual for a system made of parts is the sum of its residuals for the parts.
+    additive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.coefficients, Coefficients):
@@ -165,6 +177,16 @@ class Method(ABC):
     def row_blocks(self, dims: Dims) -> dict[str, int]:
         """The blocks of rows of the residual, in order: their names, for messages, and sizes."""
         return {"row": sum(self.sizes(dims).values())}
+
+    def staged(self, dims: Dims) -> Method:
+        """The same method with equations that can be solved in stages, if there is such a form."""
+        return self
+
+    def stages(self, dims: Dims) -> tuple[Stage, ...]:
+        """What is solved one after the other in a correction. Here everything is solved at once."""
+        return (
+            Stage(tuple(self.sizes(dims)), tuple(name for name, n in self.row_blocks(dims).items() if n)),
+        )
 
     def extras(self, dims: Dims) -> dict[str, int]:
         """The names and sizes of variables of this method only, in the order of ``StepOutput.extra``."""

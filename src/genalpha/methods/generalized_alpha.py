@@ -29,6 +29,7 @@ class GeneralizedAlpha(MixedForces):
     """
 
     name = "generalized-alpha"
+    additive = True
 
     def check(self, system: System, dims: Dims) -> None:
         if dims.m or dims.p:

@@ -39,6 +39,7 @@ class Index3(EquilibriumAlpha):
     start: StartValue = "perturbed"
 
     name = "index3"
+    additive = True
     # Every change of the step size starts a transient in λ. Error control would take it for an error.
     watches_velocity = False
     starts = ("a0", "second-order", "perturbed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -9,9 +10,12 @@ from jax import Array
 
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._mixed_forces import MixedForces
-from genalpha.methods.base import StartValue, Unknown
+from genalpha.methods.base import Method, Stage, StartValue, Unknown
 from genalpha.methods.coefficients import Coefficients, only_hht
 from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
+
+# What is added to the name of a row of which there are two.
+AGAIN = " (correction)"
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class SOI2(MixedForces):
     reduced: bool = False
 
     name = "soi2"
+    additive = True
 
     def check(self, system: System, dims: Dims) -> None:
         if dims.m and self.coefficients.beta == 0:
@@ -65,24 +70,34 @@ class SOI2(MixedForces):
     def row_blocks(self, dims: Dims) -> dict[str, int]:
         rows = {"motion": dims.n}
         if dims.m:
-            rows |= {"motion (correction)": dims.n, "holonomic": dims.m, "holonomic (velocity)": dims.m}
+            rows |= {"motion" + AGAIN: dims.n, "holonomic": dims.m, "holonomic (velocity)": dims.m}
         again = dims.p if "nu" in self.sizes(dims) else 0
-        return rows | {"nonholonomic": dims.p, "nonholonomic (correction)": again}
+        return rows | {"nonholonomic": dims.p, "nonholonomic" + AGAIN: again}
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         beta, gamma = self.coefficients.beta, self.coefficients.gamma
-        parts = [scale.a]
-        if dims.m:
-            parts += [scale.a, scale.lam / (beta * h**2), scale.lam / (gamma * h)]
-        parts += [scale.psi / (gamma * h)] * (2 if "nu" in self.sizes(dims) else 1)
-        return jnp.concatenate(parts)
+        factors: dict[str, Callable[[], Array]] = {
+            "motion": lambda: scale.a,
+            "holonomic": lambda: scale.lam / (beta * h**2),
+            "holonomic (velocity)": lambda: scale.lam / (gamma * h),
+            "nonholonomic": lambda: scale.psi / (gamma * h),
+        }
+        kinds = [name.removesuffix(AGAIN) for name, size in self.row_blocks(dims).items() if size]
+        return jnp.concatenate([factors[kind]() for kind in kinds])
 
     def residual(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> Array:
+        rows = self.rows(system, s, dims, self.split(dims, scale, x), args)
+        names = [name for name, size in self.row_blocks(dims).items() if size]
+        return s.weights * jnp.concatenate([rows[name] for name in names])
+
+    def rows(
+        self, system: System, s: StepConstants, dims: Dims, u: dict[str, Array], args: Args
+    ) -> dict[str, Array]:
+        """The equations of a step by name, without weights, for the unknowns u."""
         c, t1 = self.coefficients, s.t0 + s.h
         none = jnp.zeros(0)
-        u = self.split(dims, scale, x)
         a1, lam1, psi1 = u["a"], u["lam"], u["psi"]
         delta, mu, nu = u.get("delta", 0.0), u.get("mu", none), u.get("nu", jnp.zeros_like(psi1))
         q1 = system.space.retract(s.q0, self.increment(s, a1 + delta))  # (13a)
@@ -93,17 +108,28 @@ class SOI2(MixedForces):
         else:
             reaction = system.reactions(t1, q1, v1, lam1, psi1, args)
         f1 = system.applied(t1, q1, v1, args) + reaction
-        rows = [self.mixed(s, a1, f1)]  # (13e)
+        rows = {"motion": self.mixed(s, a1, f1)}  # (13e)
         if dims.m:
             M1 = s.own["M1"]
-            rows += [(1 - c.alpha_m) * (M1 @ delta) - (1 - c.alpha_f) * change]  # (13d) less (13e)
-            rows += system.g_and_dot(t1, q1, v1, args)  # (13f), (13g)
+            # (13d) less (13e)
+            rows["motion" + AGAIN] = (1 - c.alpha_m) * (M1 @ delta) - (1 - c.alpha_f) * change
+            g = system.g_and_dot(t1, q1, v1, args)
+            rows["holonomic"], rows["holonomic (velocity)"] = g  # (13f), (13g)
         if dims.p:
-            rows += [system.k(t1, q1, v1, args)]  # (13i)
+            rows["nonholonomic"] = system.k(t1, q1, v1, args)  # (13i)
         if "nu" in u:
             v1_tilde = v1 + c.gamma * s.h * delta  # (13b)
-            rows += [system.k(t1, q1, v1_tilde, args)]  # (13h)
-        return s.weights * jnp.concatenate(rows)
+            rows["nonholonomic" + AGAIN] = system.k(t1, q1, v1_tilde, args)  # (13h)
+        return rows
+
+    def staged(self, dims: Dims) -> Method:
+        """The printed form, whose equations for ã, λ̃ and ψ̃ depend on a only through forces of velocity.
+
+        Without constraints on positions there is nothing to separate. The reduced form has no ψ̃.
+        """
+        if not dims.m or (dims.p and self.reduced):
+            return self
+        return StagedSOI2(self.coefficients, self.adjust, self.start, self.reduced)
 
     def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
         return self.increment(s, u["a"] + u.get("delta", 0.0)), self.v1(s, u["a"])
@@ -113,6 +139,46 @@ class SOI2(MixedForces):
     ) -> tuple[Carry, StepOutput]:
         u = self.split(dims, scale, x)
         return self.close(system, s, u, (u["lam"], u["psi"]), args)
+
+
+@dataclass(frozen=True)
+class StagedSOI2(SOI2):
+    """SOI2 with the unknowns ã, λ̃ and ψ̃ of JN08 (13) instead of δ, μ and ν, and with (13d) itself.
+
+    (13d), (13f) and (13h) are equations for ã, λ̃ and ψ̃, in which a appears only in applied forces that
+    depend on velocities, and in K(v). (13e), (13g) and (13i) then determine a, λ and ψ. The matrix of each stage
+    has the size of that of :class:`Index3`.
+    """
+
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        return (
+            Unknown("a_tilde", dims.n, like="a", start="a", rounding=4.0),
+            Unknown("lam_tilde", dims.m, like="lam", start="lam", rounding=4.0),
+            Unknown("psi_tilde", dims.p, like="psi", start="psi", rounding=4.0),
+            Unknown("a", dims.n, like="a", start="a"),
+            Unknown("lam", dims.m, like="lam", start="lam"),
+            Unknown("psi", dims.p, like="psi", start="psi"),
+        )
+
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        first = {"motion" + AGAIN: dims.n, "holonomic": dims.m, "nonholonomic" + AGAIN: dims.p}
+        return first | {"motion": dims.n, "holonomic (velocity)": dims.m, "nonholonomic": dims.p}
+
+    def stages(self, dims: Dims) -> tuple[Stage, ...]:
+        unknowns, rows = tuple(self.sizes(dims)), [name for name, n in self.row_blocks(dims).items() if n]
+        half = len(unknowns) // 2
+        return Stage(unknowns[:half], tuple(rows[:half])), Stage(unknowns[half:], tuple(rows[half:]))
+
+    def split(self, dims: Dims, scale: Scale, x: Array) -> dict[str, Array]:
+        u = super().split(dims, scale, x)
+        differences = (("delta", "a"), ("mu", "lam"), ("nu", "psi"))
+        return u | {name: u[f"{of}_tilde"] - u[of] for name, of in differences if name != "nu" or dims.p}
+
+    def rows(
+        self, system: System, s: StepConstants, dims: Dims, u: dict[str, Array], args: Args
+    ) -> dict[str, Array]:
+        rows = super().rows(system, s, dims, u, args)
+        return rows | {"motion" + AGAIN: rows["motion" + AGAIN] + rows["motion"]}  # (13d)
 
 
 class HHTSOI2(SOI2):

@@ -12,6 +12,7 @@ from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled, NativeGiven
+from genalpha.backends.sparse import front as sparse
 from genalpha.backends.xla.controlled import Point, XlaControlled
 from genalpha.backends.xla.given import XlaGiven, derive_blocks, nothing_crossed
 from genalpha.compiler.graph import Unsupported
@@ -68,6 +69,9 @@ def begun(
 def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known) -> Begun:
     """A run by native code. Raises ``Unsupported`` if only XLA can run it."""
     setup = setup._replace(method=steps.suited(setup.method))
+    if sparse.wanted(setup, steps):
+        found = sparse.begin(setup, at.values(steps), steps, args)
+        return Begun(found.runner, found.row, found.t_alpha, found.derive, "native")
     begun = native.begin(setup, at.values(steps), args)
     values = known(lambda: begun.start.begin.state)
     runner: Any = NativeControlled if steps.controlled else NativeGiven

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -26,9 +27,9 @@ FLAGS = ("unfinished", "running", "slow", "converged", "alive", "astray")
 class Central:
     """Slots and kernels of the central program.
 
-    ``times`` are the slots of t, h, the last h and the two lags, ``sizes`` those of the largest coordinate and
-    velocity, ``largest`` those of the largest unknown and correction of each block, ``error`` that of the
-    largest residual, and ``report`` those of the factors.
+    ``times`` are the slots of t, h, the last h and the two lags, ``sizes`` those of the largest coordinate
+    and velocity, ``largest`` those of the largest unknown and correction of each block, ``error`` that of the
+    largest residual, and ``report`` (stages, 4) those of the factors.
     """
 
     def __init__(self, setup: Setup, blocks: Blocks, adjusts: bool, turns: bool) -> None:
@@ -40,7 +41,7 @@ class Central:
         self.times, self.sizes = slot(5 if adjusts else 3), slot(2)
         self.memory, self.numbers = slot(2), slot(len(newton.Numbers._fields))
         self.largest, self.error = slot(2 * len(blocks.unknowns)), number()
-        self.report, self.turns = slot(4), number()
+        self.report, self.turns = slot(4 * blocks.stages).reshape(-1, 4), number()
         self.flags = {name: number() for name in FLAGS}
         self.status, self.taken, self.if_singular = number(), number(), number()
         self.totals = slot(len(COUNTED))
@@ -88,7 +89,8 @@ class Central:
         self.builder.kernel("prepare", STEP, *zip(course, begun, strict=True))
 
         def renew(n: newton.Numbers, report: Any) -> Any:
-            growth, largest, inverse, total = report
+            growth, largest, inverse = jnp.max(report[:, :3], axis=0)
+            total = jnp.sum(report[:, 3])
             finite = jnp.abs(total) < jnp.inf
             healthy = (largest * inverse <= CONDITION) & (growth <= GROWTH)
             after = newton.renewed(options, n, finite, jnp.array(False))
@@ -161,8 +163,6 @@ class Central:
 
 def _groups(setup: Setup) -> tuple[newton.Group, ...]:
     """The groups of unknowns with the same rounding level, in which every block counts as one unknown."""
-    import itertools
-
     unknowns = [u for u in setup.method.blocks(setup.dims) if u.size]
     groups = []
     for _, blocks in itertools.groupby(unknowns, lambda u: u.rounding):
@@ -202,18 +202,18 @@ class Stream:
         stores = [Store(self.x, "x"), Store(self.x, "guess")]
         return self._each("unknowns", *times, *loads, Call("stream_predict"), *stores)
 
-    def correct(self, central: Central) -> Instructions:
-        """Apply the corrections block by block, and measure them and the residual."""
+    def correct(self, central: Central, stage: int) -> Instructions:
+        """Apply the corrections of a stage block by block, and measure them and the residual."""
         count, parts = len(central.blocks.unknowns), []
-        for k in range(count):
-            loads = [Load(self.x, f"x:{k}"), Load(self.d, f"d:{k}")]
-            first = int(central.largest[0]) + k
-            largest = [Largest(self.size, 1, first), Largest(self.step, 1, first + count)]
-            parts.append(
-                self._each(f"block:{k}", *loads, Call("stream_correct"), Store(self.x, f"x:{k}"), *largest)
-            )
-        size = (Load(self.x, "r"), Call("stream_size"), Largest(self.size, 1, central.error))
-        return [*parts, self._each("rows", *size)]
+        for k, block in enumerate(central.blocks.unknowns):
+            if block.stage == stage:
+                loads = [Load(self.x, f"x:{k}"), Load(self.d, f"d:{k}")]
+                first = int(central.largest[0]) + k
+                largest = [Largest(self.size, 1, first), Largest(self.step, 1, first + count)]
+                store = Store(self.x, f"x:{k}")
+                parts.append(self._each(f"block:{k}", *loads, Call("stream_correct"), store, *largest))
+        size = (Load(self.x, f"r:{stage}"), Call("stream_size"), Largest(self.size, 1, central.error))
+        return [*parts, self._each(f"rows:{stage}", *size)]
 
     def restart(self) -> Each:
         return self._each("unknowns", Load(self.x, "guess"), Store(self.x, "x"))

@@ -59,10 +59,14 @@ class SparseCode:
         """One step: `advance` with Newton's two loops."""
         central, stream, flags = self.central, self.stream, self.central.flags
         matrix = [each for kind in self.kinds for each in kind.matrix()]
-        residual = [each for kind in self.kinds for each in kind.residual()]
-        renew = (Clear("lu:a"), *matrix, Factor(int(central.report[0])), Call("renew"))
-        maxima = Zero(int(central.largest[0]), len(central.largest) + 1)
-        correct = (Clear("r"), *residual, Solve("r", "d"), maxima, *stream.correct(central), Call("correct"))
+        stages = range(self.blocks.stages)
+        factors = [Factor(f"lu{k}", int(central.report[k, 0])) for k in stages]
+        renew = (*(Clear(f"lu{k}:a") for k in stages), *matrix, *factors, Call("renew"))
+        correct: list[Any] = [Zero(int(central.largest[0]), len(central.largest) + 1)]
+        for k in stages:
+            residual = [each for kind in self.kinds for each in kind.residual(k)]
+            correct += [Clear(f"r:{k}"), *residual, Solve(f"lu{k}", "r", "d"), *stream.correct(central, k)]
+        correct.append(Call("correct"))
         attempt = (
             If(flags["slow"], renew),
             While(flags["running"], correct),

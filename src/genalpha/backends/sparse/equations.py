@@ -69,20 +69,21 @@ def _along(model: Model, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any, dat
 
 
 class Equations:
-    """Functions of single copies, applied to all of them, and what the whole is made of."""
+    """Functions of single copies, applied to all of them, and what the whole is made of.
 
-    def __init__(self, parts: list[Model], dims: Dims) -> None:
-        self.parts, self.dims = parts, dims
-        self._functions: dict[Any, Rowwise] = {}
+    ``functions`` are those that were made before, by name; they do not depend on the numbers of a run.
+    """
+
+    def __init__(self, parts: list[Model], dims: Dims, functions: dict[Any, Rowwise]) -> None:
+        self.parts, self.dims, self._functions = parts, dims, functions
 
     def each(self, name: str, model: Model, function: Any, *rows: Any) -> Any:
         """``function(model, *row)`` of all copies of a part. Inputs have one row for each, or one for all."""
         key = (name, model.name)
         if key not in self._functions:
             example = jax.tree.map(lambda x: np.asarray(x)[0], rows)
-            self._functions[key] = Rowwise(
-                f"{name}_{model.name}", lambda *x: function(model, *x), example, often=True
-            )
+            one = lambda *x: function(model, *x)
+            self._functions[key] = Rowwise(f"{name}_{model.name}", one, example, often=True)
         return self._functions[key](rows, machine.lanes())
 
     def data(self, model: Model) -> Any:

@@ -34,6 +34,10 @@ class Pattern(NamedTuple):
     column: np.ndarray
 
 
+# The row and the column of each pivot (n,).
+Order = tuple[np.ndarray, np.ndarray]
+
+
 def analysed(size: int, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> Pattern:
     """The pattern for a matrix of this size with entries (E,), of which those at the same place are added.
 
@@ -45,18 +49,23 @@ def analysed(size: int, rows: np.ndarray, columns: np.ndarray, values: np.ndarra
         found = splu(matrix, permc_spec="COLAMD", diag_pivot_thresh=THRESHOLD)
     except RuntimeError as error:
         raise Singular(str(error)) from error
-    row, column = np.argsort(found.perm_r), np.argsort(found.perm_c)
-    keys = found.perm_c[columns].astype(np.int64) * size + found.perm_r[rows]
-    known, places = np.unique(keys, return_inverse=True)
+    order = np.argsort(found.perm_r), np.argsort(found.perm_c)
+    return patterned(order, size, rows, columns, room=2 * max(found.L.nnz, found.U.nnz))
+
+
+def patterned(order: Order, size: int, rows: np.ndarray, columns: np.ndarray, room: int = 0) -> Pattern:
+    """The pattern for a matrix with entries in these rows and columns (E,), in an order of pivots."""
+    row_at, column_at = np.empty(size, np.int64), np.empty(size, np.int64)
+    row_at[order[0]] = column_at[order[1]] = np.arange(size)
+    known, places = np.unique(column_at[columns] * size + row_at[rows], return_inverse=True)
     ai = (known % size).astype(np.int32)
     ap = np.searchsorted(known, np.arange(size + 1, dtype=np.int64) * size).astype(np.int32)
-    room = 2 * max(found.L.nnz, found.U.nnz) + 2 * size + 16
+    room = max(room, 2 * len(known)) + 2 * size + 16
     while True:
         factors = _factors(size, ap, ai, room)
         if factors is not None:
-            break
+            return Pattern(places.astype(np.int32), ap, ai, *factors, *(x.astype(np.int32) for x in order))
         room *= 2
-    return Pattern(places.astype(np.int32), ap, ai, *factors, row.astype(np.int32), column.astype(np.int32))
 
 
 def _factors(size: int, ap: np.ndarray, ai: np.ndarray, room: int) -> tuple[np.ndarray, ...] | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from genalpha.backends.native.code import PIECE
 from genalpha.backends.native.writer import ITERATION, RUN, STEP
-from genalpha.backends.sparse.models import Block, Blocks, Model
+from genalpha.backends.sparse.models import Block, Blocks, Model, counts
 from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import ONE, ZERO, Graph
 from genalpha.compiler.program import Builder, Call, Program, cut
@@ -29,7 +29,8 @@ class Kind:
 
     ``carried`` are the slots of q, v, a and a_old of its nodes, ``own`` those of the method's own variables,
     which every copy keeps for itself. ``x`` are the slots of its unknowns. ``entries`` are the slots of the
-    entries of its matrix, in the rows and columns ``pattern`` (E, 2); ``rows`` those of its residual.
+    entries of its matrices, those of one stage after the other; ``patterns[k]`` (E, 2) are their rows and
+    columns in stage k. ``rows[k]`` are the slots of its residual in stage k, in the rows ``used[k]``.
     ``motion`` are the slots of q, v, a and a_old after a step, ``forces`` those of λ, ψ and other variables.
     """
 
@@ -51,7 +52,7 @@ class Kind:
     # --- slots ------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        slot, (size, n, _, _), whole = self.builder.slot, self.model.dims, self.setup.dims
+        slot, (size, n, m, p) = self.builder.slot, self.model.dims
         carry = begun(self.setup, self.model)
         self.adjusts = carry.lag is not None
         self.carried = slot(size + (3 if carry.a_old is not None else 2) * n)
@@ -59,22 +60,21 @@ class Kind:
         self._carry = dict(zip(("q", "v", "a", "a_old"), parts, strict=True))
         shaped = lambda tree: jax.tree.map(lambda x: slot(int(np.prod(x.shape))).reshape(x.shape), tree)
         self.own: dict[str, np.ndarray] = shaped(carry.own)
-        self.scale = (slot(n), slot(self.model.dims.m), slot(self.model.dims.p))
+        self.scale = (slot(n), slot(m), slot(p))
         self.data: list[np.ndarray] = [
             slot(int(np.prod(np.shape(x)[1:]))).reshape(np.shape(x)[1:])
             for x in jax.tree.leaves(self.model.data)
         ]
         self.times = slot(5 if self.adjusts else 3)  # t, h, the last h, and the two lags
         self.x = slot(sum(self._size(b) for b in self.blocks.unknowns))
-        assert whole.n
 
     def _size(self, block: Block) -> int:
         """How many entries a copy has in a block."""
-        return {"v": self.model.dims.n, "g": self.model.dims.m, "k": self.model.dims.p}[block.kind]
+        return counts(self.model.dims)[block.kind]
 
     def _full(self, block: Block) -> int:
         """The same, with those of constraints that are always satisfied."""
-        return {"v": self.dims.n, "g": self.dims.m, "k": self.dims.p}[block.kind]
+        return counts(self.dims)[block.kind]
 
     def _real(self, blocks: tuple[Block, ...]) -> np.ndarray:
         """Which entries of the blocks of a copy are part of the whole system."""
@@ -138,16 +138,30 @@ class Kind:
         self.builder.kernel(self.kernel("prepare"), STEP, *stores)
 
     def _matrix(self, value: np.ndarray, variables: np.ndarray) -> None:
-        matrix = jacobian(self.graph, value, variables)
-        self.pattern = np.argwhere(matrix != ZERO)
-        self.entries = self.builder.slot(len(self.pattern))
-        self.used = np.flatnonzero(value != ZERO)
-        self.rows = self.builder.slot(len(self.used))
-        self.builder.kernel(self.kernel("matrix"), ITERATION, (self.entries, matrix[tuple(self.pattern.T)]))
-        self.builder.kernel(self.kernel("residual"), ITERATION, (self.rows, value[self.used]))
+        """Write the kernels for the entries of the matrices of all stages, and for the residual of each."""
+        rows, columns = (self._stages(blocks) for blocks in (self.blocks.rows, self.blocks.unknowns))
+        patterns, nodes = [], []
+        self.used, self.rows = [], []
+        for stage in range(self.blocks.stages):
+            row, column = np.flatnonzero(rows == stage), np.flatnonzero(columns == stage)
+            matrix = jacobian(self.graph, value[row], variables[column])
+            at = np.argwhere(matrix != ZERO)
+            patterns.append(np.stack([row[at[:, 0]], column[at[:, 1]]], axis=1))
+            nodes.append(matrix[tuple(at.T)])
+            used = row[value[row] != ZERO]
+            self.used.append(used)
+            self.rows.append(self.builder.slot(len(used)))
+            self.builder.kernel(self.kernel(f"residual{stage}"), ITERATION, (self.rows[-1], value[used]))
+        self.patterns = patterns
+        self.entries = self.builder.slot(sum(map(len, patterns)))
+        self.builder.kernel(self.kernel("matrix"), ITERATION, (self.entries, np.concatenate(nodes)))
+
+    def _stages(self, blocks: tuple[Block, ...]) -> np.ndarray:
+        """The stage of every entry of a copy."""
+        return np.concatenate([np.full(self._size(b), b.stage) for b in blocks])
 
     def _finish(self, after: Any, output: Any) -> None:
-        size, n, m, p = self.model.dims
+        m, p = self.model.dims[2:]
         extra, at = {}, 0
         for block in self.blocks.extras:
             extra[block.name] = (block, output.extra[at : at + self._full(block)])
@@ -179,7 +193,7 @@ class Kind:
         return self.each(Call(self.kernel("once")))
 
     def prepare(self, central: np.ndarray, sizes: np.ndarray) -> Each:
-        """Read the carry, and prepare the step; ``central`` are the slots of ``times`` in the central program."""
+        """Read the carry, and prepare the step; ``central`` are the central slots of ``times``."""
         spread = [Spread(int(a), int(b)) for a, b in zip(self.times, central, strict=False)]
         gather = Gather(int(self.carried[0]), len(self.carried), f"{self.name}:carry")
         largest = [Largest(int(a), 1, int(b)) for a, b in zip(self.sizes, sizes, strict=False)]
@@ -194,11 +208,12 @@ class Kind:
         add = Add(int(self.entries[0]), len(self.entries), f"{self.name}:entries")
         return [self.each(self._unknowns(), Call(self.kernel("matrix")), add)]
 
-    def residual(self) -> list[Each]:
-        if not len(self.rows):
+    def residual(self, stage: int) -> list[Each]:
+        rows = self.rows[stage]
+        if not len(rows):
             return []
-        add = Add(int(self.rows[0]), len(self.rows), f"{self.name}:rows")
-        return [self.each(self._unknowns(), Call(self.kernel("residual")), add)]
+        add = Add(int(rows[0]), len(rows), f"{self.name}:rows{stage}")
+        return [self.each(self._unknowns(), Call(self.kernel(f"residual{stage}")), add)]
 
     def finish(self, turns: int) -> Each:
         put = [

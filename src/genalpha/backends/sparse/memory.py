@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,15 +10,13 @@ import numpy as np
 
 from genalpha.backends.native.code import aligned
 from genalpha.backends.sparse.code import SparseCode, address
-from genalpha.backends.sparse.factors import Pattern, analysed
+from genalpha.backends.sparse.factors import Order, Pattern, analysed, patterned
 from genalpha.backends.sparse.kinds import Kind
-from genalpha.backends.sparse.models import Block, length, places_of
-from genalpha.mechanics.parts import Places
+from genalpha.backends.sparse.models import Block, Model, counts, length, of_stage, places_of
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
 
 _LINE = 8  # arrays begin at multiples of this many doubles
-_BIG = "lu:"
 
 
 class Memory:
@@ -47,9 +46,10 @@ class Memory:
         self.own_end = self._end
         self.w = aligned(self._end)
         self._lists: dict[str, np.ndarray] = {}
+        self.sizes: dict[str, int] = {}  # of the matrices
         self._write_lists()
         self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        self._write_head(0)
+        self._write_head()
 
     def _array(self, name: str, count: int) -> None:
         self.first[name], self.lengths[name] = self._end, count
@@ -105,8 +105,9 @@ class Memory:
             motion = [starts["q"] + at.q, starts["v"] + at.v, starts["a"] + at.v]
             self._list(f"{name}:carry", [*motion, *old], None)
             self._list(f"{name}:x", [first["x"] + places_of(code.blocks.unknowns, at)], None)
-            rows = first["r"] + places_of(code.blocks.rows, at)[:, kind.used]
-            self._list(f"{name}:rows", [rows], first["trash"])
+            rows = first["r"] + places_of(code.blocks.rows, at)
+            for stage, used in enumerate(kind.used):
+                self._list(f"{name}:rows{stage}", [rows[:, used]], first["trash"])
             own = lambda block, at=at: extra[block.name] + getattr(at, block.kind)
             moving = [own(b) for b in code.blocks.extras if b.kind == "v"]
             pushing = [own(b) for b in code.blocks.extras if b.kind != "v"]
@@ -120,49 +121,66 @@ class Memory:
 
     # --- the matrix -------------------------------------------------------------------------------
 
-    def use(self, pattern: Pattern) -> None:
-        """Make room for a matrix and its factors, and write the head."""
+    def use(self, patterns: list[Pattern]) -> None:
+        """Make room for the matrices of all stages and their factors, and write the head."""
         code, own = self.code, self.own_end
         self._end = own
-        counts = {"a": pattern.ap[-1], "l": pattern.lp[-1], "u": pattern.up[-1]}
-        size = len(pattern.row)
-        for name, count in {**counts, "inv": size, "x": size}.items():
-            self._array(f"lu:{name}", int(count))
+        places: dict[str, list[np.ndarray]] = {kind.name: [] for kind in code.kinds}
+        for stage, pattern in enumerate(patterns):
+            name = f"lu{stage}"
+            sizes = {"a": pattern.ap[-1], "l": pattern.lp[-1], "u": pattern.up[-1]}
+            size = len(pattern.row)
+            for part, count in {**sizes, "inv": size, "x": size}.items():
+                self._array(f"{name}:{part}", int(count))
+            done = 0
+            for kind in code.kinds:
+                shape = (kind.model.count, len(kind.patterns[stage]))
+                count = shape[0] * shape[1]
+                here = pattern.places[done : done + count].reshape(shape) + self.first[f"{name}:a"]
+                places[kind.name].append(here)
+                done += count
+            for part in ("ap", "ai", "lp", "li", "up", "ui"):
+                self._lists[f"{name}:{part}"] = getattr(pattern, part)
+            rows, columns = self._of_stage(stage)
+            self._lists[f"{name}:row"], self._lists[f"{name}:column"] = (
+                rows[pattern.row],
+                columns[pattern.column],
+            )
+            self.sizes[f"{name}:n"] = size
+        for kind in code.kinds:
+            self._list(f"{kind.name}:entries", places[kind.name], self.first["trash"])
         w = aligned(self._end)
         w[:own] = self.w[:own]
         self.w = w
-        done = 0
-        for kind in code.kinds:
-            count = len(kind.pattern) * kind.model.count
-            places = pattern.places[done : done + count].reshape(kind.model.count, len(kind.pattern))
-            places = places + self.first["lu:a"]
-            done += count
-            padding = self.first["trash"]
-            self._lists[f"{kind.name}:entries"] = self._grouped(places, padding).astype(np.int32)
-        for name in ("ap", "ai", "lp", "li", "up", "ui"):
-            self._lists[f"lu:{name}"] = getattr(pattern, name)
-        rows, columns = self.compact(code.blocks.rows), self.compact(code.blocks.unknowns)
-        self._lists["lu:row"], self._lists["lu:column"] = rows[pattern.row], columns[pattern.column]
-        self._write_head(size)
+        self._write_head()
+
+    def _of_stage(self, stage: int) -> list[np.ndarray]:
+        """The places of the rows and the unknowns of a stage."""
+        return [self.compact(of_stage(b, stage)) for b in (self.code.blocks.rows, self.code.blocks.unknowns)]
 
     def compact(self, blocks: tuple[Block, ...]) -> np.ndarray:
         """The places of the entries that are not padding."""
-        counts = {"v": self.dims.n, "g": self.dims.m, "k": self.dims.p}
-        return np.concatenate([b.first + np.arange(counts[b.kind]) for b in blocks]).astype(np.int32)
+        of = counts(self.dims)
+        return np.concatenate([b.first + np.arange(of[b.kind]) for b in blocks]).astype(np.int32)
 
-    def _write_head(self, size: int) -> None:
+    def _write_head(self) -> None:
         width, code = self.code.width, self.code
         head = dict(self.first) | {f"length:{name}": count for name, count in self.lengths.items()}
-        head["lu:n"] = size
+        head |= self.sizes
         for kind in code.kinds:
             head[f"groups:{kind.name}"] = -(-kind.model.count // width)
         blocks = [(f"block:{k}", b) for k, b in enumerate(code.blocks.unknowns)]
         head["groups:unknowns"] = length(code.blocks.unknowns) // width
-        head["groups:rows"] = length(code.blocks.rows) // width
+        for stage in range(code.blocks.stages):
+            rows = of_stage(code.blocks.rows, stage)
+            count = sum(block.length for block in rows)
+            head[f"r:{stage}"], head[f"length:r:{stage}"] = self.first["r"] + rows[0].first, count
+            head[f"groups:rows:{stage}"] = count // width
+            head[f"frames:rows:{stage}"] = self.first["frames:stream"]
         for k, (name, block) in enumerate(blocks):
             head[f"groups:{name}"] = block.length // width
             head[f"x:{k}"], head[f"d:{k}"] = self.first["x"] + block.first, self.first["d"] + block.first
-        for name in ("unknowns", "rows", *(name for name, _ in blocks)):
+        for name in ("unknowns", *(name for name, _ in blocks)):
             head[f"frames:{name}"] = self.first["frames:stream"]
         begin, arrays = 0, []
         for name, array in self._lists.items():
@@ -175,31 +193,44 @@ class Memory:
         for name, number in code.entries_of_head.items():
             self.head[number] = head.get(name, 0)  # there may be no matrix yet
 
-    def analyse(self) -> Pattern:
-        """An order of pivots for the entries that are in the frames."""
-        numbers = [np.full(length(b), -1) for b in (self.code.blocks.rows, self.code.blocks.unknowns)]
-        compact = [self.compact(b) for b in (self.code.blocks.rows, self.code.blocks.unknowns)]
-        for number, at in zip(numbers, compact, strict=True):
-            number[at] = np.arange(len(at))
-        rows, columns, values = [], [], []
-        for kind in self.code.kinds:
-            at: Places = kind.model.places
-            row = numbers[0][places_of(self.code.blocks.rows, at)][:, kind.pattern[:, 0]]
-            column = numbers[1][places_of(self.code.blocks.unknowns, at)][:, kind.pattern[:, 1]]
-            rows, columns = [*rows, row.reshape(-1)], [*columns, column.reshape(-1)]
-            values.append(self.read(kind, kind.entries).reshape(-1))
-        found = [np.concatenate(x) for x in (rows, columns, values)]
-        return analysed(len(compact[0]), *found)
+    def analyse(self, orders: Sequence[Order] = ()) -> list[Pattern]:
+        """Orders of pivots for the entries that are in the frames, for the matrix of each stage.
+
+        If orders are given, these are used.
+        """
+        code = self.code
+        make = lambda k, *matrix: patterned(orders[k], *matrix[:3]) if orders else analysed(*matrix)
+        values = [self.read(kind, kind.entries) for kind in code.kinds]
+        done = [0] * len(values)
+        found = []
+        for stage in range(code.blocks.stages):
+            numbers = []
+            for blocks, at in zip(
+                (code.blocks.rows, code.blocks.unknowns), self._of_stage(stage), strict=True
+            ):
+                number = np.full(length(blocks), -1)
+                number[at] = np.arange(len(at))
+                numbers.append(number)
+            size, entries = len(at), []
+            for k, kind in enumerate(code.kinds):
+                pattern, places = kind.patterns[stage], kind.model.places
+                row = numbers[0][places_of(code.blocks.rows, places)][:, pattern[:, 0]]
+                column = numbers[1][places_of(code.blocks.unknowns, places)][:, pattern[:, 1]]
+                here = values[k][:, done[k] : done[k] + len(pattern)]
+                done[k] += len(pattern)
+                entries.append([x.reshape(-1) for x in (row, column, here)])
+            found.append(make(stage, size, *map(np.concatenate, zip(*entries, strict=True))))
+        return found
 
     def run(self, name: str) -> None:
         """Run instructions outside of the loop of steps."""
         self.code.plans[name](address(self.w), address(self.head), address(self.lists))
 
-    def fill_constants(self, scale: Scale) -> None:
+    def fill_constants(self, models: list[Model], scale: Scale) -> None:
         """Write the scale and the args of all parts into their frames."""
-        for kind in self.code.kinds:
-            at = kind.model.places
+        for kind, model in zip(self.code.kinds, models, strict=True):
+            at, count = model.places, model.count
             for slots, values, places in zip(kind.scale, scale, (at.v, at.g, at.k), strict=True):
                 self.fill(kind, slots, np.asarray(values)[places])
-            for slots, leaf in zip(kind.data, jax.tree.leaves(kind.model.data), strict=True):
-                self.fill(kind, slots, np.broadcast_to(leaf, (kind.model.count, *np.shape(leaf)[1:])))
+            for slots, leaf in zip(kind.data, jax.tree.leaves(model.data), strict=True):
+                self.fill(kind, slots, leaf if np.ndim(leaf) else np.full(count, leaf))

@@ -64,12 +64,6 @@ class Model(NamedTuple):
         """The sizes with the constraints that are always satisfied."""
         return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))
 
-    def rows(self, x: Any) -> Any:
-        """``data`` or the like with one row for each copy."""
-        return jax.tree.map(
-            lambda a: np.broadcast_to(a, (self.count,)) if np.ndim(a) == 0 else np.asarray(a), x
-        )
-
 
 def of_parts(assembly: Assembly, args: Args) -> list[Model]:
     found = []
@@ -100,13 +94,15 @@ def of_nodes(assembly: Assembly) -> list[Model]:
 class Block(NamedTuple):
     """A block of unknowns or rows: "v" has an entry for each velocity, "g" and "k" for each constraint.
 
-    ``first`` is its place in the vector of all blocks, ``length`` how many entries it has there, with padding.
+    ``first`` is its place in the vector of all blocks, ``length`` its number of entries there, with padding.
+    ``stage`` is the number of the stage in which it is solved for.
     """
 
     name: str
     kind: str
     first: int
     length: int
+    stage: int = 0
 
 
 class Blocks(NamedTuple):
@@ -121,24 +117,41 @@ class Blocks(NamedTuple):
         method, dims = setup.method, setup.dims
         apart = {"v": _TOLD_APART["v"], "g": dims.m and _TOLD_APART["g"], "k": dims.p and _TOLD_APART["k"]}
         example = Dims(apart["v"], apart["v"], apart["g"], apart["k"])
-        kinds, sizes = {n: kind for kind, n in apart.items()}, {"v": dims.n, "g": dims.m, "k": dims.p}
+        kinds, sizes = {n: kind for kind, n in apart.items()}, counts(dims)
+        stages = method.stages(example)
 
-        def blocks(found: dict[str, int], pad: int) -> tuple[Block, ...]:
+        def blocks(found: dict[str, int], pad: int, stage: dict[str, int]) -> tuple[Block, ...]:
             first, listed = 0, []
             for name, size in found.items():
                 if not size:
                     continue
                 if size not in kinds:
-                    raise Unsupported(
-                        f"{method.name} has a block {name!r} that belongs to no node or constraint"
-                    )
+                    what = f"{method.name} has a block {name!r}, which belongs to no node and no constraint"
+                    raise Unsupported(what)
                 length = -(-sizes[kinds[size]] // pad) * pad
-                listed.append(Block(name, kinds[size], first, length))
+                listed.append(Block(name, kinds[size], first, length, stage.get(name, 0)))
                 first += length
             return tuple(listed)
 
-        unknowns = blocks(method.sizes(example), width)
-        return cls(unknowns, blocks(method.row_blocks(example), width), blocks(method.extras(example), 1))
+        of_unknowns = {name: k for k, stage in enumerate(stages) for name in stage.unknowns}
+        of_rows = {name: k for k, stage in enumerate(stages) for name in stage.rows}
+        unknowns = blocks(method.sizes(example), width, of_unknowns)
+        rows = blocks(method.row_blocks(example), width, of_rows)
+        return cls(unknowns, rows, blocks(method.extras(example), 1, {}))
+
+    @property
+    def stages(self) -> int:
+        """How many stages there are."""
+        return 1 + max(block.stage for block in self.rows)
+
+
+def counts(dims: Dims) -> dict[str, int]:
+    """The numbers of entries of each kind of block."""
+    return {"v": dims.n, "g": dims.m, "k": dims.p}
+
+
+def of_stage(blocks: tuple[Block, ...], stage: int) -> tuple[Block, ...]:
+    return tuple(block for block in blocks if block.stage == stage)
 
 
 def length(blocks: tuple[Block, ...]) -> int:

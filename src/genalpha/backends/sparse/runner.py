@@ -10,6 +10,7 @@ from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.sparse.code import SparseCode, address
 from genalpha.backends.sparse.factors import Singular
 from genalpha.backends.sparse.memory import Memory
+from genalpha.backends.sparse.models import Model
 from genalpha.backends.sparse.start import SparseStart
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given
@@ -27,8 +28,10 @@ class SparseGiven:
     rejected, fallback = 0, None
     fired, crossed = _NO_EVENTS, False
 
-    def __init__(self, setup: Setup, code: SparseCode, start: SparseStart, given: Given) -> None:
-        self.setup, self.code = setup, code
+    def __init__(
+        self, setup: Setup, code: SparseCode, models: list[Model], start: SparseStart, given: Given
+    ) -> None:
+        self.setup, self.code, self.models = setup, code, models
         self.times, self.sizes = (
             np.ascontiguousarray(x, dtype=float) for x in (given.steps.t, given.steps.h)
         )
@@ -48,7 +51,7 @@ class SparseGiven:
             memory.array("a_old")[:] = start.a_old
         for name in ("x", "guess", "p0"):
             memory.array(name)[memory.compact(self.code.blocks.unknowns)] = start.x
-        memory.fill_constants(start.scale)
+        memory.fill_constants(self.models, start.scale)
         for kind, own in zip(self.code.kinds, start.own, strict=True):
             for name, values in own.items():
                 memory.fill(kind, kind.own[name], values)

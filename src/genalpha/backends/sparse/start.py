@@ -36,9 +36,8 @@ class SparseStart(NamedTuple):
 class Start:
     """Finds consistent values and lets the method begin."""
 
-    def __init__(self, setup: Setup, nodes: list[Model], parts: list[Model]) -> None:
-        self.setup, self.nodes, self.parts = setup, nodes, parts
-        self.equations = Equations(parts, setup.dims)
+    def __init__(self, setup: Setup, nodes: list[Model], equations: Equations) -> None:
+        self.setup, self.nodes, self.parts, self.equations = setup, nodes, equations.parts, equations
 
     def run(self, at: AtState, h: float) -> SparseStart:
         setup = self.setup

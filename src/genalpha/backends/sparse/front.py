@@ -1,0 +1,114 @@
+"""Runs of large assemblies: which of them use sparse matrices, their start, and derived quantities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.backends.native.code import MAKING
+from genalpha.backends.native.kernels import StartValues
+from genalpha.backends.rowwise import Rowwise
+from genalpha.backends.sparse import checks, models
+from genalpha.backends.sparse.code import SparseCode
+from genalpha.backends.sparse.equations import Equations
+from genalpha.backends.sparse.models import Model
+from genalpha.backends.sparse.runner import SparseGiven
+from genalpha.backends.sparse.start import Start
+from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.row import Derived
+from genalpha.engine.setup import Setup
+from genalpha.engine.steps import Given, Steps
+from genalpha.mechanics.assembly import Assembly
+from genalpha.mechanics.system import Args
+
+# Assemblies with more velocities than this are solved with sparse matrices (docs/benchmarks.md).
+DENSE = 40
+
+
+class SparseRun(NamedTuple):
+    """A run before its first step: who takes the steps, the first record, and the time of its a_α."""
+
+    runner: SparseGiven
+    row: np.ndarray
+    t_alpha: np.ndarray
+    derive: Callable[..., Derived]
+
+
+class Made(NamedTuple):
+    """What is made once for a setup and the shapes of its arguments."""
+
+    code: SparseCode
+    functions: dict[Any, Rowwise]
+
+
+def refusal(setup: Setup, steps: Steps) -> str:
+    """Why sparse matrices cannot serve a run of an assembly; empty if they can."""
+    method = setup.method
+    if not method.additive:
+        return f"the equations of {method.name} for an assembly are not the sum of those of its parts"
+    if setup.system.reaction is not None:
+        return "a part has a reaction of its own"
+    if setup.crossings:
+        return "events"
+    if not isinstance(steps, Given):
+        return "error control"
+    if steps.steps.project is not None:
+        return "projections of the velocity"
+    return ""
+
+
+def wanted(setup: Setup, steps: Steps) -> bool:
+    """Whether a run uses sparse matrices."""
+    large = isinstance(setup.system, Assembly) and setup.dims.n > DENSE
+    return large and not refusal(setup, steps)
+
+
+def begin(setup: Setup, at: StartValues, steps: Given, args: Args) -> SparseRun:
+    """Everything before the first step, checked."""
+    assembly = setup.system
+    assert isinstance(assembly, Assembly)
+    setup = setup._replace(method=setup.method.staged(setup.dims))
+    nodes, parts = models.of_nodes(assembly), models.of_parts(assembly, args)
+    made = _made(setup, [*nodes, *parts])
+    equations = Equations(parts, setup.dims, made.functions)
+    state = equations.at(float(at.t), np.asarray(at.q, dtype=float), np.asarray(at.v, dtype=float))
+    checks.examine(state, at.mode)
+    with checks.explaining(state):
+        start = Start(setup, nodes, equations).run(state, float(at.first))
+    checks.solved(state, start)
+    runner = SparseGiven(setup, made.code, [*nodes, *parts], start, steps)
+
+    def derive(ends: StepEnd, args: Args = args) -> Derived:
+        return derived(Equations(models.of_parts(assembly, args), setup.dims, made.functions), ends)
+
+    return SparseRun(runner, start.row, np.asarray(start.t_alpha), derive)
+
+
+def _made(setup: Setup, kinds: list[Model]) -> Made:
+    shapes = tuple((jax.tree.structure(k.data), tuple(np.shape(x)[1:] for x in jax.tree.leaves(k.data))) for k in kinds)
+    with MAKING:
+        key = ("sparse", *setup[1:], shapes)
+        return setup.system._programs.made(key, lambda: Made(SparseCode(setup, kinds), {}))
+
+
+def derived(equations: Equations, ends: StepEnd) -> Derived:
+    """Accelerations, multipliers, residuals and reactions of rows (K, ...), as in `derive_row`."""
+    rows = [_derived(equations, *row) for row in zip(ends.t, ends.q, ends.v, strict=True)]
+    return Derived(*(np.stack(part) for part in zip(*rows, strict=True)))
+
+
+def _derived(equations: Equations, t: float, q: np.ndarray, v: np.ndarray) -> Derived:
+    at, n = equations.at(float(t), q, v), equations.dims.n
+    try:
+        a, lam, psi = at.accelerations(at.saddle(at.scale()))
+    except RuntimeError:  # singular
+        a, lam, psi = (np.full(size, np.nan) for size in (n, equations.dims.m, equations.dims.p))
+    m = equations.dims.m
+    holonomic, nonholonomic = -at.B[:m].T @ lam, -at.B[m:].T @ psi
+    largest = lambda x: np.abs(x).max(initial=0.0)
+    sizes = (largest(at.g), largest(at.g_dot), largest(at.k))
+    return Derived(a, lam, psi, *sizes, holonomic, nonholonomic, holonomic + nonholonomic)
