@@ -12,6 +12,7 @@ from genalpha.compiler.program import Call, Instructions, Loop, Program
 from genalpha.compiler.repeated import (
     Add,
     Clear,
+    Copy,
     Each,
     Factor,
     Gather,
@@ -19,9 +20,11 @@ from genalpha.compiler.repeated import (
     Largest,
     Load,
     Put,
+    Record,
     Solve,
     Spread,
     Store,
+    Total,
     Zero,
 )
 
@@ -85,6 +88,16 @@ class RepeatedEmitter(LoopEmitter):
                 k = self.label()
                 self.say(f"%zp{k} = getelementptr double, ptr %w, i64 {slot}")
                 self.say(f"store double 0.0, ptr %zp{k}")
+        elif isinstance(part, Copy):
+            k, pointer = self.label(), self.array(part.array)
+            self.say(f"%cp{k} = getelementptr double, ptr %w, i64 {part.slots.start}")
+            self.copy(pointer, f"%cp{k}", str(8 * len(part.slots)))
+        elif isinstance(part, Record):
+            k = self.label()
+            self.say(f"%rp{k} = getelementptr double, ptr %w, i64 {part.place}")
+            self.say(f"%rv{k} = load double, ptr %rp{k}")
+            self.say(f"%ri{k} = fptosi double %rv{k} to i64")
+            self.record(f"%ri{k}")
         elif isinstance(part, Factor):
             self.factor(part)
         elif isinstance(part, Solve):
@@ -173,6 +186,8 @@ class RepeatedEmitter(LoopEmitter):
             self.say(f"store {self.vector} %v{k}, ptr {target}")
         elif isinstance(part, Largest):
             self.largest(part, frame)
+        elif isinstance(part, Total):
+            self.total(part, frame)
         else:
             self.places(part, known, frame, group)
 
@@ -190,6 +205,17 @@ class RepeatedEmitter(LoopEmitter):
             self.say(f"%c{k} = fcmp ogt double %m{k}, %o{k}")
             self.say(f"%n{k} = select i1 %c{k}, double %m{k}, double %o{k}")
             self.say(f"store double %n{k}, ptr %t{k}")
+
+    def total(self, part: Total, frame: str) -> None:
+        k, vector = self.label(), self.vector
+        self.say(f"%p{k} = getelementptr {vector}, ptr {frame}, i64 {part.slot}")
+        self.say(f"%v{k} = load {vector}, ptr %p{k}")
+        self.say(f"%t{k} = getelementptr double, ptr %w, i64 {part.target}")
+        self.say(f"%o{k} = load double, ptr %t{k}")
+        self.say(
+            f"%n{k} = call double @llvm.vector.reduce.fadd.v{self.width}f64(double %o{k}, {vector} %v{k})"
+        )
+        self.say(f"store double %n{k}, ptr %t{k}")
 
     def places(self, part: Gather | Put | Add, known: str, frame: str, group: str) -> None:
         """A loop over slots, whose entries are at places in memory."""
@@ -235,29 +261,31 @@ class RepeatedEmitter(LoopEmitter):
         self.mark(after)
 
     def keep_listed(self, row: range) -> None:
-        """Copy a record of step i, if the list of rows has a row for it: an array, then the slots ``row``."""
+        """Copy a record of step i, if the list of rows has a row for it."""
         self.say("%row.p = getelementptr i64, ptr %row_of, i64 %i")
         self.say("%row = load i64, ptr %row.p")
         self.say("%kept = icmp sge i64 %row, 0")
         self.say("br i1 %kept, label %keep, label %tail")
         self.mark("keep")
-        record, length = self.array("record"), self.entry_of_head("length:record")
-        self.say(f"%whole = add i64 {length}, {len(row)}")
-        self.say("%at = mul i64 %row, %whole")
-        self.say("%to = getelementptr double, ptr %rows, i64 %at")
-        self.say(f"%bytes = mul i64 {length}, 8")
-        self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr {record}, i64 %bytes, i1 false)")
-        self.say(f"%to.rest = getelementptr double, ptr %to, i64 {length}")
-        self.say(f"%from.rest = getelementptr double, ptr %w, i64 {row.start}")
-        self.say(
-            f"call void @llvm.memcpy.p0.p0.i64(ptr %to.rest, ptr %from.rest, i64 {8 * len(row)}, i1 false)"
-        )
+        self.record("%row")
+
+    def record(self, row: str) -> None:
+        """Copy the array of the record to a row of the records."""
+        k, source, length = self.label(), self.array("record"), self.entry_of_head("length:record")
+        self.say(f"%at{k} = mul i64 {row}, {length}")
+        self.say(f"%to{k} = getelementptr double, ptr %rows, i64 %at{k}")
+        self.say(f"%bytes{k} = mul i64 {length}, 8")
+        self.copy(f"%to{k}", source, f"%bytes{k}")
+
+    def copy(self, target: str, source: str, size: str) -> None:
+        self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)")
 
 
 _DECLARED = """\
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare <{w} x double> @llvm.masked.gather.v{w}f64.v{w}p0(<{w} x ptr>, i32, <{w} x i1>, <{w} x double>)
 declare double @llvm.vector.reduce.fmax.v{w}f64(<{w} x double>)
+declare double @llvm.vector.reduce.fadd.v{w}f64(double, <{w} x double>)
 declare double @llvm.fabs.f64(double)"""
 
 

@@ -81,13 +81,33 @@ class Largest(NamedTuple):
     target: int
 
 
-Inside = Call | Spread | Load | Store | Gather | Put | Add | Largest
+class Total(NamedTuple):
+    """Add a slot of all lanes to the number in the central slot ``target``."""
+
+    slot: int
+    target: int
+
+
+Inside = Call | Spread | Load | Store | Gather | Put | Add | Largest | Total
 
 
 class Clear(NamedTuple):
     """Set an array to zero. Its head entries are ``array`` and ``length:array``."""
 
     array: str
+
+
+class Copy(NamedTuple):
+    """Copy central slots to an array."""
+
+    slots: range
+    array: str
+
+
+class Record(NamedTuple):
+    """Copy the array ``record`` to the records, to the row whose number is in the central slot ``place``."""
+
+    place: int
 
 
 class Zero(NamedTuple):

@@ -59,11 +59,7 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
     state, pace, h = begin.state, None, first
     timing = []
     if isinstance(first, Controlled):
-        tolerances, limits = first.control
-        chosen = controller.first(setup.system.space, tolerances, limits, state, begin.a_dot)
-        asked = controller.asked(setup.system.space, state, first.wish)
-        wish = jnp.where(jnp.isnan(first.wish), chosen, asked)
-        pace = controller.begun(limits, state.t, wish, begin.report.status)
+        pace = first_pace(setup, state, begin.a_dot, first, begin.report.status)
         h, timing = pace.h, [state.t[None], jnp.zeros(2 + 2 * setup.dims.n)]
     carry, t_alpha = setup.method.begin(setup.system, setup.dims, begin, jnp.asarray(h, float), args)
     extra = setup.method.first_extra(setup.dims, begin, carry.h)
@@ -75,3 +71,12 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
     x = setup.method.first_guess(setup.dims, begin.scale, carry, state)
     status = jnp.where(initial_values.is_finite(begin), begin.report.status, codes.NOT_FINITE)
     return RunStart(begin, carry, x, row, t_alpha, status, start_errors.consistent(begin), pace)
+
+
+def first_pace(setup: Setup, state: Any, a_dot: Any, first: Controlled, status: Any) -> Pace:
+    """The pace before the first step under error control."""
+    tolerances, limits = first.control
+    chosen = controller.first(setup.system.space, tolerances, limits, state, a_dot)
+    asked = controller.asked(setup.system.space, state, first.wish)
+    wish = jnp.where(jnp.isnan(first.wish), chosen, asked)
+    return controller.begun(limits, state.t, wish, status)

@@ -45,8 +45,12 @@ class Central:
         self.flags = {name: number() for name in FLAGS}
         self.status, self.taken, self.if_singular = number(), number(), number()
         self.totals = slot(len(COUNTED))
+        self._extend()
         self._trace()
         self.program: Program = builder.build({RUN: "once", STEP: "prepare"})
+
+    def _extend(self) -> None:
+        """Reserve further slots."""
 
     @property
     def listed(self) -> tuple[int, int]:
@@ -121,13 +125,19 @@ class Central:
         def reconsider(n: newton.Numbers) -> Any:
             astray, n = newton.reconsidered(options, n)
             unfinished, converged = newton.unfinished(options, n), n.status == codes.SUCCESS
-            ends = jnp.stack([converged, unfinished | converged, astray]).astype(float)
+            ends = jnp.stack(self._ends(n, unfinished, converged, astray)).astype(float)
             return *flagged(n), ends, newton.final_status(n)
 
-        flags = np.array([self.flags[name] for name in ("converged", "alive", "astray")])
+        flags = np.array([self.flags[name] for name in self.end_flags])
         after = ids(self._inline(reconsider, numbers))
         targets = (*course, flags, np.array(self.status))
         self.builder.kernel("judge", ITERATION, *zip(targets, after, strict=True))
+
+    end_flags: tuple[str, ...] = ("converged", "alive", "astray")
+
+    def _ends(self, n: newton.Numbers, unfinished: Any, converged: Any, astray: Any) -> list[Any]:
+        """Whether an iteration converged, whether the run continues, and whether it starts again."""
+        return [converged, unfinished | converged, astray]
 
     def _finish(self, numbers: newton.Numbers) -> None:
         method, none = self.setup.method, jnp.zeros(0)

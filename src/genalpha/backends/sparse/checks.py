@@ -24,7 +24,9 @@ def examine(at: AtState, initial: str) -> None:
         for field, name in names.items():
             bad = np.flatnonzero(~np.isfinite(getattr(terms, field)).reshape(model.count, -1).all(axis=1))
             if bad.size:
-                raise ValueError(f"{name} of {model.label} is NaN or infinite at the start, copies {bad[:6].tolist()}")
+                raise ValueError(
+                    f"{name} of {model.label} is NaN or infinite at the start, copies {bad[:6].tolist()}"
+                )
     if not at.finite():
         raise ValueError("the derivative of a constraint is NaN or infinite at the start: check it at q0")
     if initial == "check":
@@ -78,8 +80,12 @@ _SINGULAR = (
 
 def solved(at: AtState, start: SparseStart) -> None:
     """Raise an error if the accelerations and multipliers at the start are not determined."""
-    size = np.abs(np.concatenate([start.state.a / start.scale.a, start.state.lam / start.scale.lam])).max(initial=0.0)
-    forces = np.abs(start.scale.a * at.applied).max(initial=0.0) + np.abs(start.scale.lam * at.g_ddot).max(initial=0.0)
+    size = np.abs(np.concatenate([start.state.a / start.scale.a, start.state.lam / start.scale.lam])).max(
+        initial=0.0
+    )
+    forces = np.abs(start.scale.a * at.applied).max(initial=0.0) + np.abs(start.scale.lam * at.g_ddot).max(
+        initial=0.0
+    )
     if not np.isfinite(size) or size > 1e10 * forces > 0:
         _dependent(at)
         raise SingularSystem(_SINGULAR)

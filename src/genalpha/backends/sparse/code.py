@@ -13,7 +13,7 @@ from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import Blocks, Model
 from genalpha.compiler import emit_repeated, machine, sparse_text
 from genalpha.compiler.program import Call, If, Instructions, Loop, While
-from genalpha.compiler.repeated import Clear, Factor, Solve, Zero
+from genalpha.compiler.repeated import Clear, Copy, Factor, Solve, Zero
 from genalpha.engine.setup import Setup
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
@@ -22,17 +22,19 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 class SparseCode:
     """The kinds of an assembly, the central program, and the machine code of the loop of steps."""
 
+    controlled = False
+    kind: type[Kind] = Kind
+    center: type[Central] = Central
+
     def __init__(self, setup: Setup, models: list[Model]) -> None:
         self.width = machine.lanes()
         self.blocks = Blocks.of(setup, self.width)
-        self.kinds = [Kind(setup, model, self.blocks) for model in models]
+        self.kinds = [self.kind(setup, model, self.blocks) for model in models]
         turns = any(len(kind.turns) for kind in self.kinds)
-        self.central = Central(setup, self.blocks, self.kinds[0].adjusts, turns)
+        self.central = self.center(setup, self.blocks, self.kinds[0].adjusts, turns)
         self.stream = Stream()
-        counts = self.central.counts
-        row = range(int(counts[0]), int(counts[-1]) + 1)
         once: Instructions = [*(kind.once() for kind in self.kinds), Call("once")]
-        loop = Loop(once, self._body(), self.central.flags["alive"], row, self.central.listed)
+        loop = Loop(once, self._body(), self.central.flags["alive"], range(0), self._listed())
         programs = [*(kind.program for kind in self.kinds), self.stream.program]
         plans = {"probe": [*once, *self._prepare(), *self._entries()], "entries": self._entries()}
         text, self.entries_of_head = emit_repeated.emit(
@@ -43,6 +45,9 @@ class SparseCode:
             "steps", *[_POINTER] * 5, *[_COUNT] * 2, *[_POINTER] * 2, result=_COUNT
         )
         self.plans = {name: self.library.function(name, *[_POINTER] * 3) for name in plans}
+
+    def _listed(self) -> tuple[int, int] | None:
+        return self.central.listed
 
     def _prepare(self) -> Instructions:
         central = self.central
@@ -55,8 +60,8 @@ class SparseCode:
         """Compute the entries of all parts of the matrix, without adding them up."""
         return [each._replace(body=each.body[:-1]) for kind in self.kinds for each in kind.matrix()]
 
-    def _body(self) -> Instructions:
-        """One step: `advance` with Newton's two loops."""
+    def _solved(self) -> Instructions:
+        """Prepare a step, and solve its equations by Newton's two loops."""
         central, stream, flags = self.central, self.stream, self.central.flags
         matrix = [each for kind in self.kinds for each in kind.matrix()]
         stages = range(self.blocks.stages)
@@ -73,14 +78,18 @@ class SparseCode:
             Call("judge"),
             If(flags["astray"], (stream.restart(),)),
         )
+        return (*self._prepare(), Call("prepare"), While(flags["unfinished"], attempt))
+
+    def _body(self) -> Instructions:
+        """One step: `advance`."""
+        central, stream, flags = self.central, self.stream, self.central.flags
         finish = [kind.finish(central.turns) for kind in self.kinds]
-        end = (Zero(central.turns, 1), *finish, stream.move(central), Call("finish"))
-        return (
-            *self._prepare(),
-            Call("prepare"),
-            While(flags["unfinished"], attempt),
-            If(flags["converged"], end),
-        )
+        end = (Zero(central.turns, 1), *finish, stream.move(central), Call("finish"), self._counts())
+        return (*self._solved(), If(flags["converged"], end))
+
+    def _counts(self) -> Copy:
+        counts = self.central.counts
+        return Copy(range(int(counts[0]), int(counts[-1]) + 1), "counts")
 
 
 @functools.cache

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native.code import MAKING
@@ -14,9 +13,10 @@ from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import checks, models
 from genalpha.backends.sparse.code import SparseCode
+from genalpha.backends.sparse.controlled import ControlledCode
 from genalpha.backends.sparse.equations import Equations
 from genalpha.backends.sparse.models import Model
-from genalpha.backends.sparse.runner import SparseGiven
+from genalpha.backends.sparse.runner import SparseControlled, SparseGiven
 from genalpha.backends.sparse.start import Start
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
@@ -32,7 +32,7 @@ DENSE = 40
 class SparseRun(NamedTuple):
     """A run before its first step: who takes the steps, the first record, and the time of its a_α."""
 
-    runner: SparseGiven
+    runner: SparseGiven | SparseControlled
     row: np.ndarray
     t_alpha: np.ndarray
     derive: Callable[..., Derived]
@@ -54,9 +54,7 @@ def refusal(setup: Setup, steps: Steps) -> str:
         return "a part has a reaction of its own"
     if setup.crossings:
         return "events"
-    if not isinstance(steps, Given):
-        return "error control"
-    if steps.steps.project is not None:
+    if isinstance(steps, Given) and steps.steps.project is not None:
         return "projections of the velocity"
     return ""
 
@@ -67,20 +65,22 @@ def wanted(setup: Setup, steps: Steps) -> bool:
     return large and not refusal(setup, steps)
 
 
-def begin(setup: Setup, at: StartValues, steps: Given, args: Args) -> SparseRun:
+def begin(setup: Setup, at: StartValues, steps: Steps, args: Args) -> SparseRun:
     """Everything before the first step, checked."""
     assembly = setup.system
     assert isinstance(assembly, Assembly)
     setup = setup._replace(method=setup.method.staged(setup.dims))
     nodes, parts = models.of_nodes(assembly), models.of_parts(assembly, args)
-    made = _made(setup, [*nodes, *parts])
+    kinds = [*nodes, *parts]
+    made = _made(setup, kinds, ControlledCode if steps.controlled else SparseCode)
     equations = Equations(parts, setup.dims, made.functions)
     state = equations.at(float(at.t), np.asarray(at.q, dtype=float), np.asarray(at.v, dtype=float))
     checks.examine(state, at.mode)
     with checks.explaining(state):
-        start = Start(setup, nodes, equations).run(state, float(at.first))
+        start = Start(setup, nodes, equations).run(state, at.first)
     checks.solved(state, start)
-    runner = SparseGiven(setup, made.code, [*nodes, *parts], start, steps)
+    runner: Any = SparseControlled if steps.controlled else SparseGiven
+    runner = runner(setup, made.code, kinds, start, steps)
 
     def derive(ends: StepEnd, args: Args = args) -> Derived:
         return derived(Equations(models.of_parts(assembly, args), setup.dims, made.functions), ends)
@@ -88,11 +88,12 @@ def begin(setup: Setup, at: StartValues, steps: Given, args: Args) -> SparseRun:
     return SparseRun(runner, start.row, np.asarray(start.t_alpha), derive)
 
 
-def _made(setup: Setup, kinds: list[Model]) -> Made:
-    shapes = tuple((jax.tree.structure(k.data), tuple(np.shape(x)[1:] for x in jax.tree.leaves(k.data))) for k in kinds)
+def _made(setup: Setup, kinds: list[Model], code: type[SparseCode]) -> Made:
+    shape = lambda data: tuple(np.shape(x)[1:] for x in jax.tree.leaves(data))
+    shapes = tuple((jax.tree.structure(kind.data), shape(kind.data)) for kind in kinds)
     with MAKING:
-        key = ("sparse", *setup[1:], shapes)
-        return setup.system._programs.made(key, lambda: Made(SparseCode(setup, kinds), {}))
+        key = ("sparse", code, *setup[1:], shapes)
+        return setup.system._programs.made(key, lambda: Made(code(setup, kinds), {}))
 
 
 def derived(equations: Equations, ends: StepEnd) -> Derived:

@@ -60,6 +60,7 @@ class Kind:
         self._carry = dict(zip(("q", "v", "a", "a_old"), parts, strict=True))
         shaped = lambda tree: jax.tree.map(lambda x: slot(int(np.prod(x.shape))).reshape(x.shape), tree)
         self.own: dict[str, np.ndarray] = shaped(carry.own)
+        self.disturbed: list[np.ndarray] = []
         self.scale = (slot(n), slot(m), slot(p))
         self.data: list[np.ndarray] = [
             slot(int(np.prod(np.shape(x)[1:]))).reshape(np.shape(x)[1:])
@@ -115,6 +116,10 @@ class Kind:
         self._prepare(sizes)
         self._matrix(value, variables)
         self._finish(after, output)
+        self._more(carry, step, x, scale, doubles, after)
+
+    def _more(self, carry: Any, step: Any, x: Symbols, scale: Any, doubles: Any, after: Any) -> None:
+        """Write kernels that only some runs need."""
 
     def _scale(self) -> Scale:
         """The scale, with ones for constraints that are always satisfied."""
@@ -168,6 +173,7 @@ class Kind:
             at += self._full(block)
         stores = []
         self.motion = self.forces = self.turns = self.builder.slot(0)
+        new = self._new_own()
         if self.model.element is None:
             kept = [after.q, after.v, after.a, *([after.a_old] if after.a_old is not None else [])]
             kept += [part for block, part in extra.values() if block.kind == "v"]
@@ -181,8 +187,12 @@ class Kind:
             kept += [part for block, part in extra.values() if block.kind != "v" and self._size(block)]
             self.forces = self.builder.slot(sum(map(len, kept)))
             stores += [(self.forces, np.concatenate(kept))]
-            stores += [(self.own[name], part) for name, part in after.own.items()]
+            stores += [(new[name], part) for name, part in after.own.items()]
         self.builder.kernel(self.kernel("finish"), ITERATION, *stores)
+
+    def _new_own(self) -> dict[str, np.ndarray]:
+        """The slots of the method's own variables after a step."""
+        return self.own
 
     # --- instructions -----------------------------------------------------------------------------
 
@@ -215,14 +225,16 @@ class Kind:
         add = Add(int(rows[0]), len(rows), f"{self.name}:rows{stage}")
         return [self.each(self._unknowns(), Call(self.kernel(f"residual{stage}")), add)]
 
+    def _put(self) -> list[Inside]:
+        """Write the motion and the forces after a step."""
+        named = (("motion", self.motion), ("forces", self.forces))
+        return [Put(int(s[0]), len(s), f"{self.name}:{name}") for name, s in named if len(s)]
+
+    def _turned(self, turns: int) -> list[Inside]:
+        return [Largest(int(self.turns[0]), len(self.turns), turns)] if len(self.turns) else []
+
     def finish(self, turns: int) -> Each:
-        put = [
-            Put(int(slots[0]), len(slots), f"{self.name}:{name}")
-            for name, slots in (("motion", self.motion), ("forces", self.forces))
-            if len(slots)
-        ]
-        largest = [Largest(int(self.turns[0]), len(self.turns), turns)] if len(self.turns) else []
-        return self.each(self._unknowns(), Call(self.kernel("finish")), *put, *largest)
+        return self.each(self._unknowns(), Call(self.kernel("finish")), *self._put(), *self._turned(turns))
 
 
 def begun(setup: Setup, model: Model) -> Carry:

@@ -14,7 +14,7 @@ from genalpha.backends.sparse.factors import Order, Pattern, analysed, patterned
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import Block, Model, counts, length, of_stage, places_of
 from genalpha.mechanics.system import Dims
-from genalpha.numerics.data import Scale
+from genalpha.numerics.data import COUNTED, Scale
 
 _LINE = 8  # arrays begin at multiples of this many doubles
 
@@ -33,7 +33,10 @@ class Memory:
         blocks, (size, n, m, p) = code.blocks, dims
         extra = sum({"v": n, "g": m, "k": p}[b.kind] for b in blocks.extras)
         unknowns, rows = length(blocks.unknowns), length(blocks.rows)
-        self._array("record", size + 2 * n + m + p + extra)
+        motion, counts_ = size + 2 * n + m + p + extra, len(COUNTED)
+        self._array("record", motion + counts_ + (3 + 2 * n if code.controlled else 0))
+        first = self.first["record"] + motion
+        self.first |= {"counts": first, "timing": first + counts_, "errors": first + counts_ + 3}
         self._array("a_old", n)
         for name in ("x", "guess", "p0", "p1", "p2", "d"):
             self._array(name, unknowns)
@@ -112,6 +115,11 @@ class Memory:
             moving = [own(b) for b in code.blocks.extras if b.kind == "v"]
             pushing = [own(b) for b in code.blocks.extras if b.kind != "v"]
             self._list(f"{name}:motion", [*motion, *old, *moving], first["trash"])
+            errors = [first["errors"] + at.v, first["errors"] + n + at.v]
+            self._list(f"{name}:errors", errors, first["trash"])
+            self._list(f"{name}:d", [first["d"] + places_of(code.blocks.unknowns, at)], None)
+            for stage, used in enumerate(kind.disturbed):
+                self._list(f"{name}:disturbed{stage}", [rows[:, used]], first["trash"])
             self._list(f"{name}:forces", [starts["g"] + at.g, starts["k"] + at.k, *pushing], first["trash"])
 
     def _list(self, name: str, parts: list[np.ndarray], padding: int | None) -> None:

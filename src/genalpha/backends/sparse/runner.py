@@ -1,4 +1,4 @@
-"""A run of a large assembly with given steps."""
+"""Runs of large assemblies, with given steps and under error control."""
 
 from __future__ import annotations
 
@@ -6,45 +6,42 @@ from typing import Any
 
 import numpy as np
 
+from genalpha.backends.native.runners import judge
 from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.sparse.code import SparseCode, address
+from genalpha.backends.sparse.controlled import ControlledCode
 from genalpha.backends.sparse.factors import Singular
 from genalpha.backends.sparse.memory import Memory
 from genalpha.backends.sparse.models import Model
 from genalpha.backends.sparse.start import SparseStart
+from genalpha.engine.controller import Pace
 from genalpha.engine.setup import Setup
-from genalpha.engine.steps import Given
+from genalpha.engine.steps import Controlled, Given
 from genalpha.numerics import codes
-from genalpha.numerics.data import COUNTED
 
 # The most changes of the order of pivots in one run, and at one step.
 MOST_CHANGES, MOST_HERE = 1000, 3
+# Unknowns times steps of one call of machine code.
+CALL = 1_000_000
 _NO_EVENTS = np.zeros(0, bool)
 
 
-class SparseGiven:
-    """A run with given steps. Pivots are chosen anew if they have become bad."""
+class _Sparse:
+    """A run of a large assembly. Pivots are chosen anew if they have become bad."""
 
-    rejected, fallback = 0, None
+    fallback = None
     fired, crossed = _NO_EVENTS, False
 
-    def __init__(
-        self, setup: Setup, code: SparseCode, models: list[Model], start: SparseStart, given: Given
-    ) -> None:
+    def __init__(self, setup: Setup, code: Any, models: list[Model], start: SparseStart) -> None:
         self.setup, self.code, self.models = setup, code, models
-        self.times, self.sizes = (
-            np.ascontiguousarray(x, dtype=float) for x in (given.steps.t, given.steps.h)
-        )
         self.memory = Memory(code, setup.dims)
-        self.width = self.memory.lengths["record"] + len(COUNTED)
-        self._row_of = np.arange(len(self.sizes))
-        self.done, self.status, self.changes, self._stuck = 0, codes.SUCCESS, 0, (-1, 0)
+        self.width = self.memory.lengths["record"]
+        self.changes, self._stuck = 0, (-1.0, 0)
         self._fill(start)
-        self._analyse("probe")
 
     def _fill(self, start: SparseStart) -> None:
         memory, central = self.memory, self.code.central
-        memory.array("record")[:] = start.row[: memory.lengths["record"]]
+        memory.array("record")[:] = start.row
         size, n = self.setup.dims.size, self.setup.dims.n
         memory.array("record")[size : size + n] = start.v
         if start.a_old is not None:
@@ -55,13 +52,68 @@ class SparseGiven:
         for kind, own in zip(self.code.kinds, start.own, strict=True):
             for name, values in own.items():
                 memory.fill(kind, kind.own[name], values)
-        first = [self.times[0], self.sizes[0], self.sizes[0]]
-        memory.w[central.times] = [*first, *(() if start.lag is None else start.lag)]
+        t, h = self._first(start)
+        memory.w[central.times] = [t, h, h, *(() if start.lag is None else start.lag)]
+
+    def _first(self, start: SparseStart) -> tuple[float, float]:
+        """The start and the size of the first step."""
+        raise NotImplementedError
 
     def _analyse(self, plan: str) -> None:
-        """Choose an order of pivots for the matrix of the next step, or of the iterate where it has failed."""
+        """Choose pivots for the matrix of the next step, or of the iterate at which it has failed."""
         self.memory.run(plan)
         self.memory.use(self.memory.analyse())
+
+    def _call(self, lists: tuple[int, int, int], rows: int, first: int, last: int) -> int:
+        memory = self.memory
+        return self.code.steps(
+            address(memory.w), *lists, rows, first, last, address(memory.head), address(memory.lists)
+        )
+
+    def _new_order(self, at: float) -> int:
+        """Choose other pivots for the step from ``at``. Returns a status."""
+        memory, central = self.memory, self.code.central
+        last, count = self._stuck
+        self._stuck = (at, count + 1 if at == last else 1)
+        self.changes += 1
+        if self._stuck[1] > MOST_HERE or self.changes > MOST_CHANGES:
+            return int(memory.w[central.if_singular])
+        try:
+            self._analyse("entries")
+        except Singular:
+            return int(memory.w[central.if_singular])
+        memory.w[central.memory[0]] = 0.0  # no factors yet
+        return codes.SUCCESS
+
+    @property
+    def _steps_of_a_call(self) -> int:
+        """The most steps in one call of machine code, which cannot be interrupted."""
+        return max(1, CALL // self.memory.lengths["x"])
+
+    def fields(self) -> Any:
+        raise NotImplementedError
+
+    def exact(self) -> Any:
+        raise NotImplementedError
+
+
+class SparseGiven(_Sparse):
+    """A run with given steps."""
+
+    rejected = 0
+
+    def __init__(
+        self, setup: Setup, code: SparseCode, models: list[Model], start: SparseStart, given: Given
+    ) -> None:
+        steps = given.steps
+        self.times, self.sizes = (np.ascontiguousarray(x, dtype=float) for x in (steps.t, steps.h))
+        super().__init__(setup, code, models, start)
+        self._row_of = np.arange(len(self.sizes))
+        self.done, self.status = 0, codes.SUCCESS
+        self._analyse("probe")
+
+    def _first(self, start: SparseStart) -> tuple[float, float]:
+        return self.times[0], self.sizes[0]
 
     @property
     def finished(self) -> bool:
@@ -75,38 +127,90 @@ class SparseGiven:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         first = self.done
         while not self.finished and self.done - first < len(out):
-            self._some(out, first, min(len(self.sizes), first + len(out)))
+            stop = min(len(self.sizes), first + len(out), self.done + self._steps_of_a_call)
+            self._some(out, first, stop)
         return self.done - first
 
     def _some(self, out: np.ndarray, first: int, stop: int) -> None:
-        memory, central = self.memory, self.code.central
-        memory.w[central.flags["alive"]] = 1.0
+        w, central = self.memory.w, self.code.central
+        w[central.flags["alive"]] = 1.0
         rows = out.ctypes.data - 8 * self.width * first
-        arrays = (address(x) for x in (memory.w, self.times, self.sizes, self._row_of))
-        end = self.code.steps(*arrays, rows, self.done, stop, address(memory.head), address(memory.lists))
-        status = int(memory.w[central.status])
+        lists = (address(self.times), address(self.sizes), address(self._row_of))
+        end = self._call(lists, rows, self.done, stop)
+        status = int(w[central.status])
         self.done = end if status == codes.SUCCESS else end - 1
-        if status == PIVOT:
-            status = self._new_order()
-        self.status = status
+        self.status = self._new_order(self.done) if status == PIVOT else status
 
-    def _new_order(self) -> int:
-        """Choose other pivots. Returns a status."""
-        memory, central = self.memory, self.code.central
-        at, count = self._stuck
-        self._stuck = (self.done, count + 1 if at == self.done else 1)
-        self.changes += 1
-        if self._stuck[1] > MOST_HERE or self.changes > MOST_CHANGES:
-            return int(memory.w[central.if_singular])
-        try:
-            self._analyse("entries")
-        except Singular:
-            return int(memory.w[central.if_singular])
-        memory.w[central.memory[0]] = 0.0  # no factors yet
-        return codes.SUCCESS
 
-    def fields(self) -> Any:
-        raise NotImplementedError
+class SparseControlled(_Sparse):
+    """A run under error control."""
 
-    def exact(self) -> Any:
-        raise NotImplementedError
+    def __init__(
+        self, setup: Setup, code: ControlledCode, models: list[Model], start: SparseStart, steps: Controlled
+    ) -> None:
+        super().__init__(setup, code, models, start)
+        self.control, central, w = steps.control, code.central, self.memory.w
+        self._end = float(steps.limits.end)
+        w[list(central.limits)] = [float(x) for x in steps.limits]
+        w[central.until], w[central.every] = np.inf, 1.0
+        w[list(central.pace)] = list(start.pace or ())
+        for kind, model in zip(code.kinds, models, strict=True):
+            if model.element is None:
+                for slots, values in zip(kind.tolerances, steps.control[0], strict=True):
+                    whole = np.broadcast_to(np.asarray(values, dtype=float), (setup.dims.n,))
+                    self.memory.fill(kind, slots, whole[model.places.v])
+                weights = self.memory.frames(kind)[:, kind.weight[0]]
+                weights.reshape(-1)[...] = 0.0
+                real = np.arange(weights.size).reshape(weights.shape) < model.count
+                self.memory.frames(kind)[:, kind.weight[0]] = real
+        self._analyse("probe")
+
+    def _first(self, start: SparseStart) -> tuple[float, float]:
+        assert start.pace is not None
+        return float(start.pace.t), float(start.pace.h)
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(*self.memory.w[list(self.code.central.pace)])
+
+    @property
+    def next_size(self) -> float:
+        return float(self.pace.h)
+
+    @property
+    def status(self) -> int:
+        return int(self.pace.status)
+
+    @property
+    def finished(self) -> bool:
+        return self.status != codes.SUCCESS or self.pace.t >= self._end
+
+    @property
+    def rejected(self) -> int:
+        return int(self.pace.rejected)
+
+    @property
+    def totals(self) -> np.ndarray:
+        return self.memory.w[self.code.central.totals]
+
+    def take(self, out: np.ndarray) -> int:
+        """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
+        central, done = self.code.central, 0
+        while not self.finished and done < len(out):
+            w = self.memory.w
+            w[central.kept], w[central.room], w[central.flags["alive"]] = done, len(out), 1.0
+            w[central.status] = codes.SUCCESS
+            self._call((0, 0, 0), out.ctypes.data, 0, self._steps_of_a_call)
+            done = int(w[central.kept])
+            if int(w[central.status]) == PIVOT:
+                self._pivot()
+        return done
+
+    def _pivot(self) -> None:
+        """Choose other pivots. If the matrix is singular, take another step."""
+        status, w, central = self._new_order(self.pace.t), self.memory.w, self.code.central
+        w[central.status] = codes.SUCCESS
+        if status != codes.SUCCESS:
+            how = (np.float64(np.nan), np.float64(status), np.bool_(False))
+            _, after = judge(self.control[1], self.pace, *how)
+            w[list(central.pace)], w[central.memory[0]] = np.array(after), 0.0

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.sparse.equations import AtState, Equations, Saddle
 from genalpha.backends.sparse.models import Model
+from genalpha.engine.controller import Pace
 from genalpha.engine.setup import Setup
+from genalpha.engine.start import first_pace
+from genalpha.engine.steps import Controlled
 from genalpha.mechanics.initial_values import Beginning
-from genalpha.numerics.data import Carry, NewtonReport, Scale, State
+from genalpha.numerics import codes
+from genalpha.numerics.data import COUNTED, Carry, NewtonReport, Scale, State
 
 
 class SparseStart(NamedTuple):
     """A run before its first step.
 
-    ``carries`` are the carries of all copies of each kind, with one row for each copy. ``a`` and ``a_old``
-    (n,), ``lag`` and ``v`` (n,) are those of the whole. ``x`` (N,) are the first unknowns.
+    ``v``, ``a`` and ``a_old`` (n,) and ``lag`` (2,) are those of the method. ``own`` are its own variables for
+    each kind, with one row for each copy. ``x`` (N,) are the first unknowns, ``row`` is the first record.
+    ``pace`` is None for given steps.
     """
 
     state: State
@@ -31,6 +37,7 @@ class SparseStart(NamedTuple):
     x: np.ndarray
     t_alpha: float
     row: np.ndarray
+    pace: Pace | None
 
 
 class Start:
@@ -39,13 +46,18 @@ class Start:
     def __init__(self, setup: Setup, nodes: list[Model], equations: Equations) -> None:
         self.setup, self.nodes, self.parts, self.equations = setup, nodes, equations.parts, equations
 
-    def run(self, at: AtState, h: float) -> SparseStart:
-        setup = self.setup
+    def run(self, at: AtState, first: Any) -> SparseStart:
+        """The start. ``first`` is the size of the first step, or the control that chooses it."""
+        setup, pace = self.setup, None
         scale = at.scale()
         saddle = at.saddle(scale)
         a, lam, psi = at.accelerations(saddle)
         a_dot = at.rate(saddle, a, lam, psi) if setup.method.needs_rate else np.zeros_like(a)
         state = State(np.float64(at.t), at.q, at.v, a, lam, psi)  # type: ignore[arg-type]
+        timing, h = np.zeros(0), first
+        if isinstance(first, Controlled):
+            pace = jax.tree.map(float, first_pace(setup, state, a_dot, first, codes.SUCCESS))
+            timing, h = np.concatenate([[at.t], np.zeros(2 + 2 * setup.dims.n)]), pace.h
         whole = _Whole(self, state, a_dot, scale, h)
         moved, wanted = np.zeros(setup.dims.n), np.zeros(setup.dims.n)
         for model in self.nodes:  # what the method wants to change of the velocities
@@ -64,9 +76,9 @@ class Start:
         carried = Carry(at.q, v, new_a, h, a_old, lag)  # type: ignore[arg-type]
         x = np.asarray(setup.method.first_guess(setup.dims, scale, carried, state))
         extra = np.zeros(sum(setup.method.extras(setup.dims).values()))
-        row = np.concatenate([at.q, at.v, new_a, lam, psi, extra, np.zeros(4)])
+        row = np.concatenate([at.q, at.v, new_a, lam, psi, extra, np.zeros(len(COUNTED)), timing])
         old = a_old if carry.a_old is not None else None
-        return SparseStart(state, scale, v, new_a, old, lag, own, x, t_alpha, row)
+        return SparseStart(state, scale, v, new_a, old, lag, own, x, t_alpha, row, pace)
 
     def _shift(self, at: AtState, saddle: Saddle, wanted: np.ndarray) -> np.ndarray:
         """The smallest change d (n,) of the velocities with G d = G wanted and K d = 0 (`Beginning.shift`)."""
