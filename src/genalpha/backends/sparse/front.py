@@ -80,7 +80,7 @@ def begin(setup: Setup, at: StartValues, steps: Steps, args: Args) -> SparseRun:
         start = Start(setup, nodes, equations).run(state, at.first)
     checks.solved(state, start)
     runner: Any = SparseControlled if steps.controlled else SparseGiven
-    runner = runner(setup, made.code, kinds, start, steps)
+    runner = runner(setup, made.code, kinds, start, steps, args)
 
     def derive(ends: StepEnd, args: Args = args) -> Derived:
         return derived(Equations(models.of_parts(assembly, args), setup.dims, made.functions), ends)

@@ -50,6 +50,7 @@ class Memory:
         self.w = aligned(self._end)
         self._lists: dict[str, np.ndarray] = {}
         self.sizes: dict[str, int] = {}  # of the matrices
+        self.orders: tuple[Order, ...] = ()  # of their pivots
         self._write_lists()
         self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)
         self._write_head()
@@ -133,6 +134,7 @@ class Memory:
         """Make room for the matrices of all stages and their factors, and write the head."""
         code, own = self.code, self.own_end
         self._end = own
+        self.orders = tuple((pattern.row, pattern.column) for pattern in patterns)
         places: dict[str, list[np.ndarray]] = {kind.name: [] for kind in code.kinds}
         for stage, pattern in enumerate(patterns):
             name = f"lu{stage}"

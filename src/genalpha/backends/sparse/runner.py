@@ -14,10 +14,14 @@ from genalpha.backends.sparse.factors import Singular
 from genalpha.backends.sparse.memory import Memory
 from genalpha.backends.sparse.models import Model
 from genalpha.backends.sparse.start import SparseStart
+from genalpha.backends.xla.controlled import renewed
 from genalpha.engine.controller import Pace
+from genalpha.engine.run_data import ExactNumbers, Fields, exact_key
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Controlled, Given
+from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
+from genalpha.numerics.data import Carry
 
 # The most changes of the order of pivots in one run, and at one step.
 MOST_CHANGES, MOST_HERE = 1000, 3
@@ -32,8 +36,8 @@ class _Sparse:
     fallback = None
     fired, crossed = _NO_EVENTS, False
 
-    def __init__(self, setup: Setup, code: Any, models: list[Model], start: SparseStart) -> None:
-        self.setup, self.code, self.models = setup, code, models
+    def __init__(self, setup: Setup, code: Any, models: list[Model], start: SparseStart, args: Args) -> None:
+        self.setup, self.code, self.models, self.start, self.args = setup, code, models, start, args
         self.memory = Memory(code, setup.dims)
         self.width = self.memory.lengths["record"]
         self.changes, self._stuck = 0, (-1.0, 0)
@@ -90,11 +94,66 @@ class _Sparse:
         """The most steps in one call of machine code, which cannot be interrupted."""
         return max(1, CALL // self.memory.lengths["x"])
 
-    def fields(self) -> Any:
-        raise NotImplementedError
+    # --- states -----------------------------------------------------------------------------------
 
-    def exact(self) -> Any:
-        raise NotImplementedError
+    def fields(self) -> Fields:
+        """The data that a step needs from earlier steps. ``own`` are those of each kind."""
+        memory, central, (size, n, _, _) = self.memory, self.code.central, self.setup.dims
+        q, v, a = np.split(memory.array("record")[: size + 2 * n].copy(), [size, size + n])
+        times = memory.w[central.times]
+        own = {
+            f"{kind.name}:{name}": memory.read(kind, slots)
+            for kind in self.code.kinds
+            for name, slots in kind.own.items()
+        }
+        lag = times[3:].copy() if central.adjusts else None
+        carry = Carry(q, v, a, times[2], memory.array("a_old").copy(), lag, own)  # type: ignore[arg-type]
+        compact = memory.compact(self.code.blocks.unknowns)
+        parabola = np.stack([memory.array(name)[compact] for name in ("p0", "p1", "p2")])
+        return Fields(carry, parabola, memory.w[central.memory[1]], self._pace(), np.zeros(0))
+
+    def _pace(self) -> Pace | None:
+        return None
+
+    def exact(self) -> ExactNumbers:
+        return ExactNumbers(self._key(), self.memory.w.copy(), self.memory.orders, (), self.changes)
+
+    def _key(self) -> tuple[Any, ...]:
+        return exact_key(f"sparse{self.kind}", self.setup, self.args)
+
+    kind = ""
+
+    def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
+        """Continue after ``done`` steps, to the last bit if possible."""
+        memory, central = self.memory, self.code.central
+        if exact.key == self._key():
+            memory.use(memory.analyse(exact.order))
+            memory.w[:] = exact.numbers
+            memory.fill_constants(self.models, self.start.scale)
+            self.changes = exact.changes
+            return
+        carry, size, n = fields.carry, self.setup.dims.size, self.setup.dims.n
+        memory.array("record")[: size + 2 * n] = np.concatenate([carry.q, carry.v, carry.a])
+        if carry.a_old is not None:
+            memory.array("a_old")[:] = carry.a_old
+        compact = memory.compact(self.code.blocks.unknowns)
+        if np.shape(fields.parabola) == (3, len(compact)):
+            for name, values in zip(("p0", "p1", "p2"), fields.parabola, strict=True):
+                memory.array(name)[compact] = values
+        for kind in self.code.kinds:
+            for name, slots in kind.own.items():
+                known = carry.own.get(f"{kind.name}:{name}")
+                if known is None:
+                    raise ValueError(
+                        "the state is that of a run with dense matrices, which kept other variables. Start "
+                        "from its q and v: pass q0=state.q and v0=state.v"
+                    )
+                memory.fill(kind, slots, known)
+        memory.w[central.times[2:]] = [
+            carry.h,
+            *(carry.lag if central.adjusts and carry.lag is not None else []),
+        ]
+        memory.w[central.memory] = 0.0, fields.noise
 
 
 class SparseGiven(_Sparse):
@@ -103,17 +162,27 @@ class SparseGiven(_Sparse):
     rejected = 0
 
     def __init__(
-        self, setup: Setup, code: SparseCode, models: list[Model], start: SparseStart, given: Given
+        self,
+        setup: Setup,
+        code: SparseCode,
+        models: list[Model],
+        start: SparseStart,
+        given: Given,
+        args: Args,
     ) -> None:
         steps = given.steps
         self.times, self.sizes = (np.ascontiguousarray(x, dtype=float) for x in (steps.t, steps.h))
-        super().__init__(setup, code, models, start)
+        super().__init__(setup, code, models, start, args)
         self._row_of = np.arange(len(self.sizes))
         self.done, self.status = 0, codes.SUCCESS
         self._analyse("probe")
 
     def _first(self, start: SparseStart) -> tuple[float, float]:
         return self.times[0], self.sizes[0]
+
+    def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
+        self.done = done
+        super().restore(fields, exact, 0)
 
     @property
     def finished(self) -> bool:
@@ -145,25 +214,51 @@ class SparseGiven(_Sparse):
 class SparseControlled(_Sparse):
     """A run under error control."""
 
+    kind = ", controlled"
+
     def __init__(
-        self, setup: Setup, code: ControlledCode, models: list[Model], start: SparseStart, steps: Controlled
+        self,
+        setup: Setup,
+        code: ControlledCode,
+        models: list[Model],
+        start: SparseStart,
+        steps: Controlled,
+        args: Args,
     ) -> None:
-        super().__init__(setup, code, models, start)
-        self.control, central, w = steps.control, code.central, self.memory.w
-        self._end = float(steps.limits.end)
-        w[list(central.limits)] = [float(x) for x in steps.limits]
-        w[central.until], w[central.every] = np.inf, 1.0
-        w[list(central.pace)] = list(start.pace or ())
-        for kind, model in zip(code.kinds, models, strict=True):
-            if model.element is None:
-                for slots, values in zip(kind.tolerances, steps.control[0], strict=True):
-                    whole = np.broadcast_to(np.asarray(values, dtype=float), (setup.dims.n,))
-                    self.memory.fill(kind, slots, whole[model.places.v])
-                weights = self.memory.frames(kind)[:, kind.weight[0]]
-                weights.reshape(-1)[...] = 0.0
-                real = np.arange(weights.size).reshape(weights.shape) < model.count
-                self.memory.frames(kind)[:, kind.weight[0]] = real
+        super().__init__(setup, code, models, start, args)
+        self.control, self._end = steps.control, float(steps.limits.end)
+        self.memory.w[list(code.central.pace)] = list(start.pace or ())
+        self._write_control()
         self._analyse("probe")
+
+    def _write_control(self) -> None:
+        """Write tolerances and limits."""
+        memory, central = self.memory, self.code.central
+        tolerances, limits = self.control
+        memory.w[list(central.limits)] = [float(x) for x in limits]
+        memory.w[central.until], memory.w[central.every] = np.inf, 1.0
+        for kind, model in zip(self.code.kinds, self.models, strict=True):
+            if model.element is None:
+                for slots, values in zip(kind.tolerances, tolerances, strict=True):
+                    whole = np.broadcast_to(np.asarray(values, dtype=float), (self.setup.dims.n,))
+                    memory.fill(kind, slots, whole[model.places.v])
+                lanes = memory.frames(kind)[:, kind.weight[0]]
+                memory.frames(kind)[:, kind.weight[0]] = (
+                    np.arange(lanes.size).reshape(lanes.shape) < model.count
+                )
+
+    def _pace(self) -> Pace:
+        return self.pace
+
+    def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
+        """Continue with this control. If ``done`` is 0, rejected steps and totals are counted from zero."""
+        super().restore(fields, exact, done)
+        self._write_control()
+        w, central = self.memory.w, self.code.central
+        at = self.pace if fields.pace is None else fields.pace
+        w[list(central.pace)] = np.array(renewed(self.control[1], at, done), dtype=float)
+        if not done:
+            w[central.totals] = 0.0
 
     def _first(self, start: SparseStart) -> tuple[float, float]:
         assert start.pace is not None
