@@ -84,7 +84,7 @@ class RepeatedEmitter(LoopEmitter):
             self.say(f"%bytes{k} = mul i64 {length}, 8")
             self.say(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 %bytes{k}, i1 false)")
         elif isinstance(part, Zero):
-            for slot in range(part.slot, part.slot + part.count):
+            for slot in range(part.slot, part.slot + part.number):
                 k = self.label()
                 self.say(f"%zp{k} = getelementptr double, ptr %w, i64 {slot}")
                 self.say(f"store double 0.0, ptr %zp{k}")
@@ -192,7 +192,7 @@ class RepeatedEmitter(LoopEmitter):
             self.places(part, known, frame, group)
 
     def largest(self, part: Largest, frame: str) -> None:
-        for slot in range(part.slot, part.slot + part.count):
+        for slot in range(part.slot, part.slot + part.number):
             k, vector = self.label(), self.vector
             infinite = "splat (double 0x7FF0000000000000)"
             self.say(f"%p{k} = getelementptr {vector}, ptr {frame}, i64 {slot}")
@@ -221,7 +221,7 @@ class RepeatedEmitter(LoopEmitter):
         """A loop over slots, whose entries are at places in memory."""
         k, before, body, after = (self.label() for _ in range(4))
         width, vector = self.width, self.vector
-        self.say(f"%base{k} = mul i64 {group}, {part.count}")
+        self.say(f"%base{k} = mul i64 {group}, {part.number}")
         self.say(f"br label %{before}")
         self.mark(before)
         self.say(f"br label %{body}")
@@ -256,7 +256,7 @@ class RepeatedEmitter(LoopEmitter):
                     value = f"%s{n}"
                 self.say(f"store double {value}, ptr %q{n}")
         self.say(f"%jn{k} = add i64 %j{k}, 1")
-        self.say(f"%more{k} = icmp slt i64 %jn{k}, {part.count}")
+        self.say(f"%more{k} = icmp slt i64 %jn{k}, {part.number}")
         self.say(f"br i1 %more{k}, label %{body}, label %{after}")
         self.mark(after)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,8 @@ class While(NamedTuple):
     body: Instructions
 
 
-Instructions = Sequence["Call | If | While | StoreRow | NextTime"]
+# Call, If, While, StoreRow, NextTime, and those of `repeated`.
+Instructions = Sequence[Any]
 
 
 class Kernel(NamedTuple):

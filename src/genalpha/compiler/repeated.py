@@ -47,37 +47,37 @@ class Store(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """Fill ``count`` slots from places in memory. The list ``places`` has one for each slot and lane."""
+    """Fill ``number`` slots from places in memory. The list ``places`` has one for each slot and lane."""
 
     slot: int
-    count: int
+    number: int
     places: str
 
 
 class Put(NamedTuple):
-    """Copy ``count`` slots to places in memory."""
+    """Copy ``number`` slots to places in memory."""
 
     slot: int
-    count: int
+    number: int
     places: str
 
 
 class Add(NamedTuple):
-    """Add ``count`` slots to places in memory. Lanes may have the same place."""
+    """Add ``number`` slots to places in memory. Lanes may have the same place."""
 
     slot: int
-    count: int
+    number: int
     places: str
 
 
 class Largest(NamedTuple):
-    """Raise the number in the central slot ``target`` to the largest of ``count`` slots.
+    """Raise the number in the central slot ``target`` to the largest of ``number`` slots.
 
     NaN counts as infinite.
     """
 
     slot: int
-    count: int
+    number: int
     target: int
 
 
@@ -114,7 +114,7 @@ class Zero(NamedTuple):
     """Set central slots to zero."""
 
     slot: int
-    count: int
+    number: int
 
 
 class Factor(NamedTuple):

@@ -8,9 +8,10 @@ before it (Gilbert & Peierls, 1988, with a pattern that is known from ``lu_patte
 
 from __future__ import annotations
 
-# The pattern of L and U without pivoting: for every column, the rows that are reached from its entries through
-# the columns of L, by depth-first search. The rows of U are stored in an order in which they can be eliminated.
-# ``mark`` (n) must be −1; ``stack`` and ``place`` (n) are memory. Returns −1 if ``room`` is too small for L or U.
+# The pattern of L and U without pivoting: for every column, the rows that are reached from its entries
+# through the columns of L, by depth-first search. The rows of U are stored in an order in which they can be
+# eliminated. ``mark`` (n) must be −1; ``stack``, ``place`` and ``found`` (n) are memory. Returns −1 if
+# ``room`` is too small for L or U.
 PATTERN = """\
 define i64 @lu_pattern(i64 %n, ptr %ap, ptr %ai, ptr %lp, ptr %li, ptr %up, ptr %ui, ptr %mark, ptr %stack,
                        ptr %place, ptr %found, i64 %room) nounwind {
@@ -83,9 +84,12 @@ push:
   %depth.new = add i64 %depth, 1
   br label %back
 back:                                             ; go on with the row on top of the stack
-  %depth.now = phi i64 [ %depth, %visit ], [ %depth, %in.l ], [ %depth, %in.u ], [ %depth.new, %push ], [ %top, %pop ]
-  %l.inner = phi i64 [ %l.here, %visit ], [ %l.plus, %in.l ], [ %l.here, %in.u ], [ %l.here, %push ], [ %l.inner, %pop ]
-  %u.inner = phi i64 [ %u.here, %visit ], [ %u.here, %in.l ], [ %u.here, %in.u ], [ %u.here, %push ], [ %u.plus, %pop ]
+  %depth.now = phi i64 [ %depth, %visit ], [ %depth, %in.l ], [ %depth, %in.u ],
+                       [ %depth.new, %push ], [ %top, %pop ]
+  %l.inner = phi i64 [ %l.here, %visit ], [ %l.plus, %in.l ], [ %l.here, %in.u ],
+                     [ %l.here, %push ], [ %l.inner, %pop ]
+  %u.inner = phi i64 [ %u.here, %visit ], [ %u.here, %in.l ], [ %u.here, %in.u ],
+                     [ %u.here, %push ], [ %u.plus, %pop ]
   %empty = icmp eq i64 %depth.now, 0
   br i1 %empty, label %entry.done, label %climb
 climb:
@@ -147,12 +151,13 @@ end:
 }
 """
 
-# Numeric factors. ``x`` (n) must be zero, and is zero afterwards. ``out`` receives the largest multiple of a row,
-# the largest pivot, the largest inverse pivot, and the sum of all entries, which is finite if they are.
+# Numeric factors. ``x`` (n) must be zero, and is zero afterwards. ``out`` receives the largest multiple of a
+# row, the largest pivot, the largest inverse pivot, and the sum of all entries, which is finite if they are.
 FACTOR = """\
-define {linkage} void @lu_factor(i64 %n, ptr noalias %a, ptr noalias %ap, ptr noalias %ai, ptr noalias %l, ptr noalias %lp,
-                       ptr noalias %li, ptr noalias %u, ptr noalias %up, ptr noalias %ui, ptr noalias %inv,
-                       ptr noalias %x, ptr noalias %out) nounwind {{
+define {linkage} void @lu_factor(
+    i64 %n, ptr noalias %a, ptr noalias %ap, ptr noalias %ai, ptr noalias %l, ptr noalias %lp,
+    ptr noalias %li, ptr noalias %u, ptr noalias %up, ptr noalias %ui, ptr noalias %inv, ptr noalias %x,
+    ptr noalias %out) nounwind {{
   br label %column
 column:
   %k = phi i64 [ 0, %0 ], [ %k.next, %store.done ]
@@ -286,11 +291,12 @@ end:
 }}
 """
 
-# The solution of A d = b. Row i of b is row ``row[i]`` in the order of pivots, and ``column`` says the same of d.
+# The solution of A d = b. The k-th pivot is in row ``row[k]`` of b, and in row ``column[k]`` of d.
 SOLVE = """\
-define {linkage} void @lu_solve(i64 %n, ptr noalias %l, ptr noalias %lp, ptr noalias %li, ptr noalias %u, ptr noalias %up,
-                      ptr noalias %ui, ptr noalias %inv, ptr noalias %row, ptr noalias %column, ptr noalias %b,
-                      ptr noalias %d, ptr noalias %x) nounwind {{
+define {linkage} void @lu_solve(
+    i64 %n, ptr noalias %l, ptr noalias %lp, ptr noalias %li, ptr noalias %u, ptr noalias %up,
+    ptr noalias %ui, ptr noalias %inv, ptr noalias %row, ptr noalias %column, ptr noalias %b, ptr noalias %d,
+    ptr noalias %x) nounwind {{
   br label %load
 load:
   %i = phi i64 [ 0, %0 ], [ %i.next, %load.one ]

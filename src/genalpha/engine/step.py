@@ -232,7 +232,8 @@ def rounding_levels(
     Multipliers may then be arbitrary, but what they do to the motion is small. So only accelerations must be
     determined, to a thousandth of |v|/h.
 
-    ``sizes`` are those of :func:`sizes_of_motion`. Returns the levels for groups of unknowns, and these groups.
+    ``sizes`` are those of :func:`sizes_of_motion`. Returns the levels for groups of unknowns, and these
+    groups.
     """
     eps = jnp.finfo(float).eps
     position, velocity = sizes[0] / h**2, sizes[1] / h

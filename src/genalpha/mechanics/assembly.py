@@ -60,6 +60,8 @@ class Assembly(System):
     """
 
     parts: tuple[Part, ...]
+    node_spaces: tuple[Space, ...]
+    args: tuple[Any, ...]
     elements: tuple[Element, ...]
     places: tuple[Places, ...]
 
@@ -180,7 +182,10 @@ def element_system(element: Element, own: Any, mass: Any = None) -> System:
 
     ``own`` are its args, ``mass`` its mass matrix if the copies have different ones. Both may be traced.
     """
-    call = lambda name: (lambda *inputs: element.call(name, *inputs, own=own)) if element.has(name) else None
+
+    def call(name: str) -> Any:
+        return (lambda *inputs: element.call(name, *inputs, own=own)) if element.has(name) else None
+
     if mass is None and element.constant_mass:
         mass = element.mass(0.0, jnp.zeros(element.size), own)
     return System(

@@ -208,7 +208,7 @@ class Element:
 
     def mass(self, t: Any, q: Any, own: tuple[Any, ...], number: Any = None) -> Array:
         """The mass matrix of one copy; of the copy ``number`` if masses are given copy by copy."""
-        mass = self.part.mass
+        mass: Any = self.part.mass
         if mass is None:
             return jnp.zeros((self.n, self.n))
         if callable(mass):

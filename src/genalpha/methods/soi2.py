@@ -146,8 +146,8 @@ class StagedSOI2(SOI2):
     """SOI2 with the unknowns ã, λ̃ and ψ̃ of JN08 (13) instead of δ, μ and ν, and with (13d) itself.
 
     (13d), (13f) and (13h) are equations for ã, λ̃ and ψ̃, in which a appears only in applied forces that
-    depend on velocities, and in K(v). (13e), (13g) and (13i) then determine a, λ and ψ. The matrix of each stage
-    has the size of that of :class:`Index3`.
+    depend on velocities, and in K(v). (13e), (13g) and (13i) then determine a, λ and ψ. The matrix of each
+    stage has the size of that of :class:`Index3`.
     """
 
     def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 import numpy as np
+import scipy.sparse as sparse
+from scipy.sparse.linalg import splu
 
 from genalpha.backends.sparse.equations import AtState
 from genalpha.backends.sparse.start import SparseStart
@@ -22,7 +24,7 @@ def examine(at: AtState, initial: str) -> None:
     for model, terms in zip(at.parts, at.terms, strict=True):
         names = {"M": "mass", "applied": "force", "g": "holonomic", "k": "nonholonomic"}
         for field, name in names.items():
-            bad = np.flatnonzero(~np.isfinite(getattr(terms, field)).reshape(model.count, -1).all(axis=1))
+            bad = np.flatnonzero(~np.isfinite(getattr(terms, field)).reshape(model.copies, -1).all(axis=1))
             if bad.size:
                 raise ValueError(
                     f"{name} of {model.label} is NaN or infinite at the start, copies {bad[:6].tolist()}"
@@ -73,8 +75,8 @@ def explaining(at: AtState) -> Iterator[None]:
 
 
 _SINGULAR = (
-    "the accelerations are not determined at the start: the matrix of mass and constraints is singular. The mass "
-    "matrix may be singular for motions that the constraints allow (check for massless coordinates)."
+    "the accelerations are not determined at the start: the matrix of mass and constraints is singular. The "
+    "mass matrix may be singular for motions that the constraints allow (check for massless coordinates)."
 )
 
 
@@ -96,9 +98,6 @@ def _dependent(at: AtState) -> None:
 
     The vector with (M Bᵀ; B −s) (x; y) = s (0; y) for a small s tends to combinations y of rows with Bᵀy = 0.
     """
-    from scipy import sparse
-    from scipy.sparse.linalg import splu
-
     scale = at.scale()
     weights = np.concatenate([scale.lam, scale.psi])
     a = sparse.diags(scale.a)
@@ -120,7 +119,7 @@ def _dependent(at: AtState) -> None:
     m = at.dims.m
     names = [row_name(at, "g", i) if i < m else row_name(at, "k", i - m) for i in involved.tolist()]
     raise RedundantConstraints(
-        f"constraints are redundant at the start, so their multipliers are not unique. These depend on each other: "
-        f"{some(names)}. Remove the redundant ones. If they are dependent only at this configuration, it is a "
-        "kinematic singularity: start elsewhere."
+        "constraints are redundant at the start, so their multipliers are not unique. These depend on each "
+        f"other: {some(names)}. Remove the redundant ones. If they are dependent only at this configuration, "
+        "it is a kinematic singularity: start elsewhere."
     )

@@ -224,7 +224,7 @@ class ControlledCentral(Central):
         def go(times: Any, after: Any, accepted: Any) -> Any:
             new = [jnp.where(accepted > 0, times[1], times[2])[None]]
             if self.adjusts:
-                lag = method.lag(Carry(none, none, none, times[2], none, times[3:]), times[1])
+                lag: Any = method.lag(Carry(none, none, none, times[2], none, times[3:]), times[1])
                 new.append(jnp.where(accepted > 0, lag, times[3:]))
             return after, jnp.concatenate(new)
 

@@ -17,6 +17,9 @@ from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
 from genalpha.numerics.derivatives import value_and_rate
 
+# a (n,), λ (m,) and ψ (p,).
+Vectors = tuple[np.ndarray, np.ndarray, np.ndarray]
+
 
 class Terms(NamedTuple):
     """Terms of one copy: M (n, n), G (m, n), K (p, n), applied forces, constraints and their derivatives.
@@ -151,7 +154,7 @@ class AtState:
     def saddle(self, scale: Scale) -> Saddle:
         return Saddle(self.M, self.B, scale)
 
-    def accelerations(self, saddle: Saddle) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def accelerations(self, saddle: Saddle) -> Vectors:
         """Consistent a, λ and ψ."""
         return saddle.solve(self.applied, -self.g_ddot, -self.k_dot)
 
@@ -182,9 +185,7 @@ class Saddle:
         )
         self._factors = splu(self.matrix)
 
-    def solve(
-        self, motion: np.ndarray, holonomic: np.ndarray, nonholonomic: np.ndarray
-    ) -> tuple[np.ndarray, ...]:
+    def solve(self, motion: np.ndarray, holonomic: np.ndarray, nonholonomic: np.ndarray) -> Vectors:
         """x = (a, λ, ψ) with M a + Bᵀ(λ, ψ) = motion and B a = (holonomic, nonholonomic)."""
         scale = self.scale
         wanted = np.concatenate([scale.a * motion, scale.lam * holonomic, scale.psi * nonholonomic])
@@ -192,7 +193,7 @@ class Saddle:
         x += self._factors.solve(wanted - self.matrix @ x)
         m = len(holonomic)
         a, lam, psi = np.split(x, [self.n, self.n + m])
-        return scale.a * a, scale.lam * lam, scale.psi * psi
+        return np.asarray(scale.a * a), np.asarray(scale.lam * lam), np.asarray(scale.psi * psi)
 
 
 def _largest(matrix: Any) -> np.ndarray:

@@ -239,25 +239,12 @@ class Kind:
 
 def begun(setup: Setup, model: Model) -> Carry:
     """The shapes of the carry of one copy."""
-    dims = model.full(setup.dims)
-    number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
+    size, n, m, p = dims = model.full(setup.dims)
+    number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, float)
     data = jax.tree.map(lambda x: number(*np.shape(x)[1:]), model.data)
-    state = State(number(), number(dims.size), number(dims.n), number(dims.n), number(dims.m), number(dims.p))
-    scale = Scale(number(dims.n), number(dims.m), number(dims.p))
-    report = NewtonReport(*[number()] * 6)
-    rows = number(dims.m + dims.p, dims.n)
-    g = number(dims.m)
-    start = Beginning(
-        state,
-        number(dims.n),
-        scale,
-        report,
-        rows,
-        g,
-        g,
-        number(dims.p),
-        number(dims.n, dims.n),
-        number(dims.n),
-    )  # type: ignore[arg-type]
+    state = State(number(), number(size), number(n), number(n), number(m), number(p))
+    scale, report = Scale(number(n), number(m), number(p)), NewtonReport(*[number()] * 6)
+    constraints = (number(m + p, n), number(m), number(m), number(p))
+    start = Beginning(state, number(n), scale, report, *constraints, number(n, n), number(n))
     begin = lambda start, h, data: setup.method.begin(model.system(data, setup.dims), dims, start, h, ())[0]
     return jax.eval_shape(begin, start, number(), data)

@@ -43,7 +43,7 @@ class Memory:
         self._array("r", rows)
         self._array("trash", 1)
         for kind in code.kinds:
-            groups = -(-kind.model.count // code.width)
+            groups = -(-kind.model.copies // code.width)
             self._array(f"frames:{kind.name}", groups * kind.stride * code.width)
         self._array("frames:stream", code.stream.slots * code.width)
         self.own_end = self._end
@@ -76,14 +76,14 @@ class Memory:
     def fill(self, kind: Kind, slots: np.ndarray, values: np.ndarray) -> None:
         """Write values (K, ...) of all copies into slots (...) of their frames."""
         if slots.size:
-            flat = np.asarray(values, dtype=float).reshape(kind.model.count, -1)
+            flat = np.asarray(values, dtype=float).reshape(kind.model.copies, -1)
             self.frames(kind)[:, slots.reshape(-1)] = self._grouped(flat, flat[-1])
 
     def read(self, kind: Kind, slots: np.ndarray) -> np.ndarray:
         """The numbers of all copies (K, S) in some slots."""
         frames = self.frames(kind)
         found = frames[:, slots.reshape(-1)].swapaxes(1, 2)
-        return found.reshape(len(frames) * self.code.width, slots.size)[: kind.model.count]
+        return found.reshape(len(frames) * self.code.width, slots.size)[: kind.model.copies]
 
     def _grouped(self, rows: np.ndarray, padding: Any) -> np.ndarray:
         """Rows (K, E) of copies as (groups, E, lanes)."""
@@ -144,7 +144,7 @@ class Memory:
                 self._array(f"{name}:{part}", int(count))
             done = 0
             for kind in code.kinds:
-                shape = (kind.model.count, len(kind.patterns[stage]))
+                shape = (kind.model.copies, len(kind.patterns[stage]))
                 count = shape[0] * shape[1]
                 here = pattern.places[done : done + count].reshape(shape) + self.first[f"{name}:a"]
                 places[kind.name].append(here)
@@ -178,7 +178,7 @@ class Memory:
         head = dict(self.first) | {f"length:{name}": count for name, count in self.lengths.items()}
         head |= self.sizes
         for kind in code.kinds:
-            head[f"groups:{kind.name}"] = -(-kind.model.count // width)
+            head[f"groups:{kind.name}"] = -(-kind.model.copies // width)
         blocks = [(f"block:{k}", b) for k, b in enumerate(code.blocks.unknowns)]
         head["groups:unknowns"] = length(code.blocks.unknowns) // width
         for stage in range(code.blocks.stages):
@@ -239,7 +239,7 @@ class Memory:
     def fill_constants(self, models: list[Model], scale: Scale) -> None:
         """Write the scale and the args of all parts into their frames."""
         for kind, model in zip(self.code.kinds, models, strict=True):
-            at, count = model.places, model.count
+            at, count = model.places, model.copies
             for slots, values, places in zip(kind.scale, scale, (at.v, at.g, at.k), strict=True):
                 self.fill(kind, slots, np.asarray(values)[places])
             for slots, leaf in zip(kind.data, jax.tree.leaves(model.data), strict=True):

@@ -35,7 +35,7 @@ class Model(NamedTuple):
     element: Element | None = None
 
     @property
-    def count(self) -> int:
+    def copies(self) -> int:
         return len(self.places.q)
 
     def system(self, data: Any, whole: Dims) -> System:

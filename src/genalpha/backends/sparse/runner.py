@@ -148,7 +148,7 @@ class _Sparse:
                         "the state is that of a run with dense matrices, which kept other variables. Start "
                         "from its q and v: pass q0=state.q and v0=state.v"
                     )
-                memory.fill(kind, slots, known)
+                memory.fill(kind, slots, np.asarray(known))
         memory.w[central.times[2:]] = [
             carry.h,
             *(carry.lag if central.adjusts and carry.lag is not None else []),
@@ -244,7 +244,7 @@ class SparseControlled(_Sparse):
                     memory.fill(kind, slots, whole[model.places.v])
                 lanes = memory.frames(kind)[:, kind.weight[0]]
                 memory.frames(kind)[:, kind.weight[0]] = (
-                    np.arange(lanes.size).reshape(lanes.shape) < model.count
+                    np.arange(lanes.size).reshape(lanes.shape) < model.copies
                 )
 
     def _pace(self) -> Pace:

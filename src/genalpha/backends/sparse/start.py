@@ -32,8 +32,8 @@ class SparseStart(NamedTuple):
     v: np.ndarray
     a: np.ndarray
     a_old: np.ndarray | None
-    lag: np.ndarray | None
-    own: list[dict[str, np.ndarray]]
+    lag: Any
+    own: list[dict[str, Any]]
     x: np.ndarray
     t_alpha: float
     row: np.ndarray
