@@ -12,6 +12,7 @@ from jax import Array
 
 from genalpha import methods
 from genalpha.backends.cache import program
+from genalpha.backends.sparse import front as sparse
 from genalpha.engine import start as starts
 from genalpha.engine.setup import Setup
 from genalpha.mechanics import start_errors
@@ -56,6 +57,8 @@ def consistent(
         run = program(setup, "begin, traced", starts.begin, outermost=False)
         state = run(jnp.asarray(t0, float), system.space.normalize(jnp.asarray(q0)), v0, args, guess).state
         return jax.tree.map(lambda x: jnp.where(projection.is_point(system, q0), x, jnp.nan), state)
+    if sparse.large(setup):
+        return sparse.consistent(setup, float(t0), np.asarray(q0), np.asarray(v0), args)  # type: ignore[arg-type]
     found = program(setup, "begin", starts.begin)(float(t0), q0, v0, args, guess)  # type: ignore[arg-type]
     start_errors.examine(found, "assume", system.space)
     return jax.tree.map(np.asarray, found.state)

@@ -12,11 +12,13 @@ import numpy as np
 from genalpha.backends.rowwise import Rowwise
 from genalpha.engine import interpolate
 from genalpha.engine.interpolate import Smooth, StepEnd, steps_of
-from genalpha.mechanics.spaces import Space
+from genalpha.mechanics.spaces import Product, Space
 from genalpha.numerics.data import State
 
 # Intervals up to this length, relative to the largest time, have no length but for rounding.
 _NOTHING = 16 * float(np.finfo(float).eps)
+# Spaces with more factors are interpolated factor by factor.
+FACTORS = 8
 _FORMULAS: dict[Any, Callable[..., Any]] = {StepEnd: interpolate.between, Smooth: interpolate.smooth}
 
 
@@ -36,7 +38,36 @@ def sampled(space: Space, nodes: StepEnd, steps: np.ndarray, t: np.ndarray) -> S
 
 def between(space: Space, before: StepEnd, after: StepEnd, t: np.ndarray, lanes: int = 1) -> State:
     """The motion at times t (K,), each between the two ends of its step (K, ...)."""
+    if isinstance(space, Product) and len(space.factors) > FACTORS:
+        q, v, a = _by_factor(space, before, after, t, lambda f, b, a, t: between(f, b, a, t, lanes)[1:4])
+        h = after.t - before.t
+        share = ((t - before.t) / np.where(h == 0, 1.0, h))[:, None]
+        forces = (x + share * (y - x) for x, y in ((before.lam, after.lam), (before.psi, after.psi)))
+        return State(t, q, v, a, *forces)  # type: ignore[arg-type]
     return compiled(space, tuple(x.shape[1:] for x in after))((before, after, t), lanes)
+
+
+def _by_factor(
+    space: Product, before: Any, after: Any, t: np.ndarray, formula: Callable[..., Any]
+) -> list[Any]:
+    """A formula for the motion between ``before`` and ``after`` (K, ...), applied to each factor of a space.
+
+    Factors are rows of their own: ``formula(space, before, after, t)`` returns arrays (K · factors, ...).
+    """
+    parts, at = [], np.zeros(2, int)
+    for factor, number, size, dim in space.runs:
+        widths = {"q": (0, size), "v": (1, dim), "a": (1, dim)}
+
+        def rows(name: str, x: np.ndarray, at: Any = at, number: int = number, widths: Any = widths) -> Any:
+            if name not in widths:
+                return np.repeat(x, number) if name == "t" else np.zeros((1, 0))
+            which, width = widths[name]
+            return x[:, at[which] : at[which] + number * width].reshape(len(x) * number, width)
+
+        ends = [type(end)(*map(rows, end._fields, end)) for end in (before, after)]
+        parts.append([x.reshape(len(t), -1) for x in formula(factor, *ends, np.repeat(t, number))])
+        at = at + number * np.array([size, dim])
+    return [np.concatenate(each, axis=1) for each in zip(*parts, strict=True)]
 
 
 def smooth(space: Space, nodes: Smooth, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -48,9 +79,16 @@ def smooth(space: Space, nodes: Smooth, t: np.ndarray) -> tuple[np.ndarray, np.n
     after = np.maximum(steps_of(nodes.t, t), 1)
     nothing = np.diff(nodes.t, prepend=-np.inf) <= _NOTHING * max(abs(nodes.t[0]), abs(nodes.t[-1]))
     after -= nothing[after] & (after > 1)
-    pick = lambda index: Smooth(*(x[index] for x in nodes))
-    shapes = tuple(x.shape[1:] for x in nodes)
-    return compiled(space, shapes, Smooth)((pick(after - 1), pick(after), t))
+    ends = [Smooth(*(x[index] for x in nodes)) for index in (after - 1, after)]
+    return _smooth(space, ends[0], ends[1], t)
+
+
+def _smooth(space: Space, before: Smooth, after: Smooth, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(space, Product) and len(space.factors) > FACTORS:
+        q, v = _by_factor(space, before, after, t, _smooth)
+        return q, v
+    shapes = tuple(x.shape[1:] for x in after)
+    return compiled(space, shapes, Smooth)((before, after, t))
 
 
 @functools.lru_cache(maxsize=64)

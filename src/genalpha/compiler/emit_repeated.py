@@ -19,6 +19,7 @@ from genalpha.compiler.repeated import (
     Inside,
     Largest,
     Load,
+    Pick,
     Put,
     Record,
     Solve,
@@ -92,6 +93,8 @@ class RepeatedEmitter(LoopEmitter):
             k, pointer = self.label(), self.array(part.array)
             self.say(f"%cp{k} = getelementptr double, ptr %w, i64 {part.slots.start}")
             self.copy(pointer, f"%cp{k}", str(8 * len(part.slots)))
+        elif isinstance(part, Pick):
+            self.pick(part)
         elif isinstance(part, Record):
             k = self.label()
             self.say(f"%rp{k} = getelementptr double, ptr %w, i64 {part.place}")
@@ -105,6 +108,26 @@ class RepeatedEmitter(LoopEmitter):
         else:
             return False
         return True
+
+    def pick(self, part: Pick) -> None:
+        places, k, before, body, after = self.list(part.places), *(self.label() for _ in range(4))
+        self.say(f"br label %{before}")
+        self.mark(before)
+        self.say(f"br label %{body}")
+        self.mark(body)
+        self.say(f"%j{k} = phi i64 [ 0, %{before} ], [ %jn{k}, %{body} ]")
+        self.say(f"%ip{k} = getelementptr i32, ptr {places}, i64 %j{k}")
+        self.say(f"%i{k} = load i32, ptr %ip{k}")
+        self.say(f"%z{k} = zext i32 %i{k} to i64")
+        self.say(f"%q{k} = getelementptr double, ptr %w, i64 %z{k}")
+        self.say(f"%v{k} = load double, ptr %q{k}")
+        self.say(f"%slot{k} = add i64 %j{k}, {part.slot}")
+        self.say(f"%p{k} = getelementptr double, ptr %w, i64 %slot{k}")
+        self.say(f"store double %v{k}, ptr %p{k}")
+        self.say(f"%jn{k} = add i64 %j{k}, 1")
+        self.say(f"%more{k} = icmp slt i64 %jn{k}, {part.number}")
+        self.say(f"br i1 %more{k}, label %{body}, label %{after}")
+        self.mark(after)
 
     def factor(self, part: Factor) -> None:
         of, names = part.matrix, ("ap", "ai", "lp", "li", "up", "ui")

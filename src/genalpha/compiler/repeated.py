@@ -97,6 +97,14 @@ class Clear(NamedTuple):
     array: str
 
 
+class Pick(NamedTuple):
+    """Fill central slots from places in memory. The list ``places`` has one for each."""
+
+    slot: int
+    number: int
+    places: str
+
+
 class Copy(NamedTuple):
     """Copy central slots to an array."""
 

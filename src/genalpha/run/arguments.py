@@ -14,10 +14,11 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from genalpha.backends.rowwise import Rowwise
+from genalpha.backends.sampling import FACTORS
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import whole_number
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
-from genalpha.mechanics.spaces import Space
+from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.system import SIGNATURES, Args, Dims, System
 from genalpha.numerics import codes
 from genalpha.numerics.tracing import is_traced
@@ -265,7 +266,7 @@ def point(space: Space, q: Any, name: str = "q0") -> Any:
     """q with normalised quaternions. Raises if one is not nearly of length one. A traced q is not changed."""
     if not space.rotations or is_traced(q):
         return q
-    defects, normalized = _rotations_of(space, len(q)).one((q,))
+    defects, normalized = _normalized(space, q)
     wrong = np.flatnonzero(~(defects <= codes.UNIT_TOLERANCE))
     if wrong.size:
         i = wrong[0]
@@ -275,6 +276,19 @@ def point(space: Space, q: Any, name: str = "q0") -> Any:
             "(w, x, y, z): normalise it, or make it with ga.rotation"
         )
     return normalized
+
+
+def _normalized(space: Space, q: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The distances of the rotations in q (size,) from unit quaternions, and q with unit quaternions."""
+    if not isinstance(space, Product) or len(space.factors) <= FACTORS:
+        return _rotations_of(space, len(q)).one((q,))
+    found, first = [], 0
+    for factor, number, size, _ in space.runs:
+        rows = np.asarray(q)[first : first + number * size].reshape(number, size)
+        found.append([x.reshape(-1) for x in _rotations_of(factor, size)((rows,))])
+        first += number * size
+    defects, normalized = (np.concatenate(x) for x in zip(*found, strict=True))
+    return defects, normalized
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native.kernels import Kernels, StartValues
 from genalpha.backends.native.step import floating
+from genalpha.backends.sparse import front as sparse
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine.events import Event
 from genalpha.engine.extrapolation import Accurate
@@ -91,7 +92,12 @@ class Batch(NamedTuple):
             wrong = ~(defects <= codes.UNIT_TOLERANCE)
             which = codes.NOT_A_ROTATION + 16 * wrong.argmax(axis=1)
             status = np.where(wrong.any(axis=1), which, status)
-        if self.mode == "project":
+        if self.mode == "project" and sparse.large(self.setup):
+            one = lambda i: sparse.projector(self.setup, member(self.args, self.varying, i))
+            placed = [one(i).placed(self.span[0], q[i], v[i]) for i in range(len(q))]
+            q, v = np.stack([x.q for x in placed]), np.stack([x.v for x in placed])
+            status = np.where(status, status, [x.status for x in placed])
+        elif self.mode == "project":
             mapped = self._mapped("project", project, (None, 0, 0, self._in_axes))
             q, v, found = map(np.asarray, mapped(self.span[0], q, v, self.args))
             status = np.where(status, status, found)
@@ -115,6 +121,8 @@ class Batch(NamedTuple):
     def run(self, backend: BatchBackend, bar: Progress) -> Solution:
         """The solution. Members that fail have a status."""
         batch, refused = self.placed()
+        if backend in ("auto", "native") and sparse.wanted(self.setup, self.plan.steps):
+            return batch.each_alone(refused, "auto", bar)
         if backend == "xla" and self.events:
             return batch.each_alone(refused, "xla", bar)
         if backend == "xla":
@@ -234,7 +242,7 @@ class Batch(NamedTuple):
             return
 
     def each_alone(self, refused: np.ndarray, backend: Backend, bar: Progress) -> Solution:
-        """The solution with events if the members cannot run in lanes."""
+        """The solution if the members cannot run in lanes."""
         ready = np.flatnonzero(refused == codes.SUCCESS)
         apart = not_started(refused) + self._some_alone(ready, backend)
         bar.add(len(refused))

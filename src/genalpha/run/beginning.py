@@ -70,7 +70,7 @@ def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, know
     """A run by native code. Raises ``Unsupported`` if only XLA can run it."""
     setup = setup._replace(method=steps.suited(setup.method))
     if sparse.wanted(setup, steps):
-        found = sparse.begin(setup, at.values(steps), steps, args)
+        found = sparse.begin(setup, at.values(steps), steps, args, known)
         return Begun(found.runner, found.row, found.t_alpha, found.derive, "native")
     begun = native.begin(setup, at.values(steps), args)
     values = known(lambda: begun.start.begin.state)
@@ -101,8 +101,11 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
 
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args, held: Held) -> tuple[Any, Any]:
     """q and v projected onto the constraints."""
-    run = functools.partial(project, held=held)
-    q, v, status = program(setup, ("project", held), run)(t, q, v, args)
+    if sparse.large(setup):
+        q, v, status = sparse.projector(setup, args).placed(float(t), np.asarray(q), np.asarray(v), held)
+    else:
+        run = functools.partial(project, held=held)
+        q, v, status = program(setup, ("project", held), run)(t, q, v, args)
     if int(status) != codes.SUCCESS:
         raise ValueError(
             "initial='project' found no q and v on the constraints near q0 and v0: "

@@ -13,6 +13,7 @@ from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native.step import LIMIT, floating
 from genalpha.backends.rowwise import Rowwise
+from genalpha.backends.sparse import front as sparse
 from genalpha.engine import event_values, events, interpolate
 from genalpha.engine import start as starts
 from genalpha.engine.events import Event, Happened, Reset
@@ -240,6 +241,8 @@ class Handler:
         """The state with q and v projected onto the constraints, and with consistent a, λ and ψ."""
         setup = self.setup
         at = (np.float64(state.t), state.q, state.v)
+        if sparse.large(setup):
+            return sparse.projector(setup, self.args).settled(*map(np.asarray, state[:3]))
         if setup.system.reaction is None:
             function = lambda t, q, v, x: initial_values.settled(
                 setup.system, setup.dims, t, q, v, self._rebuild(x)
@@ -261,7 +264,8 @@ class Handler:
         if name not in self._compiled:
             example = jax.tree.map(lambda x: x[0], arguments)
             key = (name, *self.setup[1:], native.shapes(example), self._fixed)
-            make = lambda: Rowwise("row", function, example, LIMIT)
+            limit = 0 if sparse.large(self.setup) else LIMIT  # else every node would be unrolled
+            make = lambda: Rowwise("row", function, example, limit)
             self._compiled[name] = self.setup.system._programs.made(key, make)
         return self._compiled[name](arguments)
 

@@ -12,6 +12,7 @@ from jax import Array
 
 from genalpha import methods
 from genalpha.backends.cache import program
+from genalpha.backends.sparse import front as sparse
 from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args, System
@@ -39,10 +40,15 @@ def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args, ho
     traced = closes_over_traced or under_transform(t, q, v, args)
     held = arguments.held(hold, dims.n)
     kept = held.q if what == "position" else held.v
-    project = {"position": _project_position, "velocity": _project_velocity}[what]
-    project = functools.partial(project, held=kept)
-    run = program(setup, ("project", what, kept, traced), project, outermost=not traced)
-    result, status = run(jnp.asarray(t, float), q, v, args)
+    if sparse.large(setup) and not traced:
+        projector = sparse.projector(setup, args)
+        of_q = what == "position"
+        result, status = projector.position(t, q, kept) if of_q else projector.velocity(t, q, v, kept)
+    else:
+        project = {"position": _project_position, "velocity": _project_velocity}[what]
+        project = functools.partial(project, held=kept)
+        run = program(setup, ("project", what, kept, traced), project, outermost=not traced)
+        result, status = run(jnp.asarray(t, float), q, v, args)
     if traced:
         return jnp.where((status == codes.SUCCESS) & is_point(system, q), result, jnp.nan)
     if int(status) != codes.SUCCESS:

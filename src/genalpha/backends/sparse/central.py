@@ -9,18 +9,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.backends.native.step import floating
 from genalpha.backends.native.writer import ITERATION, PIVOT, RUN, STEP, ids
 from genalpha.backends.sparse.models import Blocks
-from genalpha.compiler.graph import Graph
+from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.lu import CONDITION, GROWTH
 from genalpha.compiler.program import Builder, Call, Instructions, Program
 from genalpha.compiler.reader import Symbols, inline
-from genalpha.compiler.repeated import Each, Largest, Load, Spread, Store
+from genalpha.compiler.repeated import Each, Largest, Load, Pick, Spread, Store
+from genalpha.engine import events
 from genalpha.engine.setup import Setup
 from genalpha.engine.step import close_step, extrapolated, moved_parabola, rounding_levels
+from genalpha.mechanics.system import Args
 from genalpha.numerics import codes, newton
 from genalpha.numerics.data import COUNTED, Carry, StepOutput
 
+# The most coordinates and velocities that the functions of events may read.
+MOST_SEEN = 2000
 FLAGS = ("unfinished", "running", "slow", "converged", "alive", "astray")
 
 
@@ -32,7 +37,7 @@ class Central:
     largest residual, and ``report`` (stages, 4) those of the factors.
     """
 
-    def __init__(self, setup: Setup, blocks: Blocks, adjusts: bool, turns: bool) -> None:
+    def __init__(self, setup: Setup, blocks: Blocks, adjusts: bool, turns: bool, args: Args) -> None:
         self.setup, self.blocks, self.adjusts, self.has_turns = setup, blocks, adjusts, turns
         self.graph = Graph()
         self.builder = builder = Builder(self.graph)
@@ -45,12 +50,15 @@ class Central:
         self.flags = {name: number() for name in FLAGS}
         self.status, self.taken, self.if_singular = number(), number(), number()
         self.totals = slot(len(COUNTED))
+        self.events, self.fired = slot(len(setup.crossings)), slot(len(setup.crossings))
         self._extend()
         self._trace()
+        self.watched = Watched(self, args)
         self.program: Program = builder.build({RUN: "once", STEP: "prepare"})
 
     def _extend(self) -> None:
         """Reserve further slots."""
+        self.end_time = int(self.builder.slot(1)[0])
 
     @property
     def listed(self) -> tuple[int, int]:
@@ -159,16 +167,76 @@ class Central:
                 good.astype(float),
                 taken + good,
                 totals + jnp.where(good, counts, 0.0),
+                times[0] + times[1],
                 after,
             )
 
         inputs = [self._inputs(s, STEP) for s in (self.times, self.turns, self.taken, self.totals)]
         *closed, after = ids(self._inline(close, numbers, *inputs))
         single = map(np.array, (self.status, self.flags["alive"], self.taken))
-        targets = [self.counts, self.memory, *single, self.totals]
+        targets = [self.counts, self.memory, *single, self.totals, np.array(self.end_time)]
         pairs = list(zip(targets, closed, strict=True))
         pairs += zip([self.times[2], self.times[3:]], after, strict=False)
         self.builder.kernel("finish", ITERATION, *pairs)
+
+
+class Watched:
+    """The functions of events. They read only some entries of q and v, and of the arguments.
+
+    ``seen`` are the slots of these entries of the record, at the ``places`` in it. ``given`` are the slots of
+    arguments, ``numbers`` the leaf and the number of each. ``time`` is the slot of the end of a step.
+    """
+
+    def __init__(self, central: Central, args: Args) -> None:
+        setup, graph, builder = central.setup, central.graph, central.builder
+        self.seen, self.places, self.given = builder.slot(0), np.zeros(0, int), builder.slot(0)
+        self.numbers: list[tuple[int, int]] = []
+        if not setup.crossings:
+            return
+        doubles, rebuild, _ = floating(args)
+        q, v = graph.inputs(setup.dims.size), graph.inputs(setup.dims.n)
+        leaves = [graph.inputs(x.shape) for x in doubles]
+        t = central._inputs(central.end_time, ITERATION)
+        none = jnp.zeros(0)
+
+        def values(t: Any, q: Any, v: Any, x: Any) -> Any:
+            return events.values(setup.crossings, t, q, v, none, none, rebuild(x))
+
+        found = inline(graph, values, t, Symbols(q, "f"), Symbols(v, "f"), [Symbols(x, "f") for x in leaves])
+        used = np.array(graph.reachable(found.tolist()))
+        state = np.concatenate([q, v])
+        self.places = np.flatnonzero(np.isin(state, used))
+        if len(self.places) > MOST_SEEN:
+            raise Unsupported(f"events that read more than {MOST_SEEN} coordinates and velocities")
+        self.seen = self._slots(builder, state[self.places], ITERATION)
+        for k, leaf in enumerate(leaves):
+            self.numbers += [(k, int(i)) for i in np.flatnonzero(np.isin(leaf.reshape(-1), used))]
+        own = [leaves[k].reshape(-1)[i] for k, i in self.numbers]
+        self.given = self._slots(builder, np.array(own, dtype=int), RUN)
+        before = central._inputs(central.events, ITERATION)
+        alive = central._inputs(central.flags["alive"], ITERATION)
+
+        def look(before: Any, now: Any, alive: Any) -> Any:
+            fired = events.fired(setup.crossings, before, now)
+            return now, fired.astype(float), jnp.where(jnp.any(fired), 0.0, alive)
+
+        after = ids(central._inline(look, before, Symbols(found, "f"), alive))
+        targets = (central.events, central.fired, np.array(central.flags["alive"]))
+        builder.kernel("watch", ITERATION, *zip(targets, after, strict=True))
+
+    @staticmethod
+    def _slots(builder: Builder, nodes: np.ndarray, level: int) -> np.ndarray:
+        slots = builder.slot(len(nodes))
+        builder.slot_of.update(zip(nodes.tolist(), slots.tolist(), strict=True))
+        builder.level_of.update(dict.fromkeys(nodes.tolist(), level))
+        return slots
+
+    def instructions(self) -> Instructions:
+        """Read the state after a step, and look whether an event has happened."""
+        if not len(self.seen) and not len(self.given) and not self.numbers:
+            return []
+        pick = [Pick(int(self.seen[0]), len(self.seen), "seen")] if len(self.seen) else []
+        return [*pick, Call("watch")]
 
 
 def _groups(setup: Setup) -> tuple[newton.Group, ...]:

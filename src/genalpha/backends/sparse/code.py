@@ -15,6 +15,7 @@ from genalpha.compiler import emit_repeated, machine, sparse_text
 from genalpha.compiler.program import Call, If, Instructions, Loop, While
 from genalpha.compiler.repeated import Clear, Copy, Factor, Solve, Zero
 from genalpha.engine.setup import Setup
+from genalpha.mechanics.system import Args
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
@@ -26,12 +27,12 @@ class SparseCode:
     kind: type[Kind] = Kind
     center: type[Central] = Central
 
-    def __init__(self, setup: Setup, models: list[Model]) -> None:
+    def __init__(self, setup: Setup, models: list[Model], args: Args) -> None:
         self.width = machine.lanes()
         self.blocks = Blocks.of(setup, self.width)
         self.kinds = [self.kind(setup, model, self.blocks) for model in models]
         turns = any(len(kind.turns) for kind in self.kinds)
-        self.central = self.center(setup, self.blocks, self.kinds[0].adjusts, turns)
+        self.central = self.center(setup, self.blocks, self.kinds[0].adjusts, turns, args)
         self.stream = Stream()
         once: Instructions = [*(kind.once() for kind in self.kinds), Call("once")]
         loop = Loop(once, self._body(), self.central.flags["alive"], range(0), self._listed())
@@ -84,7 +85,14 @@ class SparseCode:
         """One step: `advance`."""
         central, stream, flags = self.central, self.stream, self.central.flags
         finish = [kind.finish(central.turns) for kind in self.kinds]
-        end = (Zero(central.turns, 1), *finish, stream.move(central), Call("finish"), self._counts())
+        end = (
+            Zero(central.turns, 1),
+            *finish,
+            stream.move(central),
+            Call("finish"),
+            self._counts(),
+            *central.watched.instructions(),
+        )
         return (*self._solved(), If(flags["converged"], end))
 
     def _counts(self) -> Copy:

@@ -149,6 +149,7 @@ class ControlledCentral(Central):
         self.next = Pace(*(one() for _ in Pace._fields))
         self.limits = Limits(*(one() for _ in Limits._fields))
         self.timing, self.squares = slot(3), one()
+        self.end_time = int(self.timing[0])
         self.flags |= {name: one() for name in ("lost", "accepted", "keep")}
         self.until, self.room, self.every, self.kept, self.place = (one() for _ in range(5))
 
@@ -251,7 +252,11 @@ class ControlledCode(SparseCode):
             rows = [each for kind in self.kinds for each in kind.disturb(k)]
             tried += [Clear(f"r:{k}"), *rows, Solve(f"lu{k}", "r", "d")]
         tried += [each for kind in self.kinds for each in kind.estimate(central.squares)]
-        accept = (*(kind.accept() for kind in self.kinds), stream.move(central))
+        accept = (
+            *(kind.accept() for kind in self.kinds),
+            stream.move(central),
+            *central.watched.instructions(),
+        )
         timing = range(int(central.timing[0]), int(central.timing[-1]) + 1)
         return (
             *self._solved(),

@@ -10,12 +10,14 @@ import numpy as np
 
 from genalpha.backends.native.code import MAKING
 from genalpha.backends.native.kernels import StartValues
+from genalpha.backends.native.step import floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import checks, models
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.controlled import ControlledCode
 from genalpha.backends.sparse.equations import Equations
 from genalpha.backends.sparse.models import Model
+from genalpha.backends.sparse.projection import Projector
 from genalpha.backends.sparse.runner import SparseControlled, SparseGiven
 from genalpha.backends.sparse.start import Start
 from genalpha.engine.interpolate import StepEnd
@@ -24,7 +26,9 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.system import Args
+from genalpha.numerics.data import State
 
+Known = Callable[[Callable[[], State]], np.ndarray]
 # Assemblies with more velocities than this are solved with sparse matrices (docs/benchmarks.md).
 DENSE = 40
 
@@ -52,27 +56,40 @@ def refusal(setup: Setup, steps: Steps) -> str:
         return f"the equations of {method.name} for an assembly are not the sum of those of its parts"
     if setup.system.reaction is not None:
         return "a part has a reaction of its own"
-    if setup.crossings:
-        return "events"
+    if any(crossing.loads for crossing in setup.crossings):
+        return "events that depend on λ or ψ"
     if isinstance(steps, Given) and steps.steps.project is not None:
         return "projections of the velocity"
     return ""
 
 
+def large(setup: Setup) -> bool:
+    """Whether states of a system are found with sparse matrices."""
+    return isinstance(setup.system, Assembly) and setup.dims.n > DENSE and setup.system.reaction is None
+
+
 def wanted(setup: Setup, steps: Steps) -> bool:
     """Whether a run uses sparse matrices."""
-    large = isinstance(setup.system, Assembly) and setup.dims.n > DENSE
-    return large and not refusal(setup, steps)
+    return large(setup) and not refusal(setup, steps)
 
 
-def begin(setup: Setup, at: StartValues, steps: Steps, args: Args) -> SparseRun:
+def projector(setup: Setup, args: Args) -> Projector:
+    """Moves states of an assembly onto its constraints."""
+    assembly = setup.system
+    assert isinstance(assembly, Assembly)
+    functions = assembly._programs.made(("sparse functions", _shapes(models.of_parts(assembly, args))), dict)
+    equations = Equations(models.of_parts(assembly, args), setup.dims, functions)
+    return Projector(models.of_nodes(assembly), equations)
+
+
+def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known) -> SparseRun:
     """Everything before the first step, checked."""
     assembly = setup.system
     assert isinstance(assembly, Assembly)
     setup = setup._replace(method=setup.method.staged(setup.dims))
     nodes, parts = models.of_nodes(assembly), models.of_parts(assembly, args)
     kinds = [*nodes, *parts]
-    made = _made(setup, kinds, ControlledCode if steps.controlled else SparseCode)
+    made = _made(setup, kinds, ControlledCode if steps.controlled else SparseCode, args)
     equations = Equations(parts, setup.dims, made.functions)
     state = equations.at(float(at.t), np.asarray(at.q, dtype=float), np.asarray(at.v, dtype=float))
     checks.examine(state, at.mode)
@@ -81,6 +98,7 @@ def begin(setup: Setup, at: StartValues, steps: Steps, args: Args) -> SparseRun:
     checks.solved(state, start)
     runner: Any = SparseControlled if steps.controlled else SparseGiven
     runner = runner(setup, made.code, kinds, start, steps, args)
+    runner.watch(known(lambda: start.state))
 
     def derive(ends: StepEnd, args: Args = args) -> Derived:
         return derived(Equations(models.of_parts(assembly, args), setup.dims, made.functions), ends)
@@ -88,12 +106,16 @@ def begin(setup: Setup, at: StartValues, steps: Steps, args: Args) -> SparseRun:
     return SparseRun(runner, start.row, np.asarray(start.t_alpha), derive)
 
 
-def _made(setup: Setup, kinds: list[Model], code: type[SparseCode]) -> Made:
+def _shapes(kinds: list[Model]) -> tuple[Any, ...]:
+    """What code and functions depend on, but for the setup."""
     shape = lambda data: tuple(np.shape(x)[1:] for x in jax.tree.leaves(data))
-    shapes = tuple((jax.tree.structure(kind.data), shape(kind.data)) for kind in kinds)
+    return tuple((jax.tree.structure(kind.data), shape(kind.data)) for kind in kinds)
+
+
+def _made(setup: Setup, kinds: list[Model], code: type[SparseCode], args: Args) -> Made:
     with MAKING:
-        key = ("sparse", code, *setup[1:], shapes)
-        return setup.system._programs.made(key, lambda: Made(code(setup, kinds), {}))
+        key = ("sparse", code, *setup[1:], _shapes(kinds), floating(args)[2] if setup.crossings else ())
+        return setup.system._programs.made(key, lambda: Made(code(setup, kinds, args), {}))
 
 
 def derived(equations: Equations, ends: StepEnd) -> Derived:
@@ -113,3 +135,12 @@ def _derived(equations: Equations, t: float, q: np.ndarray, v: np.ndarray) -> De
     largest = lambda x: np.abs(x).max(initial=0.0)
     sizes = (largest(at.g), largest(at.g_dot), largest(at.k))
     return Derived(a, lam, psi, *sizes, holonomic, nonholonomic, holonomic + nonholonomic)
+
+
+def consistent(setup: Setup, t: float, q: np.ndarray, v: np.ndarray, args: Args) -> State:
+    """Consistent accelerations and multipliers at a state."""
+    at = projector(setup, args).equations.at(t, q, v)
+    checks.examine(at, "assume")
+    with checks.explaining(at):
+        found = at.accelerations(at.saddle(at.scale()))
+    return State(np.float64(t), q, v, *found)  # type: ignore[arg-type]

@@ -103,6 +103,7 @@ class Memory:
         for block in code.blocks.extras:
             extra[block.name] = begin
             begin += {"v": n, "g": m, "k": p}[block.kind]
+        self._lists["seen"] = (record + code.central.watched.places).astype(np.int32)
         for kind in code.kinds:
             at, name = kind.model.places, kind.name
             old = [first["a_old"] + at.v] if len(kind.carried) > at.q.shape[1] + 2 * at.v.shape[1] else []

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from genalpha.backends.native.runners import judge
+from genalpha.backends.native.step import floating
 from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.sparse.code import SparseCode, address
 from genalpha.backends.sparse.controlled import ControlledCode
@@ -27,14 +28,12 @@ from genalpha.numerics.data import Carry
 MOST_CHANGES, MOST_HERE = 1000, 3
 # Unknowns times steps of one call of machine code.
 CALL = 1_000_000
-_NO_EVENTS = np.zeros(0, bool)
 
 
 class _Sparse:
     """A run of a large assembly. Pivots are chosen anew if they have become bad."""
 
     fallback = None
-    fired, crossed = _NO_EVENTS, False
 
     def __init__(self, setup: Setup, code: Any, models: list[Model], start: SparseStart, args: Args) -> None:
         self.setup, self.code, self.models, self.start, self.args = setup, code, models, start, args
@@ -58,6 +57,23 @@ class _Sparse:
                 memory.fill(kind, kind.own[name], values)
         t, h = self._first(start)
         memory.w[central.times] = [t, h, h, *(() if start.lag is None else start.lag)]
+
+    def watch(self, known: np.ndarray) -> None:
+        """Start with these values (E,) of the functions of events."""
+        w, central = self.memory.w, self.code.central
+        if self.setup.crossings:
+            w[central.events] = known
+            doubles = floating(self.args)[0]
+            w[central.watched.given] = [doubles[k].reshape(-1)[i] for k, i in central.watched.numbers]
+
+    @property
+    def fired(self) -> np.ndarray:
+        return self.memory.w[self.code.central.fired] != 0
+
+    @property
+    def crossed(self) -> bool:
+        """Whether the last step has passed an event."""
+        return bool(self.fired.any())
 
     def _first(self, start: SparseStart) -> tuple[float, float]:
         """The start and the size of the first step."""
@@ -110,7 +126,9 @@ class _Sparse:
         carry = Carry(q, v, a, times[2], memory.array("a_old").copy(), lag, own)  # type: ignore[arg-type]
         compact = memory.compact(self.code.blocks.unknowns)
         parabola = np.stack([memory.array(name)[compact] for name in ("p0", "p1", "p2")])
-        return Fields(carry, parabola, memory.w[central.memory[1]], self._pace(), np.zeros(0))
+        return Fields(
+            carry, parabola, memory.w[central.memory[1]], self._pace(), memory.w[central.events].copy()
+        )
 
     def _pace(self) -> Pace | None:
         return None
@@ -195,7 +213,8 @@ class SparseGiven(_Sparse):
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         first = self.done
-        while not self.finished and self.done - first < len(out):
+        self.memory.w[self.code.central.fired] = 0.0
+        while not self.finished and self.done - first < len(out) and not self.crossed:
             stop = min(len(self.sizes), first + len(out), self.done + self._steps_of_a_call)
             self._some(out, first, stop)
         return self.done - first
@@ -291,7 +310,8 @@ class SparseControlled(_Sparse):
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
         central, done = self.code.central, 0
-        while not self.finished and done < len(out):
+        self.memory.w[central.fired] = 0.0
+        while not self.finished and done < len(out) and not self.crossed:
             w = self.memory.w
             w[central.kept], w[central.room], w[central.flags["alive"]] = done, len(out), 1.0
             w[central.status] = codes.SUCCESS

@@ -22,8 +22,8 @@ from genalpha.numerics.data import COUNTED, Carry, NewtonReport, Scale, State
 class SparseStart(NamedTuple):
     """A run before its first step.
 
-    ``v``, ``a`` and ``a_old`` (n,) and ``lag`` (2,) are those of the method. ``own`` are its own variables for
-    each kind, with one row for each copy. ``x`` (N,) are the first unknowns, ``row`` is the first record.
+    ``v``, ``a`` and ``a_old`` (n,) and ``lag`` (2,) are those of the method. ``own`` are its own variables
+    for each kind, with one row for each copy. ``x`` (N,) are the first unknowns, ``row`` is the first record.
     ``pace`` is None for given steps.
     """
 
@@ -81,7 +81,7 @@ class Start:
         return SparseStart(state, scale, v, new_a, old, lag, own, x, t_alpha, row, pace)
 
     def _shift(self, at: AtState, saddle: Saddle, wanted: np.ndarray) -> np.ndarray:
-        """The smallest change d (n,) of the velocities with G d = G wanted and K d = 0 (`Beginning.shift`)."""
+        """The smallest change d (n,) of the velocities with G d = G wanted, K d = 0 (`Beginning.shift`)."""
         m = self.setup.dims.m
         return saddle.solve(np.zeros_like(wanted), (at.B[:m] @ wanted), np.zeros(self.setup.dims.p))[0]
 

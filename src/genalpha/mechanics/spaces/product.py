@@ -71,6 +71,11 @@ class Product(Space):
     def size(self, dim: int) -> int:
         return sum(run.number * run.size for run in self._runs)
 
+    @property
+    def runs(self) -> tuple[_Run, ...]:
+        """Equal neighbours among the factors: space, number, size of a point and of a velocity."""
+        return self._runs
+
     def split(self, q: Array) -> list[Array]:
         """The points of the factors, in order."""
         return _cut(q, [run.size for run in self._runs for _ in range(run.number)])

@@ -1,0 +1,122 @@
+"""States of large assemblies on their constraints: the nearest positions and velocities."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from genalpha.backends.sparse.equations import AtState, Equations, Saddle
+from genalpha.backends.sparse.models import Model
+from genalpha.mechanics.initial_values import NOTHING_HELD, Held
+from genalpha.numerics import codes
+from genalpha.numerics.data import Scale, State
+
+# The most corrections, and the size of the last one relative to 1 + |q| or 1 + |v|.
+MOST, SMALL = 50, 1e-13
+# Corrections that stop shrinking below this are at rounding level.
+ROUNDING = 1e-9
+
+
+class Placed(NamedTuple):
+    """A state on the constraints, and the status of the projection."""
+
+    q: np.ndarray
+    v: np.ndarray
+    status: int
+
+
+class Projector:
+    """Moves positions and velocities onto the constraints, by the smallest changes in the norm of M."""
+
+    def __init__(self, nodes: list[Model], equations: Equations) -> None:
+        self.nodes, self.equations, self.dims = nodes, equations, equations.dims
+
+    def retract(self, q: np.ndarray, d: np.ndarray) -> np.ndarray:
+        """The point reached from q (size,) by the increment d (n,)."""
+        found = np.empty_like(q)
+        for model in self.nodes:
+            at = model.places
+            one = lambda model, q, d: model.space.retract(q, d)
+            found[at.q] = self.equations.each("retract", model, one, q[at.q], d[at.v])
+        return found
+
+    def position(self, t: float, q: np.ndarray, held: tuple[int, ...] = ()) -> tuple[np.ndarray, int]:
+        """The point q ∘ exp(d) on the constraints with the smallest d, ACB15 (6), and a status.
+
+        With M d + Gᵀμ = 0, G at the last iterate and M at the first.
+        """
+        total, rest, M = np.zeros(self.dims.n), np.zeros(self.dims.n), None
+        start, status = q, codes.NOT_CONVERGED
+        last = np.inf
+        for _ in range(MOST if self.dims.m else 0):
+            at = self.equations.at(t, q, rest)
+            if not (np.isfinite(at.g).all() and np.isfinite(at.B.data).all()):
+                return q, codes.NOT_FINITE
+            M = at.M if M is None else M
+            d, fine = self._solved(at, M, -(M @ total), -at.g, np.zeros(self.dims.p), held, positions=True)
+            if not fine:
+                return q, codes.SINGULAR
+            total = total + d
+            q = self.retract(start, total)
+            size = np.abs(d).max(initial=0.0) / (1 + np.abs(q).max())
+            if size <= SMALL or (size <= ROUNDING and size > 0.3 * last):
+                status = codes.SUCCESS
+                break
+            last = size
+        return q, status if self.dims.m else codes.SUCCESS
+
+    def velocity(
+        self, t: float, q: np.ndarray, v: np.ndarray, held: tuple[int, ...] = ()
+    ) -> tuple[np.ndarray, int]:
+        """v + d on the hidden constraints with the smallest d, ACB15 (7), and a status."""
+        start, last = v, np.inf
+        for _ in range(MOST):
+            at = self.equations.at(t, q, v)
+            if not (np.isfinite(at.g_dot).all() and np.isfinite(at.k).all() and np.isfinite(at.B.data).all()):
+                return v, codes.NOT_FINITE
+            d, fine = self._solved(at, at.M, -(at.M @ (v - start)), -at.g_dot, -at.k, held)
+            if not fine:
+                return v, codes.SINGULAR
+            v = v + d
+            size = np.abs(d).max(initial=0.0) / (1 + np.abs(v).max())
+            if size <= SMALL or (size <= ROUNDING and size > 0.3 * last):
+                return v, codes.SUCCESS
+            last = size
+        return v, codes.NOT_CONVERGED
+
+    def _solved(
+        self,
+        at: AtState,
+        M: Any,
+        motion: np.ndarray,
+        g: np.ndarray,
+        k: np.ndarray,
+        held: tuple[int, ...],
+        positions: bool = False,
+    ) -> tuple[np.ndarray, bool]:
+        """The correction of a projection, and whether it exists."""
+        free = np.setdiff1d(np.arange(self.dims.n), held)
+        scale, B = at.scale(), at.B[: self.dims.m] if positions else at.B
+        psi = np.zeros(0) if positions else scale.psi
+        some = Scale(np.asarray(scale.a)[free], scale.lam, psi)  # type: ignore[arg-type]
+        found = np.zeros(self.dims.n)
+        try:
+            saddle = Saddle(M[free][:, free], B[:, free], some)
+        except RuntimeError:
+            return found, False
+        found[free] = saddle.solve(motion[free], g, np.zeros(0) if positions else k)[0]
+        return found, bool(np.isfinite(found).all())
+
+    def placed(self, t: float, q: np.ndarray, v: np.ndarray, held: Held = NOTHING_HELD) -> Placed:
+        """The nearest q, then the nearest v."""
+        q, position = self.position(t, q, held.q)
+        v, velocity = self.velocity(t, q, v, held.v) if position == codes.SUCCESS else (v, position)
+        return Placed(q, v, max(position, velocity))
+
+    def settled(self, t: Any, q: np.ndarray, v: np.ndarray) -> State:
+        """A state on the constraints near (q, v), with consistent a, λ and ψ."""
+        q, v, _ = self.placed(float(t), q, v)
+        at = self.equations.at(t, q, v)
+        a, lam, psi = at.accelerations(at.saddle(at.scale()))
+        return State(np.float64(t), q, v, a, lam, psi)  # type: ignore[arg-type]
