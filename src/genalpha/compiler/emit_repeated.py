@@ -24,8 +24,8 @@ from genalpha.compiler.repeated import (
     Record,
     Solve,
     Spread,
-    Store,
     Total,
+    Unload,
     Zero,
 )
 
@@ -187,7 +187,7 @@ class RepeatedEmitter(LoopEmitter):
             zeros = f"<{self.width} x i32> zeroinitializer"
             self.say(f"%sw{k} = shufflevector {self.vector} %si{k}, {self.vector} poison, {zeros}")
             return f"%sw{k}"
-        if isinstance(part, Load | Store):
+        if isinstance(part, Load | Unload):
             return self.array(part.array)
         if isinstance(part, Gather | Put | Add):
             return self.list(part.places)
@@ -201,7 +201,7 @@ class RepeatedEmitter(LoopEmitter):
         elif isinstance(part, Spread):
             self.say(f"%p{k} = getelementptr {self.vector}, ptr {frame}, i64 {part.slot}")
             self.say(f"store {self.vector} {known}, ptr %p{k}")
-        elif isinstance(part, Load | Store):
+        elif isinstance(part, Load | Unload):
             self.say(f"%p{k} = getelementptr {self.vector}, ptr {frame}, i64 {part.slot}")
             self.say(f"%q{k} = getelementptr {self.vector}, ptr {known}, i64 {group}")
             source, target = (f"%q{k}", f"%p{k}") if isinstance(part, Load) else (f"%p{k}", f"%q{k}")

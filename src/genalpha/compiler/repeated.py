@@ -39,7 +39,7 @@ class Load(NamedTuple):
     array: str
 
 
-class Store(NamedTuple):
+class Unload(NamedTuple):
     """Copy a slot to the next entries of an array, one from each lane."""
 
     slot: int
@@ -88,7 +88,7 @@ class Total(NamedTuple):
     target: int
 
 
-Inside = Call | Spread | Load | Store | Gather | Put | Add | Largest | Total
+Inside = Call | Spread | Load | Unload | Gather | Put | Add | Largest | Total
 
 
 class Clear(NamedTuple):

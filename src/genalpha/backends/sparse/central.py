@@ -16,7 +16,7 @@ from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.lu import CONDITION, GROWTH
 from genalpha.compiler.program import Builder, Call, Instructions, Program
 from genalpha.compiler.reader import Symbols, inline
-from genalpha.compiler.repeated import Each, Largest, Load, Pick, Spread, Store
+from genalpha.compiler.repeated import Each, Largest, Load, Pick, Spread, Unload
 from genalpha.engine import events
 from genalpha.engine.setup import Setup
 from genalpha.engine.step import close_step, extrapolated, moved_parabola, rounding_levels
@@ -277,7 +277,7 @@ class Stream:
     def predict(self, central: Central) -> Each:
         times = [Spread(self.h, int(central.times[1])), Spread(self.h_old, int(central.times[2]))]
         loads = [Load(slot, name) for slot, name in ((self.p0, "p0"), (self.p1, "p1"), (self.p2, "p2"))]
-        stores = [Store(self.x, "x"), Store(self.x, "guess")]
+        stores = [Unload(self.x, "x"), Unload(self.x, "guess")]
         return self._each("unknowns", *times, *loads, Call("stream_predict"), *stores)
 
     def correct(self, central: Central, stage: int) -> Instructions:
@@ -288,17 +288,17 @@ class Stream:
                 loads = [Load(self.x, f"x:{k}"), Load(self.d, f"d:{k}")]
                 first = int(central.largest[0]) + k
                 largest = [Largest(self.size, 1, first), Largest(self.step, 1, first + count)]
-                store = Store(self.x, f"x:{k}")
+                store = Unload(self.x, f"x:{k}")
                 parts.append(self._each(f"block:{k}", *loads, Call("stream_correct"), store, *largest))
         size = (Load(self.x, f"r:{stage}"), Call("stream_size"), Largest(self.size, 1, central.error))
         return [*parts, self._each(f"rows:{stage}", *size)]
 
     def restart(self) -> Each:
-        return self._each("unknowns", Load(self.x, "guess"), Store(self.x, "x"))
+        return self._each("unknowns", Load(self.x, "guess"), Unload(self.x, "x"))
 
     def move(self, central: Central) -> Each:
         times = [Spread(self.h, int(central.times[1])), Spread(self.h_old, int(central.times[2]))]
         names = ((self.p0, "p0"), (self.p1, "p1"), (self.p2, "p2"), (self.x, "x"))
         loads = [Load(slot, name) for slot, name in names]
-        stores = [Store(slot, name) for slot, name in names[:3]]
+        stores = [Unload(slot, name) for slot, name in names[:3]]
         return self._each("unknowns", *times, *loads, Call("stream_move"), *stores)

@@ -10,7 +10,7 @@ import numpy as np
 
 from genalpha.backends.sparse.central import Central, Stream
 from genalpha.backends.sparse.kinds import Kind
-from genalpha.backends.sparse.models import Blocks, Model
+from genalpha.backends.sparse.models import Blocks, KindModel
 from genalpha.compiler import emit_repeated, machine, sparse_text
 from genalpha.compiler.program import Call, If, Instructions, Loop, While
 from genalpha.compiler.repeated import Clear, Copy, Factor, Solve, Zero
@@ -27,7 +27,7 @@ class SparseCode:
     kind: type[Kind] = Kind
     center: type[Central] = Central
 
-    def __init__(self, setup: Setup, models: list[Model], args: Args) -> None:
+    def __init__(self, setup: Setup, models: list[KindModel], args: Args) -> None:
         self.width = machine.lanes()
         self.blocks = Blocks.of(setup, self.width)
         self.kinds = [self.kind(setup, model, self.blocks) for model in models]

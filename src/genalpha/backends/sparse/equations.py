@@ -11,7 +11,7 @@ import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
 from genalpha.backends.rowwise import Rowwise
-from genalpha.backends.sparse.models import Model
+from genalpha.backends.sparse.models import KindModel
 from genalpha.compiler import machine
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
@@ -38,7 +38,7 @@ class Terms(NamedTuple):
     k_dot: Any
 
 
-def _terms(model: Model, t: Any, q: Any, v: Any, data: Any) -> Terms:
+def _terms(model: KindModel, t: Any, q: Any, v: Any, data: Any) -> Terms:
     system, none = model.system(data, model.dims), jnp.zeros(0)
     n, m, p = model.dims[1:]
     g, g_dot = system.g_and_dot(t, q, v) if m else (none, none)
@@ -56,7 +56,7 @@ def _terms(model: Model, t: Any, q: Any, v: Any, data: Any) -> Terms:
     )
 
 
-def _along(model: Model, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any, data: Any) -> Any:
+def _along(model: KindModel, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any, data: Any) -> Any:
     """The time derivative of the equations of one copy, (n,), (m,) and (p,), if a, λ and ψ do not change."""
     system = model.system(data, model.dims)
 
@@ -77,10 +77,10 @@ class Equations:
     ``functions`` are those that were made before, by name; they do not depend on the numbers of a run.
     """
 
-    def __init__(self, parts: list[Model], dims: Dims, functions: dict[Any, Rowwise]) -> None:
+    def __init__(self, parts: list[KindModel], dims: Dims, functions: dict[Any, Rowwise]) -> None:
         self.parts, self.dims, self._functions = parts, dims, functions
 
-    def each(self, name: str, model: Model, function: Any, *rows: Any) -> Any:
+    def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:
         """``function(model, *row)`` of all copies of a part. Inputs have one row for each, or one for all."""
         key = (name, model.name)
         if key not in self._functions:
@@ -89,7 +89,7 @@ class Equations:
             self._functions[key] = Rowwise(f"{name}_{model.name}", one, example, often=True)
         return self._functions[key](rows, machine.lanes())
 
-    def data(self, model: Model) -> Any:
+    def data(self, model: KindModel) -> Any:
         """The numbers of all copies. Single numbers have one row."""
         return jax.tree.map(lambda x: np.asarray(x, dtype=float)[None] if np.ndim(x) == 0 else x, model.data)
 

@@ -16,10 +16,10 @@ from genalpha.backends.sparse import checks, models
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.controlled import ControlledCode
 from genalpha.backends.sparse.equations import Equations
-from genalpha.backends.sparse.models import Model
+from genalpha.backends.sparse.models import KindModel
 from genalpha.backends.sparse.projection import Projector
 from genalpha.backends.sparse.runner import SparseControlled, SparseGiven
-from genalpha.backends.sparse.start import Start
+from genalpha.backends.sparse.start import Starter
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
 from genalpha.engine.setup import Setup
@@ -94,7 +94,7 @@ def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known)
     state = equations.at(float(at.t), np.asarray(at.q, dtype=float), np.asarray(at.v, dtype=float))
     checks.examine(state, at.mode)
     with checks.explaining(state):
-        start = Start(setup, nodes, equations).run(state, at.first)
+        start = Starter(setup, nodes, equations).run(state, at.first)
     checks.solved(state, start)
     runner: Any = SparseControlled if steps.controlled else SparseGiven
     runner = runner(setup, made.code, kinds, start, steps, args)
@@ -106,13 +106,13 @@ def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known)
     return SparseRun(runner, start.row, np.asarray(start.t_alpha), derive)
 
 
-def _shapes(kinds: list[Model]) -> tuple[Any, ...]:
+def _shapes(kinds: list[KindModel]) -> tuple[Any, ...]:
     """What code and functions depend on, but for the setup."""
     shape = lambda data: tuple(np.shape(x)[1:] for x in jax.tree.leaves(data))
     return tuple((jax.tree.structure(kind.data), shape(kind.data)) for kind in kinds)
 
 
-def _made(setup: Setup, kinds: list[Model], code: type[SparseCode], args: Args) -> Made:
+def _made(setup: Setup, kinds: list[KindModel], code: type[SparseCode], args: Args) -> Made:
     with MAKING:
         key = ("sparse", code, *setup[1:], _shapes(kinds), floating(args)[2] if setup.crossings else ())
         return setup.system._programs.made(key, lambda: Made(code(setup, kinds, args), {}))

@@ -9,7 +9,7 @@ import numpy as np
 
 from genalpha.backends.native.code import PIECE
 from genalpha.backends.native.writer import ITERATION, RUN, STEP
-from genalpha.backends.sparse.models import Block, Blocks, Model, counts
+from genalpha.backends.sparse.models import BlockPlace, Blocks, KindModel, counts
 from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import ONE, ZERO, Graph
 from genalpha.compiler.program import Builder, Call, Program, cut
@@ -34,7 +34,7 @@ class Kind:
     ``motion`` are the slots of q, v, a and a_old after a step, ``forces`` those of λ, ψ and other variables.
     """
 
-    def __init__(self, setup: Setup, model: Model, blocks: Blocks) -> None:
+    def __init__(self, setup: Setup, model: KindModel, blocks: Blocks) -> None:
         self.setup, self.model, self.blocks = setup, model, blocks
         self.name, self.dims = model.name, model.full(setup.dims)
         self.graph = Graph(LIMIT)
@@ -69,15 +69,15 @@ class Kind:
         self.times = slot(5 if self.adjusts else 3)  # t, h, the last h, and the two lags
         self.x = slot(sum(self._size(b) for b in self.blocks.unknowns))
 
-    def _size(self, block: Block) -> int:
+    def _size(self, block: BlockPlace) -> int:
         """How many entries a copy has in a block."""
         return counts(self.model.dims)[block.kind]
 
-    def _full(self, block: Block) -> int:
+    def _full(self, block: BlockPlace) -> int:
         """The same, with those of constraints that are always satisfied."""
         return counts(self.dims)[block.kind]
 
-    def _real(self, blocks: tuple[Block, ...]) -> np.ndarray:
+    def _real(self, blocks: tuple[BlockPlace, ...]) -> np.ndarray:
         """Which entries of the blocks of a copy are part of the whole system."""
         return np.concatenate([np.full(self._full(b), bool(self._size(b))) for b in blocks])
 
@@ -161,7 +161,7 @@ class Kind:
         self.entries = self.builder.slot(sum(map(len, patterns)))
         self.builder.kernel(self.kernel("matrix"), ITERATION, (self.entries, np.concatenate(nodes)))
 
-    def _stages(self, blocks: tuple[Block, ...]) -> np.ndarray:
+    def _stages(self, blocks: tuple[BlockPlace, ...]) -> np.ndarray:
         """The stage of every entry of a copy."""
         return np.concatenate([np.full(self._size(b), b.stage) for b in blocks])
 
@@ -237,7 +237,7 @@ class Kind:
         return self.each(self._unknowns(), Call(self.kernel("finish")), *self._put(), *self._turned(turns))
 
 
-def begun(setup: Setup, model: Model) -> Carry:
+def begun(setup: Setup, model: KindModel) -> Carry:
     """The shapes of the carry of one copy."""
     size, n, m, p = dims = model.full(setup.dims)
     number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, float)

@@ -12,14 +12,14 @@ from genalpha.backends.native.code import aligned
 from genalpha.backends.sparse.code import SparseCode, address
 from genalpha.backends.sparse.factors import Order, Pattern, analysed, patterned
 from genalpha.backends.sparse.kinds import Kind
-from genalpha.backends.sparse.models import Block, Model, counts, length, of_stage, places_of
+from genalpha.backends.sparse.models import BlockPlace, KindModel, counts, length, of_stage, places_of
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import COUNTED, Scale
 
 _LINE = 8  # arrays begin at multiples of this many doubles
 
 
-class Memory:
+class SparseMemory:
     """Numbers of a run, and where they are.
 
     ``w`` are the numbers: first the slots of the central program, last the factors of the matrix. ``lists``
@@ -169,7 +169,7 @@ class Memory:
         """The places of the rows and the unknowns of a stage."""
         return [self.compact(of_stage(b, stage)) for b in (self.code.blocks.rows, self.code.blocks.unknowns)]
 
-    def compact(self, blocks: tuple[Block, ...]) -> np.ndarray:
+    def compact(self, blocks: tuple[BlockPlace, ...]) -> np.ndarray:
         """The places of the entries that are not padding."""
         of = counts(self.dims)
         return np.concatenate([b.first + np.arange(of[b.kind]) for b in blocks]).astype(np.int32)
@@ -237,7 +237,7 @@ class Memory:
         """Run instructions outside of the loop of steps."""
         self.code.plans[name](address(self.w), address(self.head), address(self.lists))
 
-    def fill_constants(self, models: list[Model], scale: Scale) -> None:
+    def fill_constants(self, models: list[KindModel], scale: Scale) -> None:
         """Write the scale and the args of all parts into their frames."""
         for kind, model in zip(self.code.kinds, models, strict=True):
             at, count = model.places, model.copies

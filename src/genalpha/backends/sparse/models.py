@@ -19,7 +19,7 @@ from genalpha.mechanics.system import Args, Dims, System
 _TOLD_APART = {"v": 5003, "g": 3001, "k": 2003}
 
 
-class Model(NamedTuple):
+class KindModel(NamedTuple):
     """A part or the nodes with one space: sizes of one copy, and where all copies are.
 
     ``data`` are its args, and its masses if they differ from copy to copy: arrays with one row for each copy,
@@ -65,18 +65,18 @@ class Model(NamedTuple):
         return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))
 
 
-def of_parts(assembly: Assembly, args: Args) -> list[Model]:
+def of_parts(assembly: Assembly, args: Args) -> list[KindModel]:
     found = []
     for i, (element, places) in enumerate(zip(assembly.elements, assembly.places, strict=True)):
         mass = element.part.mass
         own = jax.tree.map(np.asarray, assembly.own_args(args)[i])
         data = (own, mass if isinstance(mass, np.ndarray) and mass.ndim == 3 else None)
         dims = Dims(element.size, element.n, element.m, element.p)
-        found.append(Model(f"p{i}", element.label, element.space, dims, places, data, element))
+        found.append(KindModel(f"p{i}", element.label, element.space, dims, places, data, element))
     return found
 
 
-def of_nodes(assembly: Assembly) -> list[Model]:
+def of_nodes(assembly: Assembly) -> list[KindModel]:
     spaces, found = assembly.node_spaces, []
     widths = {
         space: (space.size(int(space.dim or 0)), int(space.dim or 0)) for space in dict.fromkeys(spaces)
@@ -87,11 +87,11 @@ def of_nodes(assembly: Assembly) -> list[Model]:
         q, v = (starts[here, kind, None] + np.arange(width) for kind, width in enumerate((size, n)))
         none = np.zeros((len(here), 0), int)
         places = Places(q, v, none, none)
-        found.append(Model(f"n{i}", "nodes", space, Dims(size, n, 0, 0), places, ()))
+        found.append(KindModel(f"n{i}", "nodes", space, Dims(size, n, 0, 0), places, ()))
     return found
 
 
-class Block(NamedTuple):
+class BlockPlace(NamedTuple):
     """A block of unknowns or rows: "v" has an entry for each velocity, "g" and "k" for each constraint.
 
     ``first`` is its place in the vector of all blocks, ``length`` its number of entries there, with padding.
@@ -108,9 +108,9 @@ class Block(NamedTuple):
 class Blocks(NamedTuple):
     """The blocks of the unknowns and of the rows of a step, and of the method's own variables."""
 
-    unknowns: tuple[Block, ...]
-    rows: tuple[Block, ...]
-    extras: tuple[Block, ...]
+    unknowns: tuple[BlockPlace, ...]
+    rows: tuple[BlockPlace, ...]
+    extras: tuple[BlockPlace, ...]
 
     @classmethod
     def of(cls, setup: Setup, width: int) -> Blocks:
@@ -120,7 +120,7 @@ class Blocks(NamedTuple):
         kinds, sizes = {n: kind for kind, n in apart.items()}, counts(dims)
         stages = method.stages(example)
 
-        def blocks(found: dict[str, int], pad: int, stage: dict[str, int]) -> tuple[Block, ...]:
+        def blocks(found: dict[str, int], pad: int, stage: dict[str, int]) -> tuple[BlockPlace, ...]:
             first, listed = 0, []
             for name, size in found.items():
                 if not size:
@@ -129,7 +129,7 @@ class Blocks(NamedTuple):
                     what = f"{method.name} has a block {name!r}, which belongs to no node and no constraint"
                     raise Unsupported(what)
                 length = -(-sizes[kinds[size]] // pad) * pad
-                listed.append(Block(name, kinds[size], first, length, stage.get(name, 0)))
+                listed.append(BlockPlace(name, kinds[size], first, length, stage.get(name, 0)))
                 first += length
             return tuple(listed)
 
@@ -150,15 +150,15 @@ def counts(dims: Dims) -> dict[str, int]:
     return {"v": dims.n, "g": dims.m, "k": dims.p}
 
 
-def of_stage(blocks: tuple[Block, ...], stage: int) -> tuple[Block, ...]:
+def of_stage(blocks: tuple[BlockPlace, ...], stage: int) -> tuple[BlockPlace, ...]:
     return tuple(block for block in blocks if block.stage == stage)
 
 
-def length(blocks: tuple[Block, ...]) -> int:
+def length(blocks: tuple[BlockPlace, ...]) -> int:
     return blocks[-1].first + blocks[-1].length if blocks else 0
 
 
-def places_of(blocks: tuple[Block, ...], at: Places) -> np.ndarray:
+def places_of(blocks: tuple[BlockPlace, ...], at: Places) -> np.ndarray:
     """Where the entries of all copies are in the vector of all blocks (K, entries of a copy)."""
     parts = [b.first + getattr(at, b.kind) for b in blocks]
     return np.concatenate(parts, axis=1) if parts else np.zeros((len(at.q), 0), int)

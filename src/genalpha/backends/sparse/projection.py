@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.backends.sparse.equations import AtState, Equations, Saddle
-from genalpha.backends.sparse.models import Model
+from genalpha.backends.sparse.models import KindModel
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
 from genalpha.numerics import codes
 from genalpha.numerics.data import Scale, State
@@ -29,7 +29,7 @@ class Placed(NamedTuple):
 class Projector:
     """Moves positions and velocities onto the constraints, by the smallest changes in the norm of M."""
 
-    def __init__(self, nodes: list[Model], equations: Equations) -> None:
+    def __init__(self, nodes: list[KindModel], equations: Equations) -> None:
         self.nodes, self.equations, self.dims = nodes, equations, equations.dims
 
     def retract(self, q: np.ndarray, d: np.ndarray) -> np.ndarray:

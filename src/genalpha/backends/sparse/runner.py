@@ -12,8 +12,8 @@ from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.sparse.code import SparseCode, address
 from genalpha.backends.sparse.controlled import ControlledCode
 from genalpha.backends.sparse.factors import Singular
-from genalpha.backends.sparse.memory import Memory
-from genalpha.backends.sparse.models import Model
+from genalpha.backends.sparse.memory import SparseMemory
+from genalpha.backends.sparse.models import KindModel
 from genalpha.backends.sparse.start import SparseStart
 from genalpha.backends.xla.controlled import renewed
 from genalpha.engine.controller import Pace
@@ -35,9 +35,11 @@ class _Sparse:
 
     fallback = None
 
-    def __init__(self, setup: Setup, code: Any, models: list[Model], start: SparseStart, args: Args) -> None:
+    def __init__(
+        self, setup: Setup, code: Any, models: list[KindModel], start: SparseStart, args: Args
+    ) -> None:
         self.setup, self.code, self.models, self.start, self.args = setup, code, models, start, args
-        self.memory = Memory(code, setup.dims)
+        self.memory = SparseMemory(code, setup.dims)
         self.width = self.memory.lengths["record"]
         self.changes, self._stuck = 0, (-1.0, 0)
         self._fill(start)
@@ -59,7 +61,7 @@ class _Sparse:
         memory.w[central.times] = [t, h, h, *(() if start.lag is None else start.lag)]
 
     def watch(self, known: np.ndarray) -> None:
-        """Start with these values (E,) of the functions of events."""
+        """Starter with these values (E,) of the functions of events."""
         w, central = self.memory.w, self.code.central
         if self.setup.crossings:
             w[central.events] = known
@@ -163,7 +165,7 @@ class _Sparse:
                 known = carry.own.get(f"{kind.name}:{name}")
                 if known is None:
                     raise ValueError(
-                        "the state is that of a run with dense matrices, which kept other variables. Start "
+                        "the state is that of a run with dense matrices, which kept other variables. Starter "
                         "from its q and v: pass q0=state.q and v0=state.v"
                     )
                 memory.fill(kind, slots, np.asarray(known))
@@ -183,7 +185,7 @@ class SparseGiven(_Sparse):
         self,
         setup: Setup,
         code: SparseCode,
-        models: list[Model],
+        models: list[KindModel],
         start: SparseStart,
         given: Given,
         args: Args,
@@ -239,7 +241,7 @@ class SparseControlled(_Sparse):
         self,
         setup: Setup,
         code: ControlledCode,
-        models: list[Model],
+        models: list[KindModel],
         start: SparseStart,
         steps: Controlled,
         args: Args,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.sparse.equations import AtState, Equations, Saddle
-from genalpha.backends.sparse.models import Model
+from genalpha.backends.sparse.models import KindModel
 from genalpha.engine.controller import Pace
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import first_pace
@@ -40,10 +40,10 @@ class SparseStart(NamedTuple):
     pace: Pace | None
 
 
-class Start:
+class Starter:
     """Finds consistent values and lets the method begin."""
 
-    def __init__(self, setup: Setup, nodes: list[Model], equations: Equations) -> None:
+    def __init__(self, setup: Setup, nodes: list[KindModel], equations: Equations) -> None:
         self.setup, self.nodes, self.parts, self.equations = setup, nodes, equations.parts, equations
 
     def run(self, at: AtState, first: Any) -> SparseStart:
@@ -89,13 +89,13 @@ class Start:
 class _Whole(NamedTuple):
     """The start of the whole, from which those of single copies are taken."""
 
-    start: Start
+    start: Starter
     state: State
     a_dot: np.ndarray
     scale: Scale
     h: float
 
-    def begun(self, model: Model, moved: np.ndarray) -> tuple[Carry, np.ndarray, np.ndarray]:
+    def begun(self, model: KindModel, moved: np.ndarray) -> tuple[Carry, np.ndarray, np.ndarray]:
         """The carries of all copies, the time of a_α, and the change of velocities that the method wants."""
         at, state, whole = model.places, self.state, self.start.setup.dims
         full = model.full(whole)
@@ -115,7 +115,7 @@ class _Whole(NamedTuple):
         data = self.start.equations.data(model)
         return self.start.equations.each("begin", model, self._one, *rows, data)
 
-    def _one(self, model: Model, *row: Any) -> Any:
+    def _one(self, model: KindModel, *row: Any) -> Any:
         """The carry of one copy."""
         q, v, a, lam, psi, a_dot, scale, moved, t, h, data = row
         setup = self.start.setup
