@@ -123,7 +123,17 @@ class Assembly(System):
                 f"args has {len(args)} entries, but there are {len(self.parts)} parts: pass net.args, or a "
                 "tuple of the same form with the args of every part"
             )
-        return [part.checked(own) for part, own in zip(self.parts, args, strict=True)]
+        found = []
+        for part, own in zip(self.parts, args, strict=True):
+            checked = part.checked(own)
+            form: Any = jax.tree.structure(checked)
+            if form != jax.tree.structure(part.args):
+                raise ValueError(
+                    f"args of {part.label} have another form than those it was made with: {len(checked)} "
+                    f"instead of {len(part.args)} entries, or other structures in them"
+                )
+            found.append(checked)
+        return found
 
     def _each(
         self, name: str, args: Args, one: Callable[..., Array], *inputs: tuple[str, Any]

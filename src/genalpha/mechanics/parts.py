@@ -113,9 +113,11 @@ class Part:
     def checked(self, args: Any) -> tuple[Any, ...]:
         """``args`` with one row for each copy, or single numbers."""
         count = len(self.nodes)
+        if not isinstance(args, tuple | list):
+            raise TypeError(f"args of {self.label} must be a tuple; for one array write (x,)")
 
         def leaf(x: Any) -> Any:
-            x = x if isinstance(x, jax.Array) else np.asarray(x, dtype=float)
+            x = x if isinstance(x, jax.Array) else np.array(x, dtype=float)  # a copy
             if x.ndim and x.shape[0] != count:
                 raise ValueError(
                     f"args of {self.label} must be single numbers or have one row for each of its {count} "
@@ -213,7 +215,7 @@ class Element:
             return jnp.zeros((self.n, self.n))
         if callable(mass):
             return self.call("mass", t, q, own=own)
-        return jnp.asarray(mass if mass.ndim == 2 else mass[number])
+        return jnp.asarray(mass) if mass.ndim == 2 else jnp.asarray(mass)[number]
 
     # --- shapes ------------------------------------------------------------------------------------
 

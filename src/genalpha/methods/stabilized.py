@@ -12,7 +12,7 @@ from jax import Array
 from genalpha.mechanics.initial_values import inverse_of_sizes
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._equilibrium import EquilibriumAlpha
-from genalpha.methods.base import Unknown
+from genalpha.methods.base import Method, Stage, Unknown
 from genalpha.numerics.data import Carry, Scale, StepConstants
 
 Metric = Literal["mass", "identity"]
@@ -92,6 +92,12 @@ class StabilizedIndex2(EquilibriumAlpha):
         unit = self.coefficients.beta * h / jnp.where(size > 0, size, 1.0)
         return step._replace(own={"along": along, "unit": unit})
 
+    def staged(self, dims: Dims) -> Method:
+        """A form with the displacement as an unknown, for systems made of parts."""
+        if not dims.m or self.metric != "mass":
+            return self
+        return StagedStabilized(self.coefficients, self.adjust, self.start, self.metric)
+
     def extra(self, s: StepConstants, u: dict[str, Array]) -> Array:
         """η."""
         return s.own["unit"] * u["eta"] if s.own else jnp.zeros(0)
@@ -102,3 +108,66 @@ class StabilizedIndex2(EquilibriumAlpha):
 
     def holonomic_rows(self, system: System, t1: Array, q1: Array, v1: Array, args: Args) -> Sequence[Array]:
         return system.g_and_dot(t1, q1, v1, args)  # (3f), and (4) at t_{n+1}
+
+
+@dataclass(frozen=True)
+class StagedStabilized(StabilizedIndex2):
+    """:class:`StabilizedIndex2` with the displacement δ = D Bᵀη as an unknown, and the row D⁻¹δ = Bᵀη.
+
+    D⁻¹ is the diagonal of the mass matrix. So the residual of a system made of parts is the sum of those of
+    its parts. First a, λ and ψ are determined, with δ held, by the equations of motion and the constraints on
+    velocities. They depend on δ only through the stiffness of forces and the curvature of constraints. Then δ
+    and η follow from the constraints on positions. δ and η are measured in units of accelerations and of λ,
+    times βh.
+
+    During a step ``own`` holds ``B`` (m, n), ``diagonal`` (n,), which is D⁻¹, and ``unit``, which is βh.
+    """
+
+    additive = True
+
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        return (
+            Unknown("a", dims.n, like="a", start="a"),
+            Unknown("lam", dims.m, like="lam", start="lam"),
+            Unknown("psi", dims.p, like="psi", start="psi"),
+            Unknown("delta", dims.n, like="a", rounding=4.0),
+            Unknown("eta", dims.m, like="lam", rounding=4.0),
+        )
+
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        first = {"motion": dims.n, "holonomic (velocity)": dims.m, "nonholonomic": dims.p}
+        return first | {"displacement": dims.n, "holonomic": dims.m}
+
+    def stages(self, dims: Dims) -> tuple[Stage, ...]:
+        names = tuple(name for name, size in self.row_blocks(dims).items() if size)
+        unknowns = tuple(self.sizes(dims))
+        return Stage(unknowns[:-2], names[:-2]), Stage(unknowns[-2:], names[-2:])
+
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        c = self.coefficients
+        velocity, position = 1 / (c.gamma * h), 1 / (c.beta * h**2)
+        first = [scale.a, scale.lam * velocity, scale.psi * velocity]
+        return jnp.concatenate([*first, scale.a, scale.lam * position])
+
+    def prepare(
+        self, system: System, carry: Carry, t: Array, h: Array, dims: Dims, scale: Scale, args: Args
+    ) -> StepConstants:
+        step = EquilibriumAlpha.prepare(self, system, carry, t, h, dims, scale, args)
+        diagonal = jnp.diagonal(system.M(t, carry.q, args))
+        own = {"B": system.G(t, carry.q, args), "diagonal": diagonal, "unit": self.coefficients.beta * h}
+        return step._replace(own=own)
+
+    def moved(self, s: StepConstants, u: dict[str, Array]) -> Array:
+        return self.increment(s, u["a"]) - s.h * s.own["unit"] * u["delta"]
+
+    def residual(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
+        u, t1 = self.split(dims, scale, x), s.t0 + s.h
+        q1, v1 = system.space.retract(s.q0, self.moved(s, u)), self.v1(s, u["a"])
+        f1 = system.f(t1, q1, v1, u["lam"], u["psi"], args)
+        g, g_dot = self.holonomic_rows(system, t1, q1, v1, args)
+        rows = [system.M(t1, q1, args) @ self.v_dot1(s, u["a"]) - f1, g_dot]
+        rows += [system.k(t1, q1, v1, args)] if dims.p else []
+        rows += [s.own["diagonal"] * u["delta"] - u["eta"] @ s.own["B"], g]
+        return s.weights * jnp.concatenate(rows)

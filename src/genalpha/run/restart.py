@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from genalpha.backends.sparse import front
+from genalpha.backends.sparse.runner import KIND
 from genalpha.engine.run_data import Grid, MethodText, RunState, identity, of_system
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
@@ -61,7 +63,12 @@ def resumed(asked: Request, start: StartPoint, args: Args) -> tuple[StartPoint, 
     start = start._replace(mode="assume" if same else start.mode, guess=guess, just=state.just)
     size = asked.steps.first_size
     first = 0.0 if size is not None and asked.restart.grid is None else size  # a list may have any sizes
-    if not (same and state.fits(setup.method, first)):
+    # Runs with sparse and with dense matrices keep different variables.
+    sparse = state.exact is not None and str(state.exact.key[0]).startswith(KIND)
+    native = asked.backend != "xla"
+    if sparse != (native and front.wanted(setup, asked.steps)) or not (
+        same and state.fits(setup.method, first)
+    ):
         return start, None
     return state.start._replace(mode="assume", before=None), state
 

@@ -98,7 +98,7 @@ def _dependent(at: AtState) -> None:
 
     The vector with (M Bᵀ; B −s) (x; y) = s (0; y) for a small s tends to combinations y of rows with Bᵀy = 0.
     """
-    scale = at.scale()
+    scale = at.scale
     weights = np.concatenate([scale.lam, scale.psi])
     a = sparse.diags(scale.a)
     M, B = a @ at.M @ a, sparse.diags(weights) @ at.B @ a

@@ -37,7 +37,7 @@ class SparseCode:
         once: Instructions = [*(kind.once() for kind in self.kinds), Call("once")]
         loop = Loop(once, self._body(), self.central.flags["alive"], range(0), self._listed())
         programs = [*(kind.program for kind in self.kinds), self.stream.program]
-        plans = {"probe": [*once, *self._prepare(), *self._entries()], "entries": self._entries()}
+        plans = self._plans(once)
         text, self.entries_of_head = emit_repeated.emit(
             self.central.program, loop, programs, "steps", self.width, plans
         )
@@ -47,10 +47,14 @@ class SparseCode:
         )
         self.plans = {name: self.library.function(name, *[_POINTER] * 3) for name in plans}
 
+    def _plans(self, once: Instructions) -> dict[str, Instructions]:
+        """Instructions outside of the loop of steps, by name."""
+        return {"probe": [*once, *self.prepare(), *self._entries()], "entries": self._entries()}
+
     def _listed(self) -> tuple[int, int] | None:
         return self.central.listed
 
-    def _prepare(self) -> Instructions:
+    def prepare(self) -> Instructions:
         central = self.central
         nodes = [kind for kind in self.kinds if kind.model.element is None]
         parts = [kind for kind in self.kinds if kind.model.element is not None]
@@ -61,39 +65,44 @@ class SparseCode:
         """Compute the entries of all parts of the matrix, without adding them up."""
         return [each._replace(body=each.body[:-1]) for kind in self.kinds for each in kind.matrix()]
 
+    def matrix(self) -> Instructions:
+        """Compute the matrices of all stages."""
+        clear = [Clear(f"lu{k}:a") for k in range(self.blocks.stages)]
+        return [*clear, *(each for kind in self.kinds for each in kind.matrix())]
+
+    def factor(self) -> Instructions:
+        return [Factor(f"lu{k}", int(report[0])) for k, report in enumerate(self.central.report)]
+
+    def residual(self, stage: int) -> Instructions:
+        return [Clear(f"r:{stage}"), *(each for kind in self.kinds for each in kind.residual(stage))]
+
+    def solve(self, stage: int) -> Solve:
+        return Solve(f"lu{stage}", "r", "d")
+
+    def finish(self) -> Instructions:
+        """Write what the next step needs."""
+        each = [kind.finish(self.central.turns) for kind in self.kinds]
+        return [Zero(self.central.turns, 1), *each, self.stream.move(self.central)]
+
     def _solved(self) -> Instructions:
         """Prepare a step, and solve its equations by Newton's two loops."""
         central, stream, flags = self.central, self.stream, self.central.flags
-        matrix = [each for kind in self.kinds for each in kind.matrix()]
-        stages = range(self.blocks.stages)
-        factors = [Factor(f"lu{k}", int(central.report[k, 0])) for k in stages]
-        renew = (*(Clear(f"lu{k}:a") for k in stages), *matrix, *factors, Call("renew"))
         correct: list[Any] = [Zero(int(central.largest[0]), len(central.largest) + 1)]
-        for k in stages:
-            residual = [each for kind in self.kinds for each in kind.residual(k)]
-            correct += [Clear(f"r:{k}"), *residual, Solve(f"lu{k}", "r", "d"), *stream.correct(central, k)]
+        for k in range(self.blocks.stages):
+            correct += [*self.residual(k), self.solve(k), *stream.correct(central, k)]
         correct.append(Call("correct"))
         attempt = (
-            If(flags["slow"], renew),
+            If(flags["slow"], (*self.matrix(), *self.factor(), Call("renew"))),
             While(flags["running"], correct),
             Call("judge"),
             If(flags["astray"], (stream.restart(),)),
         )
-        return (*self._prepare(), Call("prepare"), While(flags["unfinished"], attempt))
+        return (*self.prepare(), Call("prepare"), While(flags["unfinished"], attempt))
 
     def _body(self) -> Instructions:
         """One step: `advance`."""
-        central, stream, flags = self.central, self.stream, self.central.flags
-        finish = [kind.finish(central.turns) for kind in self.kinds]
-        end = (
-            Zero(central.turns, 1),
-            *finish,
-            stream.move(central),
-            Call("finish"),
-            self._counts(),
-            *central.watched.instructions(),
-        )
-        return (*self._solved(), If(flags["converged"], end))
+        end = (*self.finish(), Call("finish"), self._counts(), *self.central.watched.instructions())
+        return (*self._solved(), If(self.central.flags["converged"], end))
 
     def _counts(self) -> Copy:
         counts = self.central.counts

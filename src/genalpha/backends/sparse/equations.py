@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -77,7 +79,7 @@ class Equations:
     ``functions`` are those that were made before, by name; they do not depend on the numbers of a run.
     """
 
-    def __init__(self, parts: list[KindModel], dims: Dims, functions: dict[Any, Rowwise]) -> None:
+    def __init__(self, parts: list[KindModel], dims: Dims, functions: dict[Any, Any]) -> None:
         self.parts, self.dims, self._functions = parts, dims, functions
 
     def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:
@@ -94,13 +96,68 @@ class Equations:
         return jax.tree.map(lambda x: np.asarray(x, dtype=float)[None] if np.ndim(x) == 0 else x, model.data)
 
     def at(self, t: float, q: np.ndarray, v: np.ndarray) -> AtState:
-        terms = [
-            self.each(
-                "terms", model, _terms, np.array([t]), q[model.places.q], v[model.places.v], self.data(model)
+        """The equations at one state."""
+        return next(self.rows(np.array([t]), q[None], v[None]))
+
+    def rows(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Iterator[AtState]:
+        """The equations at states (R, ...)."""
+        found = []
+        for model in self.parts:
+            at, count = model.places, model.copies
+            flat = lambda x: x.reshape(-1, x.shape[-1])
+            data = jax.tree.map(
+                lambda x, n=count: _repeated(x, len(t)) if len(x) == n else x, self.data(model)
             )
-            for model in self.parts
-        ]
-        return AtState(self, t, q, v, terms)
+            inputs = (np.repeat(t, count), flat(q[:, at.q]), flat(v[:, at.v]), data)
+            terms = self.each("terms", model, _terms, *inputs)
+            found.append(Terms(*(x.reshape(len(t), count, *x.shape[1:]) for x in terms)))
+        for i in range(len(t)):
+            yield AtState(self, float(t[i]), q[i], v[i], [Terms(*(x[i] for x in terms)) for terms in found])
+
+    @property
+    def structure(self) -> Structure:
+        """Where the entries of matrices are."""
+        if "structure" not in self._functions:
+            self._functions["structure"] = Structure(self.parts, self.dims)
+        return self._functions["structure"]
+
+
+def _repeated(x: np.ndarray, times: int) -> np.ndarray:
+    """The rows of an array, repeated as a whole."""
+    return np.tile(x, (times, *[1] * (np.ndim(x) - 1)))
+
+
+class Structure:
+    """Where the entries of all copies are in the mass matrix and in the matrix (12) of JN08, by columns."""
+
+    def __init__(self, parts: list[KindModel], dims: Dims) -> None:
+        n, m = dims.n, dims.m
+        pairs: list[list[np.ndarray]] = [[], []]
+        of_mass: list[list[np.ndarray]] = [[], []]
+        for model in parts:
+            at = model.places
+            for first in (at.v, n + at.g, n + m + at.k):
+                shape = (len(first), first.shape[1], at.v.shape[1])
+                row = np.broadcast_to(first[:, :, None], shape).reshape(-1)
+                column = np.broadcast_to(at.v[:, None, :], shape).reshape(-1)
+                both = [(row, column)] if first is at.v else [(row, column), (column, row)]
+                for lists in (pairs, of_mass) if first is at.v else (pairs,):
+                    for a, b in both:
+                        lists[0].append(a)
+                        lists[1].append(b)
+        self.rows, self.columns = (np.concatenate(x) for x in pairs)
+        self.size = n + m + dims.p
+        self.places, self.indices, self.starts = _by_columns(self.size, self.rows, self.columns)
+        self.of_mass = _by_columns(n, *(np.concatenate(x) for x in of_mass))
+
+
+def _by_columns(
+    size: int, rows: np.ndarray, columns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The places of entries in a matrix that is stored by columns, its row numbers, and where columns begin."""
+    known, places = np.unique(columns.astype(np.int64) * size + rows, return_inverse=True)
+    starts = np.searchsorted(known, np.arange(size + 1, dtype=np.int64) * size)
+    return places, (known % size).astype(np.int32), starts.astype(np.int32)
 
 
 class AtState:
@@ -111,52 +168,78 @@ class AtState:
     ) -> None:
         self.equations, self.t, self.q, self.v, self.terms = equations, t, q, v, terms
         self.parts, self.dims = equations.parts, equations.dims
-        self.M = self._matrix("M", "v", "v")
         self.applied = self.total("applied", "v")
         self.g, self.g_dot, self.g_ddot = (self.total(name, "g") for name in ("g", "g_dot", "g_ddot"))
         self.k, self.k_dot = self.total("k", "k"), self.total("k_dot", "k")
-        self.B = sparse.vstack([self._matrix("G", "g", "v"), self._matrix("K", "k", "v")]).tocsr()
-
-    def _count(self, kind: str) -> int:
-        return {"v": self.dims.n, "g": self.dims.m, "k": self.dims.p}[kind]
 
     def total(self, name: str, kind: str) -> np.ndarray:
         """The sum of terms of all copies."""
-        found = np.zeros(self._count(kind))
-        for model, terms in zip(self.parts, self.terms, strict=True):
-            np.add.at(found, getattr(model.places, kind), getattr(terms, name))
-        return found
+        return self._sum(kind, [getattr(terms, name) for terms in self.terms])
 
-    def _matrix(self, name: str, rows: str, columns: str) -> Any:
-        data, row, column = [np.zeros(0)], [np.zeros(0, int)], [np.zeros(0, int)]
-        for model, terms in zip(self.parts, self.terms, strict=True):
-            values, at = getattr(terms, name), model.places
-            shape = values.shape
-            data.append(values.reshape(-1))
-            row.append(np.broadcast_to(getattr(at, rows)[:, :, None], shape).reshape(-1))
-            column.append(np.broadcast_to(getattr(at, columns)[:, None, :], shape).reshape(-1))
-        entries = (np.concatenate(data), (np.concatenate(row), np.concatenate(column)))
-        found = sparse.csr_matrix(entries, shape=(self._count(rows), self._count(columns)))
-        found.eliminate_zeros()
+    def _sum(self, kind: str, values: list[np.ndarray]) -> np.ndarray:
+        found = np.zeros({"v": self.dims.n, "g": self.dims.m, "k": self.dims.p}[kind])
+        for model, some in zip(self.parts, values, strict=True):
+            places = getattr(model.places, kind)
+            if places.size:
+                found += np.bincount(places.reshape(-1), some.reshape(-1), len(found))
         return found
 
     def finite(self) -> bool:
-        values = (self.M.data, self.B.data, self.applied, self.g, self.g_dot, self.g_ddot, self.k, self.k_dot)
-        return all(np.isfinite(x).all() for x in values)
+        return all(np.isfinite(x).all() for terms in self.terms for x in terms)
 
+    @functools.cached_property
+    def M(self) -> Any:
+        """The mass matrix, sparse."""
+        n, (places, indices, starts) = self.dims.n, self.equations.structure.of_mass
+        values = np.concatenate([terms.M.reshape(-1) for terms in self.terms])
+        return sparse.csc_matrix((np.bincount(places, values, len(indices)), indices, starts), shape=(n, n))
+
+    @functools.cached_property
+    def B(self) -> Any:
+        """The constraint matrices (G; K), sparse."""
+        n, m = self.dims.n, self.dims.m
+        units: Any = Scale(np.ones(n), np.ones(m), np.ones(self.dims.p))  # type: ignore[arg-type]
+        return self.saddle(units).matrix[n:, :n].tocsr()
+
+    @functools.cached_property
     def scale(self) -> Scale:
         """Typical sizes, as in `initial_values.scales`."""
-        a = np.sqrt(_inverse(_largest(self.M)))
-        rows = _largest(self.B @ sparse.diags(a))
-        m = self.dims.m
-        return Scale(a, _inverse(rows[:m]), _inverse(rows[m:]))  # type: ignore[arg-type]
+        a = np.sqrt(_inverse(np.maximum.reduceat(np.abs(self.M.data), self.M.indptr[:-1])))
+        found = []
+        for name, kind, count in (("G", "g", self.dims.m), ("K", "k", self.dims.p)):
+            sizes = np.zeros(count)
+            for model, terms in zip(self.parts, self.terms, strict=True):
+                places, rows = getattr(model.places, kind), getattr(terms, name)
+                if places.size:
+                    sizes[places] = np.abs(rows * a[model.places.v][:, None, :]).max(axis=2)
+            found.append(_inverse(sizes))
+        return Scale(a, *found)  # type: ignore[arg-type]
 
     def saddle(self, scale: Scale) -> Saddle:
-        return Saddle(self.M, self.B, scale)
+        """The matrix (12) of JN08, scaled."""
+        of, parts = self.equations.structure, []
+        for terms in self.terms:
+            parts += [x.reshape(-1) for x in (terms.M, terms.G, terms.G, terms.K, terms.K)]
+        sizes = np.concatenate([scale.a, scale.lam, scale.psi])
+        values = np.concatenate(parts) * sizes[of.rows] * sizes[of.columns]
+        entries = np.bincount(of.places, values, len(of.indices))
+        matrix = sparse.csc_matrix((entries, of.indices, of.starts), shape=(of.size, of.size))
+        return Saddle(matrix, scale)
 
     def accelerations(self, saddle: Saddle) -> Vectors:
         """Consistent a, λ and ψ."""
         return saddle.solve(self.applied, -self.g_ddot, -self.k_dot)
+
+    def reactions(self, lam: np.ndarray, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """−Gᵀλ and −Kᵀψ (n,)."""
+        found = []
+        for name, kind, by in (("G", "g", lam), ("K", "k", psi)):
+            pushes = [
+                -np.einsum("kmn,km->kn", getattr(terms, name), by[getattr(model.places, kind)])
+                for model, terms in zip(self.parts, self.terms, strict=True)
+            ]
+            found.append(self._sum("v", pushes))
+        return found[0], found[1]
 
     def rate(self, saddle: Saddle, a: np.ndarray, lam: np.ndarray, psi: np.ndarray) -> np.ndarray:
         """a' along the motion."""
@@ -167,40 +250,29 @@ class AtState:
             inputs = (self.q[at.q], self.v[at.v], a[at.v], lam[at.g], psi[at.k])
             data = self.equations.data(model)
             found = self.equations.each("along", model, _along, np.array([self.t]), *inputs, data)
-            np.add.at(total, np.concatenate([at.v, n + at.g, n + m + at.k], axis=1), found)
+            places = np.concatenate([at.v, n + at.g, n + m + at.k], axis=1)
+            total += np.bincount(places.reshape(-1), found.reshape(-1), len(total))
         return saddle.solve(-total[:n], -total[n : n + m], -total[n + m :])[0]
 
 
 class Saddle:
-    """The matrix (12) of JN08, M and B = (G; K), scaled and factorized."""
+    """The matrix (12) of JN08, M and B = (G; K), scaled. It is factorized when it is first used."""
 
-    def __init__(self, M: Any, B: Any, scale: Scale) -> None:
-        self.scale, self.n = scale, M.shape[0]
-        a, weights = sparse.diags(scale.a), np.concatenate([scale.lam, scale.psi])
-        self.B = sparse.diags(weights) @ B @ a
-        self.matrix = (
-            sparse.bmat([[a @ M @ a, self.B.T], [self.B, None]], format="csc")
-            if len(weights)
-            else (a @ M @ a).tocsc()
-        )
-        self._factors = splu(self.matrix)
+    def __init__(self, matrix: Any, scale: Scale) -> None:
+        self.matrix, self.scale = matrix, scale
+
+    @functools.cached_property
+    def _factors(self) -> Any:
+        return splu(self.matrix)
 
     def solve(self, motion: np.ndarray, holonomic: np.ndarray, nonholonomic: np.ndarray) -> Vectors:
         """x = (a, λ, ψ) with M a + Bᵀ(λ, ψ) = motion and B a = (holonomic, nonholonomic)."""
-        scale = self.scale
+        scale, n, m = self.scale, len(motion), len(holonomic)
         wanted = np.concatenate([scale.a * motion, scale.lam * holonomic, scale.psi * nonholonomic])
         x = self._factors.solve(wanted)
         x += self._factors.solve(wanted - self.matrix @ x)
-        m = len(holonomic)
-        a, lam, psi = np.split(x, [self.n, self.n + m])
+        a, lam, psi = np.split(x, [n, n + m])
         return np.asarray(scale.a * a), np.asarray(scale.lam * lam), np.asarray(scale.psi * psi)
-
-
-def _largest(matrix: Any) -> np.ndarray:
-    """The largest absolute entry of each row."""
-    if not matrix.shape[0]:
-        return np.zeros(0)
-    return np.asarray(abs(matrix).max(axis=1).todense()).reshape(-1)
 
 
 def _inverse(sizes: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import checks, models
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.controlled import ControlledCode
-from genalpha.backends.sparse.equations import Equations
+from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.models import KindModel
 from genalpha.backends.sparse.projection import Projector
 from genalpha.backends.sparse.runner import SparseControlled, SparseGiven
@@ -29,6 +29,8 @@ from genalpha.mechanics.system import Args
 from genalpha.numerics.data import State
 
 Known = Callable[[Callable[[], State]], np.ndarray]
+# Velocities times rows whose terms are computed at a time.
+ROWS = 100_000
 # Assemblies with more velocities than this are solved with sparse matrices (docs/benchmarks.md).
 DENSE = 40
 
@@ -51,7 +53,7 @@ class Made(NamedTuple):
 
 def refusal(setup: Setup, steps: Steps) -> str:
     """Why sparse matrices cannot serve a run of an assembly; empty if they can."""
-    method = setup.method
+    method = setup.method.staged(setup.dims)
     if not method.additive:
         return f"the equations of {method.name} for an assembly are not the sum of those of its parts"
     if setup.system.reaction is not None:
@@ -120,18 +122,21 @@ def _made(setup: Setup, kinds: list[KindModel], code: type[SparseCode], args: Ar
 
 def derived(equations: Equations, ends: StepEnd) -> Derived:
     """Accelerations, multipliers, residuals and reactions of rows (K, ...), as in `derive_row`."""
-    rows = [_derived(equations, *row) for row in zip(ends.t, ends.q, ends.v, strict=True)]
+    block = max(1, ROWS // equations.dims.n)
+    rows = []
+    for first in range(0, len(ends.t), block):
+        some = [np.asarray(x)[first : first + block] for x in (ends.t, ends.q, ends.v)]
+        rows += [_derived(at) for at in equations.rows(*some)]
     return Derived(*(np.stack(part) for part in zip(*rows, strict=True)))
 
 
-def _derived(equations: Equations, t: float, q: np.ndarray, v: np.ndarray) -> Derived:
-    at, n = equations.at(float(t), q, v), equations.dims.n
+def _derived(at: AtState) -> Derived:
+    _, n, m, p = at.dims
     try:
-        a, lam, psi = at.accelerations(at.saddle(at.scale()))
+        a, lam, psi = at.accelerations(at.saddle(at.scale))
     except RuntimeError:  # singular
-        a, lam, psi = (np.full(size, np.nan) for size in (n, equations.dims.m, equations.dims.p))
-    m = equations.dims.m
-    holonomic, nonholonomic = -at.B[:m].T @ lam, -at.B[m:].T @ psi
+        a, lam, psi = (np.full(size, np.nan) for size in (n, m, p))
+    holonomic, nonholonomic = at.reactions(lam, psi)
     largest = lambda x: np.abs(x).max(initial=0.0)
     sizes = (largest(at.g), largest(at.g_dot), largest(at.k))
     return Derived(a, lam, psi, *sizes, holonomic, nonholonomic, holonomic + nonholonomic)
@@ -142,5 +147,5 @@ def consistent(setup: Setup, t: float, q: np.ndarray, v: np.ndarray, args: Args)
     at = projector(setup, args).equations.at(t, q, v)
     checks.examine(at, "assume")
     with checks.explaining(at):
-        found = at.accelerations(at.saddle(at.scale()))
+        found = at.accelerations(at.saddle(at.scale))
     return State(np.float64(t), q, v, *found)  # type: ignore[arg-type]

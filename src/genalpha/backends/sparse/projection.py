@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sparse
 
 from genalpha.backends.sparse.equations import AtState, Equations, Saddle
 from genalpha.backends.sparse.models import KindModel
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
 from genalpha.numerics import codes
-from genalpha.numerics.data import Scale, State
+from genalpha.numerics.data import State
 
 # The most corrections, and the size of the last one relative to 1 + |q| or 1 + |v|.
 MOST, SMALL = 50, 1e-13
@@ -96,16 +97,18 @@ class Projector:
         positions: bool = False,
     ) -> tuple[np.ndarray, bool]:
         """The correction of a projection, and whether it exists."""
-        free = np.setdiff1d(np.arange(self.dims.n), held)
-        scale, B = at.scale(), at.B[: self.dims.m] if positions else at.B
-        psi = np.zeros(0) if positions else scale.psi
-        some = Scale(np.asarray(scale.a)[free], scale.lam, psi)  # type: ignore[arg-type]
-        found = np.zeros(self.dims.n)
+        free, found, scale = np.setdiff1d(np.arange(self.dims.n), held), np.zeros(self.dims.n), at.scale
+        B, k = (at.B[: self.dims.m], k[:0]) if positions else (at.B, k)
+        some = scale._replace(a=scale.a[free], psi=scale.psi[: len(k)])
+        a, weights = sparse.diags(some.a), sparse.diags(np.concatenate([some.lam, some.psi]))
+        motions = a @ M[free][:, free] @ a
+        rows = weights @ B[:, free] @ a
+        matrix = sparse.bmat([[motions, rows.T], [rows, None]]) if B.shape[0] else motions
+        saddle = Saddle(matrix.tocsc(), some)
         try:
-            saddle = Saddle(M[free][:, free], B[:, free], some)
+            found[free] = saddle.solve(motion[free], g, k)[0]
         except RuntimeError:
             return found, False
-        found[free] = saddle.solve(motion[free], g, np.zeros(0) if positions else k)[0]
         return found, bool(np.isfinite(found).all())
 
     def placed(self, t: float, q: np.ndarray, v: np.ndarray, held: Held = NOTHING_HELD) -> Placed:
@@ -118,5 +121,5 @@ class Projector:
         """A state on the constraints near (q, v), with consistent a, λ and ψ."""
         q, v, _ = self.placed(float(t), q, v)
         at = self.equations.at(t, q, v)
-        a, lam, psi = at.accelerations(at.saddle(at.scale()))
+        a, lam, psi = at.accelerations(at.saddle(at.scale))
         return State(np.float64(t), q, v, a, lam, psi)  # type: ignore[arg-type]

@@ -26,6 +26,8 @@ from genalpha.numerics.data import Carry
 
 # The most changes of the order of pivots in one run, and at one step.
 MOST_CHANGES, MOST_HERE = 1000, 3
+# The name of this kind of run in states.
+KIND = "sparse"
 # Unknowns times steps of one call of machine code.
 CALL = 1_000_000
 
@@ -61,7 +63,7 @@ class _Sparse:
         memory.w[central.times] = [t, h, h, *(() if start.lag is None else start.lag)]
 
     def watch(self, known: np.ndarray) -> None:
-        """Starter with these values (E,) of the functions of events."""
+        """Start with these values (E,) of the functions of events."""
         w, central = self.memory.w, self.code.central
         if self.setup.crossings:
             w[central.events] = known
@@ -139,7 +141,7 @@ class _Sparse:
         return ExactNumbers(self._key(), self.memory.w.copy(), self.memory.orders, (), self.changes)
 
     def _key(self) -> tuple[Any, ...]:
-        return exact_key(f"sparse{self.kind}", self.setup, self.args)
+        return exact_key(f"{KIND}{self.kind}", self.setup, self.args)
 
     kind = ""
 
@@ -162,13 +164,7 @@ class _Sparse:
                 memory.array(name)[compact] = values
         for kind in self.code.kinds:
             for name, slots in kind.own.items():
-                known = carry.own.get(f"{kind.name}:{name}")
-                if known is None:
-                    raise ValueError(
-                        "the state is that of a run with dense matrices, which kept other variables. Starter "
-                        "from its q and v: pass q0=state.q and v0=state.v"
-                    )
-                memory.fill(kind, slots, np.asarray(known))
+                memory.fill(kind, slots, np.asarray(carry.own[f"{kind.name}:{name}"]))
         memory.w[central.times[2:]] = [
             carry.h,
             *(carry.lag if central.adjusts and carry.lag is not None else []),

@@ -49,7 +49,7 @@ class Starter:
     def run(self, at: AtState, first: Any) -> SparseStart:
         """The start. ``first`` is the size of the first step, or the control that chooses it."""
         setup, pace = self.setup, None
-        scale = at.scale()
+        scale = at.scale
         saddle = at.saddle(scale)
         a, lam, psi = at.accelerations(saddle)
         a_dot = at.rate(saddle, a, lam, psi) if setup.method.needs_rate else np.zeros_like(a)

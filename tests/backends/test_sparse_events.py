@@ -1,0 +1,104 @@
+"""Large assemblies: events, projections and batches, compared with dense matrices."""
+
+import numpy as np
+import pytest
+
+import assemblies
+import genalpha as ga
+from assemblies import matrices, model
+
+
+def both(run, begun=None):
+    """``run(model)`` with sparse and with dense matrices; ``begun`` is False if no run begins."""
+    found = []
+    for kind in ("sparse", "dense"):
+        with matrices(kind, begun):
+            found.append(run(model("rods", kind)))
+    return found
+
+
+@pytest.mark.parametrize("steps", [{"h": 0.005}, {"rtol": 1e-6}])
+def test_events_are_found_and_resets_applied(steps):
+    """They read few coordinates. The run goes on after a reset, and ends at the third event."""
+
+    def run(case):
+        last, rest = len(case.q0) - 1, float(case.q0[-1])
+        passed = lambda s: s.q[last] - (rest - 0.05)
+        slowed = ga.Event(lambda s: s.q[last] - (rest - 0.2), reset=lambda s: 0.5 * s.v)
+        ended = ga.Event(lambda s: s.v @ s.v - s.t - 12.0, terminal=True, direction=1)
+        return ga.solve(case.assembly, (0.0, 1.0), case.q0, case.v0, events=[passed, slowed, ended], **steps)
+
+    sparse, dense = both(run)
+    assert sparse.status == dense.status
+    assert len(sparse.t_events[0])
+    assert len(sparse.t_events[1])
+    for one, other in zip(sparse.t_events, dense.t_events, strict=True):
+        assert len(one) == len(other)
+        np.testing.assert_allclose(one, other, atol=1e-6 if "rtol" in steps else 1e-10)
+    np.testing.assert_allclose(sparse.q[-1], dense.q[-1], atol=1e-5 if "rtol" in steps else 1e-9)
+    assert sparse.residuals.position.max() < 1e-12
+
+
+def test_events_of_multipliers_use_dense_matrices():
+    with matrices("sparse", begun=False):
+        case = model("rods", "sparse")
+        sol = ga.solve(
+            case.assembly, (0.0, 0.05), case.q0, case.v0, h=0.01, events=lambda s: s.lam[0] - 1e9, throw=False
+        )
+    assert sol.success
+
+
+@pytest.mark.parametrize("hold", [None, [0, 3]])
+def test_initial_values_are_projected_as_with_dense_matrices(hold):
+    def run(case):
+        q = case.q0 + 0.02 * np.random.default_rng(0).normal(size=len(case.q0))
+        placed = ga.project_position(case.assembly, 0.0, q, hold=hold)
+        moved = ga.project_velocity(case.assembly, 0.0, placed, case.v0 + 0.1, hold=hold)
+        if hold is not None:
+            np.testing.assert_array_equal(placed[hold], q[hold])
+            np.testing.assert_array_equal(moved[hold], 0.1)
+        return placed, moved
+
+    sparse, dense = both(run, begun=False)
+    for one, other in zip(sparse, dense, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-10)
+
+
+def test_consistent_values_are_those_of_dense_matrices():
+    sparse, dense = both(lambda case: ga.consistent(case.assembly, 0.0, case.q0, case.v0), begun=False)
+    for one, other in zip(sparse, dense, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-10)
+
+
+def test_a_batch_is_a_run_for_each_member():
+    """Members differ in their start. One of them cannot be started."""
+
+    def run(case):
+        q, v = np.stack([case.q0, -case.q0, 1.1 * case.q0]), np.zeros((3, len(case.v0)))
+        return ga.solve_batch(case.assembly, (0.0, 0.1), q, v, h=0.01)
+
+    sparse, dense = both(run)
+    assert sparse.success.tolist() == dense.success.tolist() == [True, True, False]
+    np.testing.assert_allclose(sparse.q[:2], dense.q[:2], atol=1e-10)
+    np.testing.assert_array_equal(sparse.status, dense.status)
+
+
+def test_projected_batches():
+    def run(case):
+        q = np.stack([case.q0, case.q0 + 1e-3])
+        v = np.stack([case.v0, case.v0])
+        return ga.solve_batch(case.assembly, (0.0, 0.05), q, v, h=0.01, initial="project")
+
+    sparse, dense = both(run)
+    np.testing.assert_allclose(sparse.q, dense.q, atol=1e-9)
+
+
+def test_motion_between_steps_of_many_nodes():
+    """Nodes are interpolated one by one, with rotations among them."""
+    case = assemblies.revolute(10)
+    sol = ga.solve(case.assembly, (0.0, 0.1), case.q0, case.v0, h=0.01, dense_output=True)
+    fine = ga.solve(case.assembly, (0.0, 0.1), case.q0, case.v0, h=0.0025)
+    np.testing.assert_allclose(sol(sol.t).q, sol.q, atol=1e-14)
+    np.testing.assert_allclose(sol(fine.t[1::4]).q, fine.q[1::4], atol=2e-4)
+    norms = np.linalg.norm(case.assembly.by_node(sol(fine.t).q)[..., 3:], axis=-1)
+    np.testing.assert_allclose(norms, 1.0, atol=1e-14)
