@@ -12,6 +12,8 @@ import numpy as np
 BLOCK = 100_000
 # The initial number of rows if the number of steps is not known, and the size of a block if few are kept.
 ROOM = 512
+# The most numbers in such a block.
+MOST = 2**24
 # Seconds between two calls of a watcher without a step count, and steps before the clock is first read.
 PATIENCE, GLANCE = 0.05, 1024
 
@@ -80,7 +82,7 @@ class Some:
     """Passes blocks of records to the function ``use``, each with the last record before it in front."""
 
     def __init__(self, first: np.ndarray, use: Callable[[np.ndarray, int], None], done: int = 0) -> None:
-        self._block = np.empty((ROOM + 1, len(first)))
+        self._block = np.empty((1 + max(1, min(ROOM, MOST // len(first))), len(first)))
         self._block[0], self._use, self._done = first, use, done
 
     @property

@@ -72,6 +72,7 @@ def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, know
     if sparse.wanted(setup, steps):
         found = sparse.begin(setup, at.values(steps), steps, args, known)
         return Begun(found.runner, found.row, found.t_alpha, found.derive, "native")
+    sparse.refuse_dense(setup, steps)
     begun = native.begin(setup, at.values(steps), args)
     values = known(lambda: begun.start.begin.state)
     runner: Any = NativeControlled if steps.controlled else NativeGiven
@@ -82,6 +83,8 @@ def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, know
 
 def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known) -> Begun:
     """A run by XLA."""
+    if sparse.wanted(setup, steps):
+        sparse.refuse_large(setup)
     t, q, v, first, guess, mode = at.values(steps)
     start = program(setup, "start", start_run)(t, q, v, first, args, guess)
     begin = start.begin

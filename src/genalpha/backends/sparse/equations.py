@@ -13,6 +13,7 @@ import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
 from genalpha.backends.rowwise import Rowwise
+from genalpha.backends.sparse.factors import by_columns
 from genalpha.backends.sparse.models import KindModel
 from genalpha.compiler import machine
 from genalpha.mechanics.system import Dims
@@ -145,19 +146,10 @@ class Structure:
                     for a, b in both:
                         lists[0].append(a)
                         lists[1].append(b)
-        self.rows, self.columns = (np.concatenate(x) for x in pairs)
+        self.rows, self.columns = (np.concatenate(x).astype(np.int32) for x in pairs)
         self.size = n + m + dims.p
-        self.places, self.indices, self.starts = _by_columns(self.size, self.rows, self.columns)
-        self.of_mass = _by_columns(n, *(np.concatenate(x) for x in of_mass))
-
-
-def _by_columns(
-    size: int, rows: np.ndarray, columns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The places of entries in a matrix that is stored by columns, its row numbers, and where columns begin."""
-    known, places = np.unique(columns.astype(np.int64) * size + rows, return_inverse=True)
-    starts = np.searchsorted(known, np.arange(size + 1, dtype=np.int64) * size)
-    return places, (known % size).astype(np.int32), starts.astype(np.int32)
+        self.places, self.indices, self.starts = by_columns(self.size, self.rows, self.columns)
+        self.of_mass = by_columns(n, *(np.concatenate(x) for x in of_mass))
 
 
 class AtState:

@@ -49,23 +49,36 @@ def analysed(size: int, rows: np.ndarray, columns: np.ndarray, values: np.ndarra
         found = splu(matrix, permc_spec="COLAMD", diag_pivot_thresh=THRESHOLD)
     except RuntimeError as error:
         raise Singular(str(error)) from error
-    order = np.argsort(found.perm_r), np.argsort(found.perm_c)
-    return patterned(order, size, rows, columns, room=2 * max(found.L.nnz, found.U.nnz))
+    order, room = (np.argsort(found.perm_r), np.argsort(found.perm_c)), found.nnz
+    del matrix, found  # they are large
+    return patterned(order, size, rows, columns, room)
 
 
 def patterned(order: Order, size: int, rows: np.ndarray, columns: np.ndarray, room: int = 0) -> Pattern:
     """The pattern for a matrix with entries in these rows and columns (E,), in an order of pivots."""
     row_at, column_at = np.empty(size, np.int64), np.empty(size, np.int64)
     row_at[order[0]] = column_at[order[1]] = np.arange(size)
-    known, places = np.unique(column_at[columns] * size + row_at[rows], return_inverse=True)
-    ai = (known % size).astype(np.int32)
-    ap = np.searchsorted(known, np.arange(size + 1, dtype=np.int64) * size).astype(np.int32)
-    room = max(room, 2 * len(known)) + 2 * size + 16
+    places, ai, ap = by_columns(size, row_at[rows], column_at[columns])
+    room = max(room, len(ai)) + 2 * size + 16
     while True:
         factors = _factors(size, ap, ai, room)
         if factors is not None:
-            return Pattern(places.astype(np.int32), ap, ai, *factors, *(x.astype(np.int32) for x in order))
+            return Pattern(places, ap, ai, *factors, *(x.astype(np.int32) for x in order))
         room *= 2
+
+
+def by_columns(size: int, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The places of entries in a matrix that is stored by columns, its row numbers, and where columns begin."""
+    keys = columns.astype(np.int64) * size + rows
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    new = np.concatenate([[True], keys[1:] != keys[:-1]])
+    known = keys[new]
+    del keys
+    places = np.empty(len(order), np.int32)
+    places[order] = np.cumsum(new, dtype=np.int32) - 1
+    starts = np.searchsorted(known, np.arange(size + 1, dtype=np.int64) * size)
+    return places, (known % size).astype(np.int32), starts.astype(np.int32)
 
 
 def _factors(size: int, ap: np.ndarray, ai: np.ndarray, room: int) -> tuple[np.ndarray, ...] | None:

@@ -24,11 +24,14 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
+from genalpha.errors import FallbackWarning, warn
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.system import Args
 from genalpha.numerics.data import State
 
 Known = Callable[[Callable[[], State]], np.ndarray]
+# The most unknowns of an assembly that runs with dense matrices if it must.
+MOST_DENSE = 5000
 # Velocities times rows whose terms are computed at a time.
 ROWS = 100_000
 # Assemblies with more velocities than this are solved with sparse matrices (docs/benchmarks.md).
@@ -55,7 +58,7 @@ def refusal(setup: Setup, steps: Steps) -> str:
     """Why sparse matrices cannot serve a run of an assembly; empty if they can."""
     method = setup.method.staged(setup.dims)
     if not method.additive:
-        return f"the equations of {method.name} for an assembly are not the sum of those of its parts"
+        return f"the equations of {method.name} for a whole are not the sum of those for its parts"
     if setup.system.reaction is not None:
         return "a part has a reaction of its own"
     if any(crossing.loads for crossing in setup.crossings):
@@ -73,6 +76,33 @@ def large(setup: Setup) -> bool:
 def wanted(setup: Setup, steps: Steps) -> bool:
     """Whether a run uses sparse matrices."""
     return large(setup) and not refusal(setup, steps)
+
+
+def refuse_dense(setup: Setup, steps: Steps) -> None:
+    """Warn of a run of a large assembly that needs dense matrices. Raises if they would be too large."""
+    if not isinstance(setup.system, Assembly) or setup.dims.n <= DENSE:
+        return
+    size = setup.dims.n + setup.dims.m + setup.dims.p
+    what = f"an assembly with {size} unknowns cannot be solved with sparse matrices: {refusal(setup, steps)}"
+    if size > MOST_DENSE:
+        raise ValueError(
+            f"{what}. Dense matrices would take {8e-9 * size**2:.2g} GB each. Use method='soi2', 'index3' or "
+            "'stabilized' and the default reactions, and let events depend on q and v only"
+        )
+    warn(
+        f"{what}. Dense matrices are used, and a step takes a time that grows with their cube",
+        FallbackWarning,
+    )
+
+
+def refuse_large(setup: Setup) -> None:
+    """Raise if the dense matrices of XLA would be too large."""
+    size = setup.dims.n + setup.dims.m + setup.dims.p
+    if size > MOST_DENSE:
+        raise ValueError(
+            f"backend='xla' solves an assembly with dense matrices, {8e-9 * size**2:.2g} GB each for {size} "
+            "unknowns. Use backend='auto'"
+        )
 
 
 def projector(setup: Setup, args: Args) -> Projector:

@@ -219,7 +219,7 @@ class SparseMemory:
             for blocks, at in zip(
                 (code.blocks.rows, code.blocks.unknowns), self._of_stage(stage), strict=True
             ):
-                number = np.full(length(blocks), -1)
+                number = np.full(length(blocks), -1, np.int32)
                 number[at] = np.arange(len(at))
                 numbers.append(number)
             size, entries = len(at), []

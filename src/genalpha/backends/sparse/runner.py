@@ -28,6 +28,8 @@ from genalpha.numerics.data import Carry
 MOST_CHANGES, MOST_HERE = 1000, 3
 # The name of this kind of run in states.
 KIND = "sparse"
+# Patterns of matrices with more unknowns are not kept for other runs.
+KEPT = 100_000
 # Unknowns times steps of one call of machine code.
 CALL = 1_000_000
 
@@ -83,10 +85,17 @@ class _Sparse:
         """The start and the size of the first step."""
         raise NotImplementedError
 
-    def _analyse(self, plan: str) -> None:
-        """Choose pivots for the matrix of the next step, or of the iterate at which it has failed."""
-        self.memory.run(plan)
-        self.memory.use(self.memory.analyse())
+    def _begin(self) -> None:
+        """Use the pivots of earlier runs with this code, or choose some for the first step."""
+        known = self.code.patterns
+        if not known:
+            self.memory.run("probe")
+            found = self.memory.analyse()
+            if self.memory.lengths["x"] <= KEPT:
+                known += found
+            self.memory.use(found)
+        else:
+            self.memory.use(known)
 
     def _call(self, lists: tuple[int, int, int], rows: int, first: int, last: int) -> int:
         memory = self.memory
@@ -103,7 +112,8 @@ class _Sparse:
         if self._stuck[1] > MOST_HERE or self.changes > MOST_CHANGES:
             return int(memory.w[central.if_singular])
         try:
-            self._analyse("entries")
+            memory.run("entries")  # at the iterate at which the factors have failed
+            memory.use(memory.analyse())
         except Singular:
             return int(memory.w[central.if_singular])
         memory.w[central.memory[0]] = 0.0  # no factors yet
@@ -191,7 +201,7 @@ class SparseGiven(_Sparse):
         super().__init__(setup, code, models, start, args)
         self._row_of = np.arange(len(self.sizes))
         self.done, self.status = 0, codes.SUCCESS
-        self._analyse("probe")
+        self._begin()
 
     def _first(self, start: SparseStart) -> tuple[float, float]:
         return self.times[0], self.sizes[0]
@@ -246,7 +256,7 @@ class SparseControlled(_Sparse):
         self.control, self._end = steps.control, float(steps.limits.end)
         self.memory.w[list(code.central.pace)] = list(start.pace or ())
         self._write_control()
-        self._analyse("probe")
+        self._begin()
 
     def _write_control(self) -> None:
         """Write tolerances and limits."""
