@@ -12,6 +12,7 @@ fastest counts.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -122,6 +123,8 @@ def own(job: Job) -> Row:
     case: models.Case = getattr(models, job.model)(job.size)
 
     def run(steps: int, h: float = H) -> ga.Solution:
+        if job.size >= LONGEST:
+            gc.collect()  # what is left of the run before is too much to be kept
         options: dict[str, Any] = {"method": job.solver, "rho_inf": RHO_INF, "newton": ga.Newton(tol=TOL)}
         return ga.solve(case.system, (0.0, steps * h), case.q0, case.v0, h=h, save="final", **options)
 
@@ -195,7 +198,7 @@ def in_child(job: Job) -> Row:
     environment = os.environ | {"GENALPHA_CACHE": str(Path(job.folder) / "code")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{job} failed:\n{done.stderr[-3000:]}")
+        raise RuntimeError(f"{job} failed with {done.returncode}:\n{done.stderr[-3000:]}")
     found = json.loads(done.stdout.splitlines()[-1])
     return Row(**found | {"variant": tuple(found["variant"])})
 

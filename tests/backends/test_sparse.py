@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import gc
+import weakref
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,8 +13,8 @@ import genalpha as ga
 from assemblies import G, matrices, model
 from conftest import problem
 from genalpha.backends.sparse import front
+from genalpha.backends.sparse.memory import SparseMemory
 from genalpha.convergence import study
-from genalpha.numerics import codes
 
 EPS = np.finfo(float).eps
 FIELDS = ("q", "v", "a", "a_alpha", "lam", "psi", "lam_method", "psi_method")
@@ -129,16 +130,6 @@ def test_small_assemblies_use_dense_matrices(monkeypatch):
     assert len(v0) < front.DENSE
     ga.solve(assembly, (0.0, 0.1), q0, v0, h=0.01, method="index3")
     assert not begun
-
-
-def test_runs_that_sparse_matrices_cannot_serve_use_dense_ones():
-    """A part with a reaction of its own, however large the assembly is."""
-    push = lambda t, q, v, lam, psi: -jnp.array([[1.0], [-1.0]]) * (q[0] - q[1]) * jnp.sinh(lam)
-    bar = ga.Part(holonomic=points().parts[1].holonomic, reaction=push, nodes=[[0, 1]])
-    assembly = ga.Assembly([points().parts[0], bar], space=ga.Euclidean(2), count=3)
-    with matrices("sparse", begun=False):
-        sol = ga.solve(assembly, (0.0, 0.5), ROW, REST, h=0.05, method="index3")
-    assert sol.success
 
 
 # --- accuracy -----------------------------------------------------------------------------------------
@@ -272,120 +263,21 @@ def test_dense_output_is_that_of_the_dense_run():
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-9 * np.abs(two).max(), err_msg=name)
 
 
+def test_a_run_leaves_no_memory_behind():
+    """The memory of a large run is freed with its solution, without waiting for the garbage collector."""
+    rods(**GIVEN, save="final")
+    gc.collect()
+    with pytest.MonkeyPatch.context() as patch:
+        made = []
+        kept = lambda self, *args: (made.append(weakref.ref(self)), begin(self, *args))[1]
+        begin = SparseMemory.__init__
+        patch.setattr(SparseMemory, "__init__", kept)
+        rods(**GIVEN, save="final")
+    assert [one() for one in made] == [None]
+
+
 def test_a_callback_sees_the_steps():
     seen = []
     whole = rods(**GIVEN, callback=lambda s: seen.append((s.t, s.q)), callback_every=4)
     assert [t for t, _ in seen] == pytest.approx(whole.t[4::4])
     np.testing.assert_array_equal([q for _, q in seen], whole.q[4::4])
-
-
-# --- errors -------------------------------------------------------------------------------------------
-
-
-UNIT, REST, ROW = np.eye(2), np.zeros(6), np.array([0.0, 0.0, 1.0, 0.0, 2.0, 0.0])
-
-
-def points(force=None, mass=UNIT, holonomic=None, more=()):
-    """Three points in a row at a distance of one, and further parts."""
-    force = force or (lambda t, q, v: jnp.array([0.0, -G]))
-    hold = holonomic or (lambda t, q: jnp.array([0.5 * (jnp.sum((q[1] - q[0]) ** 2) - 1.0)]))
-    bars = ga.Part(holonomic=hold, nodes=assemblies.pairs(3), name="bars")
-    heavy = ga.Part(mass=mass, force=force, nodes=np.arange(3), name="points")
-    return ga.Assembly([heavy, bars, *more], space=ga.Euclidean(2), count=3)
-
-
-@functools.cache
-def ending():
-    """Points on rods that fall from the side, whose force is no number after a time, args ((end,), ())."""
-    force = lambda t, q, v, end: jnp.where(t > end, jnp.nan, jnp.array([q[1], -G]))
-    parts = [
-        ga.Part(mass=UNIT, force=force, nodes=np.arange(3), args=(np.inf,), name="points"),
-        ga.Part(holonomic=points().parts[1].holonomic, nodes=assemblies.pairs(3), name="bars"),
-    ]
-    return ga.Assembly(parts, space=ga.Euclidean(2), count=3)
-
-
-def start(assembly, q0=ROW, v0=REST, **options):
-    with matrices("sparse"):
-        return ga.solve(assembly, (0.0, 0.5), q0, v0, **{"h": 0.05, **options})
-
-
-def test_broken_constraints_are_named_by_part_and_copy():
-    with pytest.raises(ga.InconsistentInitialValues) as caught:
-        start(points(), q0=ROW + 0.1 * np.eye(6)[4], v0=0.3 * np.eye(6)[0])
-    text = str(caught.value)
-    assert "holonomic[0] of copy 1 of the part 'bars' = 0.105" in text
-    assert "d/dt holonomic[0] of copy 0 of the part 'bars' = -0.3" in text
-    assert "initial='project'" in text
-
-
-def test_initial_values_are_projected():
-    moved = ROW + 0.01 * np.eye(6)[4]
-    sol = start(ending(), q0=moved, initial="project")
-    assert sol.residuals.position.max() < 1e-12
-    assert np.abs(sol.q[0] - moved).max() < 0.02
-
-
-def test_a_rod_given_twice_is_redundant_and_named():
-    square = lambda t, q: jnp.array([jnp.sum((q[1] - q[0]) ** 2) - 1.0])
-    again = ga.Part(holonomic=square, nodes=[[2, 1]], name="twin")
-    with pytest.raises(ga.RedundantConstraints) as caught:
-        start(points(more=[again]))
-    assert "copy 1 of the part 'bars'" in str(caught.value)
-    assert "copy 0 of the part 'twin'" in str(caught.value)
-    assert "copy 0 of the part 'bars'" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"force": lambda t, q, v: jnp.where(q[0] > 1.5, jnp.nan, 1.0) * v},
-            r"force of the part 'points' .*copies \[2\]",
-        ),
-        ({"mass": lambda t, q: jnp.eye(2) / q[0]}, r"mass of the part 'points' is NaN or .*copies \[0\]"),
-        ({"holonomic": lambda t, q: jnp.log(q[0][:1])}, r"holonomic of the part 'bars' .* copies \[0\]"),
-        ({"holonomic": lambda t, q: jnp.sqrt(q[0][1:])}, "derivative of a constraint is NaN or infinite"),
-    ],
-)
-def test_functions_that_are_not_finite_at_the_start(changes, message):
-    with pytest.raises(ValueError, match=message):
-        start(points(**changes))
-
-
-@pytest.mark.parametrize("mass", [np.diag([1.0, 0.0]), lambda t, q: jnp.diag(jnp.array([1.0, 0.0]))])
-def test_a_massless_direction_is_singular(mass):
-    with pytest.raises(ga.SingularSystem, match=r"not determined at the start.*massless"):
-        start(points(mass=mass))
-
-
-@pytest.mark.parametrize(
-    "steps", [{"h": 0.05}, pytest.param({"h": None, "rtol": 1e-4}, marks=pytest.mark.slow)]
-)
-def test_a_run_that_fails_half_way_keeps_what_it_has(steps):
-    late = ((0.27,), ())
-    sol, whole = start(ending(), args=late, throw=False, **steps), start(ending(), **steps)
-    assert not sol.success
-    assert 0.2 < sol.t[-1] < 0.28
-    if "rtol" not in steps:
-        assert sol.status == codes.NOT_FINITE
-        assert (sol.t[-1], sol.stats.steps) == (pytest.approx(0.25), 5)
-    both = min(len(sol.t), len(whole.t))
-    same = np.flatnonzero(sol.t[:both] == whole.t[:both])  # before the end comes near
-    assert len(same) > 4
-    for name in FIELDS:
-        assert np.isfinite(getattr(sol, name)).all()
-        np.testing.assert_array_equal(getattr(sol, name)[same], getattr(whole, name)[same], name)
-    with pytest.raises(ga.IntegrationError) as caught:
-        start(ending(), args=late, **steps)
-    assert str(caught.value) == sol.message
-    np.testing.assert_array_equal(caught.value.solution.q, sol.q)
-
-
-def test_constraints_that_become_dependent_half_way():
-    """A point on a circle is pulled along x = 2t until there is no such point."""
-    guide = ga.Part(holonomic=lambda t, q: jnp.array([q @ q - 1.0, q[0] - 2 * t]), nodes=[0], name="guide")
-    free = ga.Part(mass=np.eye(2), nodes=[0])
-    sol = start(ga.Assembly([free, guide], ga.Euclidean(2), 1), [0.0, 1.0], [2.0, 0.0], h=0.02, throw=False)
-    assert sol.status in (codes.NOT_CONVERGED, codes.SINGULAR)
-    assert 0.4 < sol.t[-1] <= 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -112,7 +113,7 @@ class Pieces:
     def __init__(self, course: RunSoFar, keep: Output, expected: int | None, later: bool = False) -> None:
         self.course, self.keep, self._later = course, keep, later
         self._whole = loop.All(course.begun.first, expected) if keep.everything else None
-        self.keeper: Any = self._whole or loop.Some(course.begun.first, self._use)
+        self.keeper: Any = self._whole or loop.Some(course.begun.first, _weak(self))
         self._pieces: list[Selected] = []
         self._nodes: list[StepEnd] = []
         self._last: Selected | None = None
@@ -136,7 +137,7 @@ class Pieces:
             return
         for name in _KEPT:
             setattr(self, name, dumped[name])
-        self.keeper = loop.Some(row, self._use, self._some)
+        self.keeper = loop.Some(row, _weak(self), self._some)
 
     @property
     def done(self) -> int:
@@ -256,6 +257,18 @@ class Pieces:
         of_rows = self.course.quantities(table, t)
         of_rows["newton"] = of_rows["newton"].then(assemble.without_start)
         return of_rows, t, t_alpha
+
+
+def _weak(pieces: Pieces) -> Callable[[np.ndarray, int], None]:
+    """The function that keeps blocks. It does not keep the pieces, and the memory of their run, alive."""
+    known = weakref.ref(pieces)
+
+    def use(block: np.ndarray, done: int) -> None:
+        found = known()
+        assert found is not None
+        found._use(block, done)
+
+    return use
 
 
 def _deferred(function: Callable[..., Any], *parts: Any) -> Any:
