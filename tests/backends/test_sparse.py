@@ -211,7 +211,7 @@ def test_a_run_goes_on_with_other_steps(change):
 
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 def test_from_a_state_of_the_other_kind_of_matrices_a_run_starts_anew(kind):
-    """They keep different variables. So the run starts from q and v, and differs by the error of the method."""
+    """They keep different variables. So the run starts from q and v, and differs by the method's error."""
     other = {"sparse": "dense", "dense": "sparse"}[kind]
     state = assemblies.solve("rods", other, 0.1, **GIVEN).state
     rest = assemblies.solve("rods", kind, t_span=(0.1, 0.2), state=state, **GIVEN)

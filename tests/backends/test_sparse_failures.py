@@ -103,7 +103,7 @@ def test_a_run_that_fails_half_way_keeps_what_it_has(steps):
     both = min(len(sol.t), len(whole.t))
     same = np.flatnonzero(sol.t[:both] == whole.t[:both])  # before the end comes near
     assert len(same) > 4
-    for name in FIELDS:
+    for name in ("q", "v", "a", "a_alpha", "lam", "psi", "lam_method", "psi_method"):
         assert np.isfinite(getattr(sol, name)).all()
         np.testing.assert_array_equal(getattr(sol, name)[same], getattr(whole, name)[same], name)
     with pytest.raises(ga.IntegrationError) as caught:
@@ -121,7 +121,7 @@ def test_constraints_that_become_dependent_half_way():
     assert 0.4 < sol.t[-1] <= 0.5
 
 
-def test_runs_that_sparse_matrices_cannot_serve_use_dense_ones():
+def test_runs_that_sparse_matrices_cannot_serve_use_dense_ones(monkeypatch):
     """A part with a reaction of its own, however large the assembly is."""
     push = lambda t, q, v, lam, psi: -jnp.array([[1.0], [-1.0]]) * (q[0] - q[1]) * jnp.sinh(lam)
     bar = ga.Part(holonomic=points().parts[1].holonomic, reaction=push, nodes=[[0, 1]])
@@ -132,9 +132,6 @@ def test_runs_that_sparse_matrices_cannot_serve_use_dense_ones():
         assert sol.success
         with pytest.warns(ga.FallbackWarning, match="sparse matrices: the equations of dae-alpha"):
             ga.solve(points(), (0.0, 0.1), ROW, REST, h=0.05, method="dae-alpha")
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            pytest.raises(ValueError, match="sparse matrices: .*projected"),
-        ):
-            patch.setattr(front, "MOST_DENSE", 1)
+        monkeypatch.setattr(front, "MOST_DENSE", 1)
+        with pytest.raises(ValueError, match="sparse matrices: the equations of projected"):
             ga.solve(points(), (0.0, 0.1), ROW, REST, h=0.05, method="projected")
