@@ -135,3 +135,48 @@ def test_runs_that_sparse_matrices_cannot_serve_use_dense_ones(monkeypatch):
         monkeypatch.setattr(front, "MOST_DENSE", 1)
         with pytest.raises(ValueError, match="sparse matrices: the equations of projected"):
             ga.solve(points(), (0.0, 0.1), ROW, REST, h=0.05, method="projected")
+
+
+def ladder(count, damping):
+    """Two chains of rods with springs and dampers between them, hung at two points."""
+
+    def spring(t, q, v, c):
+        d, rate = q[1] - q[0], v[1] - v[0]
+        length = jnp.sqrt(d @ d)
+        f = (100.0 * (length - 0.8) + c * (rate @ d) / length) * d / length
+        return jnp.stack([f, -f])
+
+    rod = lambda d: jnp.array([0.5 * (d @ d - 1.0)])
+    left, right = np.arange(count), count + np.arange(count)
+    rods = np.concatenate([np.stack([x[:-1], x[1:]], axis=1) for x in (left, right)])
+    parts = [
+        ga.Part(mass=UNIT, force=lambda t, q, v: jnp.array([0.0, -G]), nodes=np.arange(2 * count)),
+        ga.Part(
+            holonomic=lambda t, q, y: rod(q - jnp.array([0.0, y])), nodes=[0, count], args=([0.0, -1.0],)
+        ),
+        ga.Part(holonomic=lambda t, q: rod(q[1] - q[0]), nodes=rods),
+        ga.Part(force=spring, nodes=np.stack([left, right], axis=1), args=(float(damping),)),
+    ]
+    row = np.stack([1.0 + np.arange(count), np.zeros(count)], axis=1)
+    q0 = np.concatenate([row, row - [0.0, 1.0]]).reshape(-1)
+    return ga.Assembly(parts, space=ga.Euclidean(2), count=2 * count), q0
+
+
+@pytest.mark.parametrize("steps", [{"h": 0.01}, pytest.param({"rtol": 1e-4}, marks=pytest.mark.slow)])
+def test_stages_are_coupled_if_damping_is_strong(steps):
+    """γh|∂f/∂v|/M is 55 with given steps, where the stages of SOI2 alone diverge."""
+    found = []
+    for kind in ("sparse", "dense"):
+        assembly, q0 = ladder(6, 1e4)
+        run = functools.partial(ga.solve, assembly, **steps)
+        with matrices(kind):
+            whole = run((0.0, 0.4), q0, np.zeros(24))
+            half = run((0.0, 0.2), q0, np.zeros(24))
+            rest = run((0.2, 0.4), state=half.state)
+        found.append(whole)
+        if "h" in steps:
+            np.testing.assert_array_equal(rest.q[-1], whole.q[-1])
+    sparse, dense = found
+    assert sparse.success
+    np.testing.assert_allclose(sparse.q[-1], dense.q[-1], atol=1e-10 if "h" in steps else 1e-5)
+    assert sparse.stats.jacobians < 1.5 * dense.stats.jacobians

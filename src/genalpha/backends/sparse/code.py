@@ -21,15 +21,18 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 class SparseCode:
-    """The kinds of an assembly, the central program, and the machine code of the loop of steps."""
+    """The kinds of an assembly, the central program, and the machine code of the loop of steps.
+
+    If the stages of the method are ``coupled``, all unknowns are solved for at once.
+    """
 
     controlled = False
     kind: type[Kind] = Kind
     center: type[Central] = Central
 
-    def __init__(self, setup: Setup, models: list[KindModel], args: Args) -> None:
+    def __init__(self, setup: Setup, models: list[KindModel], args: Args, coupled: bool = False) -> None:
         self.width = machine.lanes()
-        self.blocks = Blocks.of(setup, self.width)
+        self.blocks = Blocks.of(setup, self.width, coupled)
         self.kinds = [self.kind(setup, model, self.blocks) for model in models]
         turns = any(len(kind.turns) for kind in self.kinds)
         self.central = self.center(setup, self.blocks, self.kinds[0].adjusts, turns, args)

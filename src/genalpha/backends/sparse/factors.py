@@ -68,7 +68,7 @@ def patterned(order: Order, size: int, rows: np.ndarray, columns: np.ndarray, ro
 
 
 def by_columns(size: int, rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The places of entries in a matrix that is stored by columns, its row numbers, and where columns begin."""
+    """The places of entries in a matrix stored by columns, its row numbers, and where columns begin."""
     keys = columns.astype(np.int64) * size + rows
     order = np.argsort(keys, kind="stable")
     keys = keys[order]

@@ -131,6 +131,8 @@ def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known)
     runner: Any = SparseControlled if steps.controlled else SparseGiven
     runner = runner(setup, made.code, kinds, start, steps, args)
     runner.watch(known(lambda: start.state))
+    if made.code.blocks.stages > 1:
+        runner.coupled = lambda: _made(setup, kinds, type(made.code), args, coupled=True).code
 
     def derive(ends: StepEnd, args: Args = args) -> Derived:
         return derived(Equations(models.of_parts(assembly, args), setup.dims, made.functions), ends)
@@ -144,10 +146,13 @@ def _shapes(kinds: list[KindModel]) -> tuple[Any, ...]:
     return tuple((jax.tree.structure(kind.data), shape(kind.data)) for kind in kinds)
 
 
-def _made(setup: Setup, kinds: list[KindModel], code: type[SparseCode], args: Args) -> Made:
+def _made(
+    setup: Setup, kinds: list[KindModel], code: type[SparseCode], args: Args, coupled: bool = False
+) -> Made:
+    fixed = floating(args)[2] if setup.crossings else ()
     with MAKING:
-        key = ("sparse", code, *setup[1:], _shapes(kinds), floating(args)[2] if setup.crossings else ())
-        return setup.system._programs.made(key, lambda: Made(code(setup, kinds, args), {}))
+        key = ("sparse", code, coupled, *setup[1:], _shapes(kinds), fixed)
+        return setup.system._programs.made(key, lambda: Made(code(setup, kinds, args, coupled), {}))
 
 
 def derived(equations: Equations, ends: StepEnd) -> Derived:

@@ -113,12 +113,13 @@ class Blocks(NamedTuple):
     extras: tuple[BlockPlace, ...]
 
     @classmethod
-    def of(cls, setup: Setup, width: int) -> Blocks:
+    def of(cls, setup: Setup, width: int, coupled: bool = False) -> Blocks:
+        """The blocks of a method. If they are ``coupled``, all are solved for in one stage."""
         method, dims = setup.method, setup.dims
         apart = {"v": _TOLD_APART["v"], "g": dims.m and _TOLD_APART["g"], "k": dims.p and _TOLD_APART["k"]}
         example = Dims(apart["v"], apart["v"], apart["g"], apart["k"])
         kinds, sizes = {n: kind for kind, n in apart.items()}, counts(dims)
-        stages = method.stages(example)
+        stages = () if coupled else method.stages(example)
 
         def blocks(found: dict[str, int], pad: int, stage: dict[str, int]) -> tuple[BlockPlace, ...]:
             first, listed = 0, []

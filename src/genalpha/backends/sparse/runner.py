@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Controlled, Given
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
-from genalpha.numerics.data import Carry
+from genalpha.numerics.data import COUNTED, Carry
 
 # The most changes of the order of pivots in one run, and at one step.
 MOST_CHANGES, MOST_HERE = 1000, 3
@@ -30,14 +31,23 @@ MOST_CHANGES, MOST_HERE = 1000, 3
 KIND = "sparse"
 # Patterns of matrices with more unknowns are not kept for other runs.
 KEPT = 100_000
+# Stages are coupled if a step needs more than this many matrices in the mean of several steps.
+MATRICES, SEVERAL = 2.5, 5
+JACOBIANS = -len(COUNTED) + COUNTED.index("jacobians")  # the column of a record, with given steps
 # Unknowns times steps of one call of machine code.
 CALL = 1_000_000
 
 
 class _Sparse:
-    """A run of a large assembly. Pivots are chosen anew if they have become bad."""
+    """A run of a large assembly.
+
+    Pivots are chosen anew if they have become bad. If the stages of the method depend too much on each
+    other, as with strong damping, the run goes on with coupled stages. ``coupled`` makes the code for that.
+    It is None if there is one stage, or if the run has done so.
+    """
 
     fallback = None
+    coupled: Callable[[], SparseCode] | None = None
 
     def __init__(
         self, setup: Setup, code: Any, models: list[KindModel], start: SparseStart, args: Args
@@ -103,9 +113,30 @@ class _Sparse:
             address(memory.w), *lists, rows, first, last, address(memory.head), address(memory.lists)
         )
 
+    def _couple(self) -> None:
+        """Go on with coupled stages."""
+        assert self.coupled is not None
+        old, old_code = self.memory, self.code
+        self.code, self.coupled = self.coupled(), None
+        self.memory = new = SparseMemory(self.code, self.setup.dims)
+        for name in ("record", "a_old", "x", "guess", "p0", "p1", "p2"):
+            new.array(name)[:] = old.array(name)
+        new.fill_constants(self.models, self.start.scale)
+        for before, after in zip(old_code.kinds, self.code.kinds, strict=True):
+            for name, slots in after.own.items():
+                new.fill(after, slots, old.read(before, before.own[name]))
+        of_old, of_new = old_code.central, self.code.central
+        for name in ("times", "memory", "totals", "events", "fired", "taken", "status"):
+            new.w[getattr(of_new, name)] = old.w[getattr(of_old, name)]
+        new.w[of_new.memory[0]] = 0.0  # no factors yet
+        self.watch(old.w[of_old.events].copy())
+        self._begin()
+
     def _new_order(self, at: float) -> int:
         """Choose other pivots for the step from ``at``. Returns a status."""
         memory, central = self.memory, self.code.central
+        if int(memory.w[central.if_singular]) == codes.NOT_CONVERGED:  # the iteration had diverged before
+            return codes.NOT_CONVERGED
         last, count = self._stuck
         self._stuck = (at, count + 1 if at == last else 1)
         self.changes += 1
@@ -150,13 +181,17 @@ class _Sparse:
     def exact(self) -> ExactNumbers:
         return ExactNumbers(self._key(), self.memory.w.copy(), self.memory.orders, (), self.changes)
 
-    def _key(self) -> tuple[Any, ...]:
-        return exact_key(f"{KIND}{self.kind}", self.setup, self.args)
+    def _key(self, coupled: bool = False) -> tuple[Any, ...]:
+        """What identifies the code to which numbers belong."""
+        stages = 1 if coupled else self.code.blocks.stages
+        return exact_key(f"{KIND}{self.kind}, {stages}", self.setup, self.args)
 
     kind = ""
 
     def restore(self, fields: Fields, exact: ExactNumbers, done: int) -> None:
         """Continue after ``done`` steps, to the last bit if possible."""
+        if exact.key == self._key(coupled=True) and self.coupled is not None:
+            self._couple()
         memory, central = self.memory, self.code.central
         if exact.key == self._key():
             memory.use(memory.analyse(exact.order))
@@ -234,8 +269,14 @@ class SparseGiven(_Sparse):
         lists = (address(self.times), address(self.sizes), address(self._row_of))
         end = self._call(lists, rows, self.done, stop)
         status = int(w[central.status])
-        self.done = end if status == codes.SUCCESS else end - 1
-        self.status = self._new_order(self.done) if status == PIVOT else status
+        before, self.done = self.done, end if status == codes.SUCCESS else end - 1
+        status = self._new_order(self.done) if status == PIVOT else status
+        matrices = out[before - first : self.done - first, JACOBIANS]
+        slow = len(matrices) >= SEVERAL and matrices.mean() > MATRICES
+        if self.coupled is not None and (status == codes.NOT_CONVERGED or (slow and status == codes.SUCCESS)):
+            self._couple()
+            status = codes.SUCCESS
+        self.status = status
 
 
 class SparseControlled(_Sparse):
@@ -323,11 +364,29 @@ class SparseControlled(_Sparse):
             w = self.memory.w
             w[central.kept], w[central.room], w[central.flags["alive"]] = done, len(out), 1.0
             w[central.status] = codes.SUCCESS
+            before = self._work
             self._call((0, 0, 0), out.ctypes.data, 0, self._steps_of_a_call)
             done = int(w[central.kept])
             if int(w[central.status]) == PIVOT:
                 self._pivot()
+            attempts, matrices = self._work - before
+            slow = attempts >= SEVERAL and matrices > MATRICES * attempts
+            failed = self.pace.failure == codes.NOT_CONVERGED
+            if self.coupled is not None and (slow or failed) and not self.finished:
+                self._couple()
         return done
+
+    @property
+    def _work(self) -> np.ndarray:
+        """Attempts and matrices so far."""
+        w, central = self.memory.w, self.code.central
+        return np.array([w[central.taken] + w[central.pace.rejected], w[central.totals[1]]])
+
+    def _couple(self) -> None:
+        pace = self.pace
+        super()._couple()
+        self.memory.w[list(self.code.central.pace)] = np.array(pace)
+        self._write_control()
 
     def _pivot(self) -> None:
         """Choose other pivots. If the matrix is singular, take another step."""
