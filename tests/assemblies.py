@@ -247,6 +247,7 @@ def matrices(kind: str, begun: bool | None = None) -> Iterator[None]:
     runs, begin = [], front.begin
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(front, "DENSE", LIMIT[kind])
+        patch.setattr(front, "DENSE_IN_BATCHES", LIMIT[kind])
         patch.setattr(front, "begin", lambda *args: (runs.append(1), begin(*args))[1])
         yield
     assert bool(runs) == (kind == "sparse" if begun is None else begun)

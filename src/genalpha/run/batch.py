@@ -121,7 +121,7 @@ class Batch(NamedTuple):
     def run(self, backend: BatchBackend, bar: Progress) -> Solution:
         """The solution. Members that fail have a status."""
         batch, refused = self.placed()
-        if backend in ("auto", "native") and sparse.wanted(self.setup, self.plan.steps):
+        if backend in ("auto", "native") and sparse.wanted(self.setup, self.plan.steps, batch=True):
             return batch.each_alone(refused, "auto", bar)
         if backend == "xla" and self.events:
             return batch.each_alone(refused, "xla", bar)

@@ -34,8 +34,9 @@ Known = Callable[[Callable[[], State]], np.ndarray]
 MOST_DENSE = 5000
 # Velocities times rows whose terms are computed at a time.
 ROWS = 100_000
-# Assemblies with more velocities than this are solved with sparse matrices (docs/benchmarks.md).
-DENSE = 40
+# Assemblies with more velocities than this are solved with sparse matrices (docs/benchmarks.md); members of
+# batches, which run in lanes with dense ones, above the second number.
+DENSE, DENSE_IN_BATCHES = 18, 40
 
 
 class SparseRun(NamedTuple):
@@ -73,9 +74,10 @@ def large(setup: Setup) -> bool:
     return isinstance(setup.system, Assembly) and setup.dims.n > DENSE and setup.system.reaction is None
 
 
-def wanted(setup: Setup, steps: Steps) -> bool:
-    """Whether a run uses sparse matrices."""
-    return large(setup) and not refusal(setup, steps)
+def wanted(setup: Setup, steps: Steps, batch: bool = False) -> bool:
+    """Whether a run, or all runs of a batch, use sparse matrices."""
+    some = setup.dims.n > DENSE_IN_BATCHES or not batch
+    return some and large(setup) and not refusal(setup, steps)
 
 
 def refuse_dense(setup: Setup, steps: Steps) -> None:
