@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.cache import program
+from genalpha.backends.sparse import front as sparse
 from genalpha.engine import start as starts
 from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values, start_errors
@@ -25,6 +26,8 @@ _AT_ROUNDING, _CONVERGED, _STAGNANT = 1e-12, 1e-10, 0.5
 def detail(setup: Setup, status: int, at: State, h: float, args: Args) -> str:
     """Sentences about a failure in the step of size h after the state ``at``."""
     code = codes.behind(status)
+    if sparse.large(setup):
+        return sparse.detail(setup, at, h, args)
     found = []
     if code == codes.NOT_FINITE:
         found.append(_not_finite(setup, at, h, args))

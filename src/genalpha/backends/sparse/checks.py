@@ -21,18 +21,36 @@ _SHARE = 0.1  # rows with this share of the largest entry of a vector are named
 
 def examine(at: AtState, initial: str) -> None:
     """Raise an error if a start is not finite or not consistent."""
-    for model, terms in zip(at.parts, at.terms, strict=True):
-        names = {"M": "mass", "applied": "force", "g": "holonomic", "k": "nonholonomic"}
-        for field, name in names.items():
-            bad = np.flatnonzero(~np.isfinite(getattr(terms, field)).reshape(model.copies, -1).all(axis=1))
-            if bad.size:
-                raise ValueError(
-                    f"{name} of {model.label} is NaN or infinite at the start, copies {bad[:6].tolist()}"
-                )
+    bad = not_finite(at, "at the start")
+    if bad:
+        raise ValueError(bad)
     if not at.finite():
         raise ValueError("the derivative of a constraint is NaN or infinite at the start: check it at q0")
     if initial == "check":
         _consistent(at)
+
+
+def not_finite(at: AtState, where: str) -> str:
+    """The first function of a part that is NaN or infinite; empty if there is none."""
+    names = {"M": "mass", "applied": "force", "g": "holonomic", "k": "nonholonomic"}
+    for model, terms in zip(at.parts, at.terms, strict=True):
+        for field, name in names.items():
+            bad = np.flatnonzero(~np.isfinite(getattr(terms, field)).reshape(model.copies, -1).all(axis=1))
+            if bad.size:
+                return f"{name} of {model.label} is NaN or infinite {where}, copies {bad[:6].tolist()}"
+    return ""
+
+
+def detail(before: AtState, after: AtState) -> str:
+    """What is wrong with the step between two states, in one sentence; empty if nothing was found."""
+    found = not_finite(before, "at the last row") or not_finite(after, "one step after the last row")
+    if found or not (before.finite() and after.finite()):
+        return found
+    try:
+        _dependent(after)
+    except RedundantConstraints as error:
+        return f"Near t = {after.t:.9g} {error}"
+    return ""
 
 
 def _consistent(at: AtState) -> None:
@@ -119,7 +137,6 @@ def _dependent(at: AtState) -> None:
     m = at.dims.m
     names = [row_name(at, "g", i) if i < m else row_name(at, "k", i - m) for i in involved.tolist()]
     raise RedundantConstraints(
-        "constraints are redundant at the start, so their multipliers are not unique. These depend on each "
-        f"other: {some(names)}. Remove the redundant ones. If they are dependent only at this configuration, "
-        "it is a kinematic singularity: start elsewhere."
+        f"constraints depend on each other, so their multipliers are not unique: {some(names)}. Remove the "
+        "redundant ones. If they are dependent only at this configuration, it is a kinematic singularity."
     )

@@ -186,3 +186,11 @@ def consistent(setup: Setup, t: float, q: np.ndarray, v: np.ndarray, args: Args)
     with checks.explaining(at):
         found = at.accelerations(at.saddle(at.scale))
     return State(np.float64(t), q, v, *found)  # type: ignore[arg-type]
+
+
+def detail(setup: Setup, at: State, h: float, args: Args) -> str:
+    """A sentence about a failure in the step of size h after the state ``at``."""
+    found = projector(setup, args)
+    q, v = np.asarray(at.q), np.asarray(at.v)
+    before = found.equations.at(float(at.t), q, v)
+    return checks.detail(before, found.equations.at(float(at.t) + h, found.retract(q, h * v), v))
