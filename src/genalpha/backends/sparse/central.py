@@ -13,7 +13,7 @@ from genalpha.backends.native.step import floating
 from genalpha.backends.native.writer import ITERATION, PIVOT, RUN, STEP, ids
 from genalpha.backends.sparse.models import Blocks
 from genalpha.compiler.graph import Graph, Unsupported
-from genalpha.compiler.lu import CONDITION, GROWTH
+from genalpha.compiler.lu import CONDITION
 from genalpha.compiler.program import Builder, Call, Instructions, Program
 from genalpha.compiler.reader import Symbols, inline
 from genalpha.compiler.repeated import Each, Largest, Load, Pick, Spread, Unload
@@ -26,6 +26,8 @@ from genalpha.numerics.data import COUNTED, Carry, StepOutput
 
 # The most coordinates and velocities that the functions of events may read.
 MOST_SEEN = 2000
+# Factors are trusted while multiples of rows are at most this. Another order of pivots takes no compilation.
+GROWTH = 1e4
 FLAGS = ("unfinished", "running", "slow", "converged", "alive", "astray")
 
 

@@ -17,6 +17,7 @@ from genalpha.backends.sparse.memory import SparseMemory
 from genalpha.backends.sparse.models import KindModel
 from genalpha.backends.sparse.start import SparseStart
 from genalpha.backends.xla.controlled import renewed
+from genalpha.compiler.lu import CONDITION
 from genalpha.engine.controller import Pace
 from genalpha.engine.run_data import ExactNumbers, Fields, exact_key
 from genalpha.engine.setup import Setup
@@ -25,8 +26,8 @@ from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED, Carry
 
-# The most changes of the order of pivots in one run, and at one step.
-MOST_CHANGES, MOST_HERE = 1000, 3
+# The most changes of the order of pivots in one run.
+MOST_CHANGES = 10_000
 # The name of this kind of run in states.
 KIND = "sparse"
 # Patterns of matrices with more unknowns are not kept for other runs.
@@ -132,22 +133,33 @@ class _Sparse:
         self.watch(old.w[of_old.events].copy())
         self._begin()
 
-    def _new_order(self, at: float) -> int:
-        """Choose other pivots for the step from ``at``. Returns a status."""
+    def _recover(self, status: int, at: float) -> int:
+        """What to do after a step from ``at`` without a solution. Returns the status then.
+
+        Pivots are chosen anew for the first guess of the step, then for the iterate at which the factors were
+        bad. Bad pivots may also make an iteration diverge. Then stages are coupled.
+        """
+        if status not in (PIVOT, codes.NOT_CONVERGED):
+            return status
         memory, central = self.memory, self.code.central
-        if int(memory.w[central.if_singular]) == codes.NOT_CONVERGED:  # the iteration had diverged before
-            return codes.NOT_CONVERGED
+        verdict = int(memory.w[central.if_singular]) if status == PIVOT else status
         last, count = self._stuck
-        self._stuck = (at, count + 1 if at == last else 1)
-        self.changes += 1
-        if self._stuck[1] > MOST_HERE or self.changes > MOST_CHANGES:
-            return int(memory.w[central.if_singular])
-        try:
-            memory.run("entries")  # at the iterate at which the factors have failed
-            memory.use(memory.analyse())
-        except Singular:
-            return int(memory.w[central.if_singular])
-        memory.w[central.memory[0]] = 0.0  # no factors yet
+        count = count + 1 if at == last else 1
+        self._stuck, self.changes = (at, count), self.changes + 1
+        plans = ("probe", "entries") if status == PIVOT else ("probe",)
+        if count <= len(plans) and self.changes <= MOST_CHANGES:
+            memory.run(plans[count - 1])
+            try:
+                memory.use(memory.analyse())
+            except Singular:
+                return verdict
+        elif self.coupled is not None:
+            self._couple()
+            self._stuck = (-1.0, 0)
+        else:  # singular, or an iteration that led to a bad matrix
+            _, largest, inverse, _ = memory.w[central.report].max(axis=0)
+            return verdict if largest * inverse > CONDITION else codes.NOT_CONVERGED
+        self.memory.w[self.code.central.memory[0]] = 0.0  # no factors yet
         return codes.SUCCESS
 
     @property
@@ -270,13 +282,11 @@ class SparseGiven(_Sparse):
         end = self._call(lists, rows, self.done, stop)
         status = int(w[central.status])
         before, self.done = self.done, end if status == codes.SUCCESS else end - 1
-        status = self._new_order(self.done) if status == PIVOT else status
         matrices = out[before - first : self.done - first, JACOBIANS]
         slow = len(matrices) >= SEVERAL and matrices.mean() > MATRICES
-        if self.coupled is not None and (status == codes.NOT_CONVERGED or (slow and status == codes.SUCCESS)):
+        self.status = self._recover(status, self.done)
+        if self.coupled is not None and slow and status == codes.SUCCESS:
             self._couple()
-            status = codes.SUCCESS
-        self.status = status
 
 
 class SparseControlled(_Sparse):
@@ -369,10 +379,11 @@ class SparseControlled(_Sparse):
             done = int(w[central.kept])
             if int(w[central.status]) == PIVOT:
                 self._pivot()
+            elif self.pace.failure == codes.NOT_CONVERGED and not self.finished:
+                self._recover(codes.NOT_CONVERGED, self.pace.t)
             attempts, matrices = self._work - before
             slow = attempts >= SEVERAL and matrices > MATRICES * attempts
-            failed = self.pace.failure == codes.NOT_CONVERGED
-            if self.coupled is not None and (slow or failed) and not self.finished:
+            if self.coupled is not None and slow and not self.finished:
                 self._couple()
         return done
 
@@ -390,7 +401,8 @@ class SparseControlled(_Sparse):
 
     def _pivot(self) -> None:
         """Choose other pivots. If the matrix is singular, take another step."""
-        status, w, central = self._new_order(self.pace.t), self.memory.w, self.code.central
+        status = self._recover(PIVOT, self.pace.t)
+        w, central = self.memory.w, self.code.central
         w[central.status] = codes.SUCCESS
         if status != codes.SUCCESS:
             how = (np.float64(np.nan), np.float64(status), np.bool_(False))
