@@ -15,10 +15,11 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import checks, models
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.controlled import ControlledCode
+from genalpha.backends.sparse.controlled_runner import SparseControlled
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.models import KindModel
 from genalpha.backends.sparse.projection import Projector
-from genalpha.backends.sparse.runner import SparseControlled, SparseGiven
+from genalpha.backends.sparse.runner import SparseGiven
 from genalpha.backends.sparse.start import Starter
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived

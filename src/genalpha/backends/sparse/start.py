@@ -22,7 +22,7 @@ from genalpha.numerics.data import COUNTED, Carry, NewtonReport, Scale, State
 class SparseStart(NamedTuple):
     """A run before its first step.
 
-    ``v``, ``a`` and ``a_old`` (n,) and ``lag`` (2,) are those of the method. ``own`` are its own variables
+    ``v`` and ``a_old`` (n,) and ``lag`` (2,) are those of the method. ``own`` are its own variables
     for each kind, with one row for each copy. ``x`` (N,) are the first unknowns, ``row`` is the first record.
     ``pace`` is None for given steps.
     """
@@ -30,7 +30,6 @@ class SparseStart(NamedTuple):
     state: State
     scale: Scale
     v: np.ndarray
-    a: np.ndarray
     a_old: np.ndarray | None
     lag: Any
     own: list[dict[str, Any]]
@@ -78,7 +77,7 @@ class Starter:
         extra = np.zeros(sum(setup.method.extras(setup.dims).values()))
         row = np.concatenate([at.q, at.v, new_a, lam, psi, extra, np.zeros(len(COUNTED)), timing])
         old = a_old if carry.a_old is not None else None
-        return SparseStart(state, scale, v, new_a, old, lag, own, x, t_alpha, row, pace)
+        return SparseStart(state, scale, v, old, lag, own, x, t_alpha, row, pace)
 
     def _shift(self, at: AtState, saddle: Saddle, wanted: np.ndarray) -> np.ndarray:
         """The smallest change d (n,) of the velocities with G d = G wanted, K d = 0 (`Beginning.shift`)."""
