@@ -28,6 +28,8 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.costs
 	$(BIN)/python -m benchmarks.heavy_top
 	$(BIN)/python -m benchmarks.native
+	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.scale_profile
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
