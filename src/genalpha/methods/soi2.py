@@ -177,8 +177,22 @@ class StagedSOI2(SOI2):
     def rows(
         self, system: System, s: StepConstants, dims: Dims, u: dict[str, Array], args: Args
     ) -> dict[str, Array]:
-        rows = super().rows(system, s, dims, u, args)
-        return rows | {"motion" + AGAIN: rows["motion" + AGAIN] + rows["motion"]}  # (13d)
+        t1, tilde = s.t0 + s.h, u["a_tilde"]
+        q1 = system.space.retract(s.q0, self.increment(s, tilde))  # (13a)
+        v1 = self.v1(s, u["a"])  # (13c)
+        forces = lambda lam, psi: system.reactions(t1, q1, v1, lam, psi, args)
+        applied = system.applied(t1, q1, v1, args)
+        g, g_dot = system.g_and_dot(t1, q1, v1, args)
+        rows = {
+            "motion" + AGAIN: self.mixed(s, tilde, applied + forces(u["lam_tilde"], u["psi_tilde"])),  # (13d)
+            "motion": self.mixed(s, u["a"], applied + forces(u["lam"], u["psi"])),  # (13e)
+            "holonomic": g,  # (13f)
+            "holonomic (velocity)": g_dot,  # (13g)
+        }
+        if dims.p:
+            rows["nonholonomic" + AGAIN] = system.k(t1, q1, self.v1(s, tilde), args)  # (13b), (13h)
+            rows["nonholonomic"] = system.k(t1, q1, v1, args)  # (13i)
+        return rows
 
 
 class HHTSOI2(SOI2):
