@@ -72,7 +72,7 @@ def test_sparse_and_dense_matrices_give_the_same_motion(name, method):
         a, b = (getattr(sol.residuals, field) for sol in (sparse, dense))
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11, err_msg=field)
     iterations = [sol.stats.newton_iterations for sol in (sparse, dense)]
-    assert iterations[0] == pytest.approx(iterations[1], rel=0.1)
+    assert iterations[0] == pytest.approx(iterations[1], rel=0.15)  # stages may need a few more
 
 
 @pytest.mark.parametrize(

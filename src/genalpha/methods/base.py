@@ -139,6 +139,10 @@ class Method(ABC):
         """The blocks of rows of the residual, in order: their names, for messages, and sizes."""
         return {"row": sum(self.sizes(dims).values())}
 
+    def adds_up(self, dims: Dims) -> bool:
+        """Whether it is additive for systems of these sizes."""
+        return self.additive
+
     def staged(self, dims: Dims) -> Method:
         """The same method with equations that can be solved in stages, if there is such a form."""
         return self

@@ -92,6 +92,10 @@ class StabilizedIndex2(EquilibriumAlpha):
         unit = self.coefficients.beta * h / jnp.where(size > 0, size, 1.0)
         return step._replace(own={"along": along, "unit": unit})
 
+    def adds_up(self, dims: Dims) -> bool:
+        """Without holonomic constraints nothing is displaced."""
+        return self.additive or not dims.m
+
     def staged(self, dims: Dims) -> Method:
         """A form with the displacement as an unknown, for systems made of parts."""
         if not dims.m or self.metric != "mass":

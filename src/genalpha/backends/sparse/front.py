@@ -59,7 +59,7 @@ class Made(NamedTuple):
 def refusal(setup: Setup, steps: Steps) -> str:
     """Why sparse matrices cannot serve a run of an assembly; empty if they can."""
     method = setup.method.staged(setup.dims)
-    if not method.additive:
+    if not method.adds_up(setup.dims):
         return f"the equations of {method.name} for a whole are not the sum of those for its parts"
     if setup.system.reaction is not None:
         return "a part has a reaction of its own"
