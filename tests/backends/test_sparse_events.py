@@ -69,6 +69,7 @@ def test_consistent_values_are_those_of_dense_matrices():
         np.testing.assert_allclose(one, other, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_batch_is_a_run_for_each_member():
     """Members differ in their start. One of them cannot be started."""
 

@@ -283,6 +283,7 @@ def end(g, **options):
     return ga.solve(pendulum, (0.0, 1.0), q0, v0, args=(g,), rtol=1e-4, **options)
 
 
+@pytest.mark.slow
 def test_under_jit_and_vmap():
     gravities = jnp.array([1.0, 9.81, 25.0])
     batch = jax.jit(jax.vmap(functools.partial(end, max_steps=300)))(gravities)

@@ -103,6 +103,7 @@ def test_errors_are_proportional_to_the_tolerance(rtol):
     assert np.abs(sol.q[-1, :2] - regular(2, 10.0)[1][-1]).max() < 400 * rtol
 
 
+@pytest.mark.slow
 def test_a_batch_counts_the_passages_of_every_member():
     system, q0, v0 = four_bars(2)
     v0 = np.array([1.0, 1.1, 1.2])[:, None] * v0
