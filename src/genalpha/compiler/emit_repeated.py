@@ -40,7 +40,6 @@ class RepeatedEmitter(LoopEmitter):
         self.width, self.pieces = width, pieces
         self.vector = f"<{width} x double>"
         self.entries: dict[str, int] = {}  # the numbers of the head entries
-        self.wide_used: set[str] = set()
 
     # --- the head ---------------------------------------------------------------------------------
 

@@ -155,6 +155,33 @@ def reached(limits: Limits, pace: Pace) -> Array:
     return jnp.where(pace.h >= limits.end - pace.t, limits.end, pace.t + pace.h)
 
 
+class Counters(NamedTuple):
+    """Steps taken and rows kept so far, the row of a step, whether it is kept, whether the run goes on."""
+
+    taken: Any
+    kept: Any
+    place: Any
+    keep: Any
+    alive: Any
+
+
+def counted(
+    limits: Limits, asked: tuple[Any, Any, Any], taken: Any, kept: Any, accepted: Any, after: Pace
+) -> Counters:
+    """The counters after a step that led to the pace ``after``.
+
+    ``asked`` are the most steps, the most rows, and that every k-th step is kept. The last step is kept too.
+    """
+    until, room, every = asked
+    taken = taken + jnp.where(accepted, 1.0, 0.0)
+    ended = after.t >= limits.end
+    due = taken - every * jnp.floor(taken / every) == 0
+    keep = accepted & (due | ended)
+    place, kept = kept, kept + jnp.where(keep, 1.0, 0.0)
+    alive = (after.status == codes.SUCCESS) & ~ended & (taken < until) & (kept < room)
+    return Counters(taken, kept, place, keep, alive)
+
+
 def judged(
     limits: Limits, pace: Pace, error: Array, status: Array, near_singular: Array
 ) -> tuple[Array, Pace]:

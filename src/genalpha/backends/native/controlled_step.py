@@ -118,16 +118,11 @@ class ControlledWriter(Writer):
         self, numbers: newton.Numbers, course: Any, accepted: Any, after: controller.Pace, fired: Any
     ) -> Any:
         """Counters, and whether the run continues and the step is recorded; ordered as `onward_places`."""
-        (_, taken, totals, kept), (limits, until, room, every) = course
+        (_, taken, totals, kept), (limits, *asked) = course
         counts = jnp.stack(newton.counted(numbers))
-        taken = taken + jnp.where(accepted, 1.0, 0.0)
-        ended = after.t >= limits.end
-        due = taken - every * jnp.floor(taken / every) == 0
-        keep = accepted & (due | ended)
-        place, kept = kept, kept + jnp.where(keep, 1.0, 0.0)
-        alive = (after.status == codes.SUCCESS) & ~ended & (taken < until) & (kept < room)
-        flags = jnp.stack([alive & ~jnp.any(fired), keep]).astype(float)
-        return after, counts, totals + counts, taken, kept, place, flags, fired.astype(float)
+        now = controller.counted(limits, asked, taken, kept, accepted, after)
+        flags = jnp.stack([now.alive & ~jnp.any(fired), now.keep]).astype(float)
+        return after, counts, totals + counts, now.taken, now.kept, now.place, flags, fired.astype(float)
 
     def store(self, name: str, places: Any, found: Any) -> None:
         """Write a kernel that stores a tree of nodes in a tree of slots."""

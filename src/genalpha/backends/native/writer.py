@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,6 +24,25 @@ if TYPE_CHECKING:
 PIVOT = 8
 # How often kernels run: once per run, per step, or per iteration.
 RUN, STEP, ITERATION = range(3)
+
+
+def flagged(options: newton.Newton, numbers: newton.Numbers) -> Any:
+    """The numbers of an iteration, and the flags running, unfinished and slow."""
+    running, unfinished = newton.running(options, numbers), newton.unfinished(options, numbers)
+    slow = unfinished & (numbers.status == newton.SLOW_DOWN)
+    return jnp.stack(numbers), jnp.stack([running, unfinished, slow]).astype(float)
+
+
+def renewed(options: newton.Newton, numbers: newton.Numbers, finite: Any, healthy: Any) -> Any:
+    """The numbers and flags after a new matrix, and its status if it is singular.
+
+    If the factors are not ``healthy``, other pivots are needed.
+    """
+    after = newton.renewed(options, numbers, finite, jnp.array(False))
+    singular = newton.renewed(options, numbers, finite, jnp.array(True))
+    trusted = healthy | (after.status != newton.RUNNING)
+    after = after._replace(status=jnp.where(trusted, after.status, PIVOT))
+    return *flagged(options, after), singular.status
 
 
 class Writer:
@@ -50,9 +70,7 @@ class Writer:
 
     def flagged(self, numbers: newton.Numbers) -> Any:
         """The numbers of an iteration, and flags derived from them."""
-        running, unfinished = newton.running(self.options, numbers), newton.unfinished(self.options, numbers)
-        slow = unfinished & (numbers.status == newton.SLOW_DOWN)
-        return jnp.stack(numbers), jnp.stack([running, unfinished, slow]).astype(float)
+        return flagged(self.options, numbers)
 
     def prepare(self) -> None:
         """Write the kernel before a step: the first guess, and the initial numbers of the iteration."""
@@ -67,17 +85,11 @@ class Writer:
         places = self.builder.slot(len(stored))
         finite, healthy = (Symbols(np.array(i), "b") for i in lu.examine(graph, step.matrix, factors))
 
-        def renew(numbers: newton.Numbers, finite: Any, healthy: Any) -> Any:
-            after = newton.renewed(self.options, numbers, finite, jnp.array(False))
-            singular = newton.renewed(self.options, numbers, finite, jnp.array(True))
-            trusted = healthy | (after.status != newton.RUNNING)
-            after = after._replace(status=jnp.where(trusted, after.status, PIVOT))
-            return *self.flagged(after), singular.status
-
-        renewed = ids(step.inline(renew, self.numbers, finite, healthy))
+        renew = functools.partial(renewed, self.options)
+        after = ids(step.inline(renew, self.numbers, finite, healthy))
         targets = (*self.course, np.array(step.if_singular))
         new = (places, np.array(stored, dtype=np.int64))
-        self.builder.kernel("renew", ITERATION, new, *zip(targets, renewed, strict=True))
+        self.builder.kernel("renew", ITERATION, new, *zip(targets, after, strict=True))
         kept = dict(zip(stored, self.builder.inputs(places, ITERATION).tolist(), strict=True))
         return factors.renamed(lambda i: kept.get(i, i))
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native.step import floating
-from genalpha.backends.native.writer import ITERATION, PIVOT, RUN, STEP, ids
+from genalpha.backends.native.writer import ITERATION, RUN, STEP, flagged, ids, renewed
 from genalpha.backends.sparse.models import Blocks
 from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.lu import CONDITION
@@ -93,50 +93,40 @@ class Central:
         level = self._inline(levels, sizes, h)
         course = (self.numbers, np.array([self.flags[name] for name in ("running", "unfinished", "slow")]))
 
-        def flagged(n: newton.Numbers) -> Any:
-            running, unfinished = newton.running(options, n), newton.unfinished(options, n)
-            slow = unfinished & (n.status == newton.SLOW_DOWN)
-            return jnp.stack(n), jnp.stack([running, unfinished, slow]).astype(float)
-
         self.builder.kernel("once", RUN)
-        begun = ids(self._inline(lambda memory: flagged(newton.begun(*memory)), memory))
+        begun = ids(self._inline(lambda memory: flagged(options, newton.begun(*memory)), memory))
         self.builder.kernel("prepare", STEP, *zip(course, begun, strict=True))
 
         def renew(n: newton.Numbers, report: Any) -> Any:
             growth, largest, inverse = jnp.max(report[:, :3], axis=0)
             total = jnp.sum(report[:, 3])
-            finite = jnp.abs(total) < jnp.inf
             healthy = (largest * inverse <= CONDITION) & (growth <= GROWTH)
-            after = newton.renewed(options, n, finite, jnp.array(False))
-            singular = newton.renewed(options, n, finite, jnp.array(True))
-            trusted = healthy | (after.status != newton.RUNNING)
-            after = after._replace(status=jnp.where(trusted, after.status, PIVOT))
-            return *flagged(after), singular.status
+            return renewed(options, n, jnp.abs(total) < jnp.inf, healthy)
 
-        renewed = ids(self._inline(renew, numbers, self._inputs(self.report, ITERATION)))
+        new = ids(self._inline(renew, numbers, self._inputs(self.report, ITERATION)))
         targets = (*course, np.array(self.if_singular))
-        self.builder.kernel("renew", ITERATION, *zip(targets, renewed, strict=True))
+        self.builder.kernel("renew", ITERATION, *zip(targets, new, strict=True))
 
         def correct(levels: Any, n: newton.Numbers, largest: Any, error: Any) -> Any:
             x, by = largest.reshape(2, -1)
             value = jnp.full(x.shape, error)
-            return flagged(newton.judged(options, levels, groups, n, x, value, by))
+            return flagged(options, newton.judged(options, levels, groups, n, x, value, by))
 
         inputs = (level, numbers, self._inputs(self.largest, ITERATION), self._inputs(self.error, ITERATION))
         self.builder.kernel(
             "correct", ITERATION, *zip(course, ids(self._inline(correct, *inputs)), strict=True)
         )
-        self._judge(numbers, flagged, course)
+        self._judge(numbers, course)
         self._finish(numbers)
 
-    def _judge(self, numbers: newton.Numbers, flagged: Any, course: Any) -> None:
+    def _judge(self, numbers: newton.Numbers, course: Any) -> None:
         options = self.setup.newton
 
         def reconsider(n: newton.Numbers) -> Any:
             astray, n = newton.reconsidered(options, n)
             unfinished, converged = newton.unfinished(options, n), n.status == codes.SUCCESS
             ends = jnp.stack(self._ends(n, unfinished, converged, astray)).astype(float)
-            return *flagged(n), ends, newton.final_status(n)
+            return *flagged(options, n), ends, newton.final_status(n)
 
         flags = np.array([self.flags[name] for name in self.end_flags])
         after = ids(self._inline(reconsider, numbers))

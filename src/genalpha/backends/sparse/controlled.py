@@ -168,16 +168,11 @@ class ControlledCentral(Central):
         given = scalars((self.limits, self.until, self.room, self.every), RUN)
 
         def onward(n: Any, course: Any, totals: Any, accepted: Any, after: Pace) -> Any:
-            (_, taken, kept), (limits, until, room, every) = course
+            (_, taken, kept), (limits, *asked) = course
             counts = jnp.stack(newton.counted(n))
-            taken = taken + jnp.where(accepted, 1.0, 0.0)
-            ended = after.t >= limits.end
-            due = taken - every * jnp.floor(taken / every) == 0
-            keep = accepted & (due | ended)
-            place, kept = kept, kept + jnp.where(keep, 1.0, 0.0)
-            alive = (after.status == codes.SUCCESS) & ~ended & (taken < until) & (kept < room)
-            flags = jnp.stack([alive, accepted, keep]).astype(float)
-            return jnp.stack(after), counts, totals + counts, taken, kept, place, flags
+            now = controller.counted(limits, asked, taken, kept, accepted, after)
+            flags = jnp.stack([now.alive, accepted, now.keep]).astype(float)
+            return jnp.stack(after), counts, totals + counts, *now[:3], flags
 
         def close(n: Any, course: Any, totals: Any, squares: Any, turns: Any, noise: Any) -> Any:
             (pace, *_), (limits, *_) = course

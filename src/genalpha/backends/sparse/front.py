@@ -112,9 +112,9 @@ def projector(setup: Setup, args: Args) -> Projector:
     """Moves states of an assembly onto its constraints."""
     assembly = setup.system
     assert isinstance(assembly, Assembly)
-    functions = assembly._programs.made(("sparse functions", _shapes(models.of_parts(assembly, args))), dict)
-    equations = Equations(models.of_parts(assembly, args), setup.dims, functions)
-    return Projector(models.of_nodes(assembly), equations)
+    parts = models.of_parts(assembly, args)
+    functions = assembly._programs.made(("sparse functions", _shapes(parts)), dict)
+    return Projector(models.of_nodes(assembly), Equations(parts, setup.dims, functions))
 
 
 def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known) -> SparseRun:

@@ -66,10 +66,10 @@ class KindModel(NamedTuple):
 
 
 def of_parts(assembly: Assembly, args: Args) -> list[KindModel]:
-    found = []
+    found, owned = [], assembly.own_args(args)
     for i, (element, places) in enumerate(zip(assembly.elements, assembly.places, strict=True)):
         mass = element.part.mass
-        own = jax.tree.map(np.asarray, assembly.own_args(args)[i])
+        own = jax.tree.map(np.asarray, owned[i])
         data = (own, mass if isinstance(mass, np.ndarray) and mass.ndim == 3 else None)
         dims = Dims(element.size, element.n, element.m, element.p)
         found.append(KindModel(f"p{i}", element.label, element.space, dims, places, data, element))

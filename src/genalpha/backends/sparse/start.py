@@ -59,19 +59,21 @@ class Starter:
             timing, h = np.concatenate([[at.t], np.zeros(2 + 2 * setup.dims.n)]), pace.h
         whole = _Whole(self, state, a_dot, scale, h)
         moved, wanted = np.zeros(setup.dims.n), np.zeros(setup.dims.n)
-        for model in self.nodes:  # what the method wants to change of the velocities
-            wanted[model.places.v] = whole.begun(model, moved)[2]
+        begun = [whole.begun(model, moved) for model in self.nodes]
+        for model, (*_, change) in zip(self.nodes, begun, strict=True):  # that the method wants of velocities
+            wanted[model.places.v] = change
         if wanted.any():
             moved = self._shift(at, saddle, wanted)
+            begun = [whole.begun(model, moved) for model in self.nodes]
         v, new_a, a_old, lag, t_alpha = at.v.copy(), a.copy(), a.copy(), None, 0.0
-        for model in self.nodes:
-            carry, t_alpha_of, _ = whole.begun(model, moved)
+        for model, (carry, t_alpha_of, _) in zip(self.nodes, begun, strict=True):
             v[model.places.v], new_a[model.places.v] = carry.v, carry.a
             if carry.a_old is not None:
                 a_old[model.places.v] = carry.a_old
             lag = None if carry.lag is None else carry.lag[0]
             t_alpha = float(t_alpha_of[0])
-        own = [whole.begun(model, moved)[0].own for model in (*self.nodes, *self.parts)]
+        begun += [whole.begun(model, moved) for model in self.parts]
+        own = [carry.own for carry, *_ in begun]
         carried = Carry(at.q, v, new_a, h, a_old, lag)  # type: ignore[arg-type]
         x = np.asarray(setup.method.first_guess(setup.dims, scale, carried, state))
         extra = np.zeros(sum(setup.method.extras(setup.dims).values()))
