@@ -58,20 +58,26 @@ class Library:
     """Functions of one module, callable from Python without holding the interpreter's lock.
 
     Code that runs only once or twice is better not optimized, since optimization takes most of the compile
-    time. Without it, contraction would depend on the number of lanes, so it is switched off too.
+    time. Without it, contraction would depend on the number of lanes, so it is switched off too. In long
+    functions, more than half of the time of optimization is for the order of instructions, which makes them
+    less than a tenth faster: ``scheduled`` is false for these.
     """
 
-    def __init__(self, text: str, functions: Sequence[str], optimized: bool = True) -> None:
+    def __init__(
+        self, text: str, functions: Sequence[str], optimized: bool = True, scheduled: bool = True
+    ) -> None:
         import llvmlite.binding as llvm
 
         self.cached = True
         if not optimized:
             text = "; not optimized\n" + text.replace(" contract", "")  # another key in the cache
+        elif not scheduled:
+            text = "; not scheduled\n" + text
         key = _key(text)
         code = code_cache.load(key)
         if code is None:
             self.cached = False
-            code = _compile(text, level=2 if optimized else 0)
+            code = _compile(text, level=2 if optimized else 0, scheduled=scheduled)
             code_cache.store(key, code)
         self.size = len(code)
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
@@ -90,11 +96,18 @@ def _key(text: str) -> bytes:
     return hashlib.sha256(_target()[1].encode() + b"\n" + text.encode()).digest()
 
 
-def _compile(text: str, level: int) -> bytes:
+def _compile(text: str, level: int, scheduled: bool = True) -> bytes:
     import llvmlite.binding as llvm
 
     machine = _target(level)[0]
     module = llvm.parse_assembly(text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
-    return machine.emit_object(module)
+    if scheduled:
+        return machine.emit_object(module)
+    # The option belongs to the whole process, so it is set back at once.
+    llvm.set_option("genalpha", "-enable-misched=false")
+    try:
+        return machine.emit_object(module)
+    finally:
+        llvm.set_option("genalpha", "-enable-misched=true")

@@ -20,7 +20,8 @@ MAKING = threading.RLock()
 PIECE = 1500
 # The most operations of a program that is optimized: this takes 0.1 to 0.2 ms for each of them, twenty times
 # as long as without it, and makes the code two to three times as fast. Functions of rows run less often.
-OPTIMIZED, OPTIMIZED_ROWS = 40_000, 10_000
+# Where factors are data, a program has only the operations of the equations.
+OPTIMIZED, OPTIMIZED_ROWS, OPTIMIZED_DATA = 40_000, 10_000, 15_000
 
 
 def aligned(count: int) -> np.ndarray:

@@ -11,8 +11,7 @@ import numpy as np
 
 from genalpha.backends.native.step import StepKernels
 from genalpha.backends.native.writer import ITERATION, PIVOT, RUN, STEP, Writer, ids
-from genalpha.compiler import lu
-from genalpha.compiler.program import Call, If, Loop, NextTime, StoreRow, While
+from genalpha.compiler.program import Call, If, Instructions, Loop, NextTime, StoreRow, While
 from genalpha.compiler.reader import Symbols
 from genalpha.engine import controller, events, interpolate
 from genalpha.engine.error_estimate import Linearized, linearized
@@ -49,7 +48,7 @@ class ControlledWriter(Writer):
         """Write the kernel after a step that converged: it accepts or rejects the step."""
         step = self.step
         carry, before = step.finished[0], step.parts[0]
-        by = Symbols(lu.solve(self.graph, self.factors, step.disturbance.ids), "f")
+        _, by = self.solved("disturb", step.disturbance)
         errors = step.inline(lambda by, a1, *of: step.around(a1, *of).errors(by), by, carry.a, *step.parts)
         old = self.inputs((step.output, step.parabola, step.memory[1], step.events), STEP)
         tolerances = self.inputs(step.tolerances, RUN)
@@ -128,6 +127,9 @@ class ControlledWriter(Writer):
         """Write a kernel that stores a tree of nodes in a tree of slots."""
         pairs = zip(jax.tree.leaves(places), jax.tree.leaves(found), strict=True)
         self.builder.kernel(name, ITERATION, *((np.asarray(place), node) for place, node in pairs))
+
+    def closing(self) -> Instructions:
+        return (*self.solution("disturb"), *super().closing())
 
     def loop(self) -> Loop:
         step, flags = self.step, self.step.flags

@@ -11,14 +11,16 @@ import jax
 import numpy as np
 
 from genalpha.backends.cache import program
-from genalpha.backends.native.code import MAKING, StepCode
+from genalpha.backends.native.by_data import DataCode, DataLibrary
+from genalpha.backends.native.code import MAKING, StepCode, aligned
 from genalpha.backends.native.controlled_step import ControlledKernels, SampledKernels
 from genalpha.backends.native.step import LIMIT, Orders, StepKernels, Values, floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.xla.given import derive_blocks
-from genalpha.compiler.graph import Unsupported
+from genalpha.compiler.graph import ZERO, Unsupported
 from genalpha.compiler.program import Loop, Program, sharable
 from genalpha.compiler.rows import RowFunction
+from genalpha.compiler.sparse_pattern import Singular
 from genalpha.engine import row
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
@@ -28,6 +30,11 @@ from genalpha.mechanics import start_errors
 from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import Scale
+
+# The most unknowns, and about the most operations in factors, for which single runs unroll the factors of the
+# Newton matrix (docs/benchmarks.md).
+UNROLLED, FACTORS = 100, 40_000
+_SINGULAR = "the Newton matrix is singular or not finite at the first step"
 
 
 class AtFirst(Unsupported):
@@ -57,16 +64,48 @@ class Kernels:
     """The expressions traced for a setup, and the code compiled from them on first use.
 
     ``start`` and ``derive`` are functions of rows: the start of a run, and the quantities derived at the end
-    of a step. ``start`` is None if consistent values need an iteration. ``order`` is the order of pivots with
-    which runs start.
+    of a step. ``start`` is None if consistent values need an iteration. ``first`` are the slots before the
+    first step. With many unknowns, single runs use factors that are data.
     """
 
     step: StepKernels
     start: Rowwise | None
     derive: Rowwise
-    order: Orders
+    first: np.ndarray
     codes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     programs: dict[Orders, tuple[Program, Loop]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def by_data(self) -> bool:
+        """Whether the factors of single runs are data."""
+        size, entries = len(self.step.x), int(np.count_nonzero(self.step.matrix != ZERO))
+        return size > UNROLLED or entries**2 > FACTORS * size
+
+    @functools.cached_property
+    def order(self) -> Orders:
+        """The order of pivots with which unrolled runs start."""
+        with MAKING:
+            found = self.step.choose(self.first, start=True)
+        if found is None:
+            raise AtFirst(_SINGULAR)
+        return found
+
+    @functools.cached_property
+    def data(self) -> DataLibrary:
+        """The code for factors that are data."""
+        with MAKING:
+            return DataLibrary(self.step)
+
+    @functools.cached_property
+    def first_data(self) -> DataCode:
+        """The code with the order of pivots with which runs start."""
+        with MAKING:
+            slots = aligned(self.data.program.slots)
+            slots[: len(self.first)] = self.first
+            try:
+                return DataCode(self.data, self.data.patterns(slots, "probe"))
+            except Singular as error:
+                raise AtFirst(_SINGULAR) from error
 
     @functools.cached_property
     def columns(self) -> StartColumns:
@@ -83,7 +122,7 @@ class Kernels:
             return self.programs[order]
 
     def code(self, lanes: int = 1, order: Orders | None = None, shared: tuple[bool, ...] = ()) -> StepCode:
-        """The machine code of a step; ``shared`` says which arguments are the same in all lanes."""
+        """Unrolled machine code of a step; ``shared`` says which arguments are the same in all lanes."""
         with MAKING:
             program, loop = self.program(order or self.order)
             common = sharable(program, self.step.slots_of(shared))
@@ -207,7 +246,8 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
         warn_of_mass(found.begin.M, " at the start")
     step = kind(setup, Values(found.carry, found.begin.scale, args, found.x))
     made = _built(step, found, start, at, rebuild, doubles)
-    made.program(made.order)
+    if not made.by_data:
+        made.program(made.order)
     return made
 
 
@@ -215,6 +255,8 @@ def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
     """Everything before the first step, checked."""
     doubles, _, fixed = floating(args)
     made = kernels(setup, at, args, doubles, fixed)
+    if made.by_data:
+        _ = made.first_data  # raises if the first matrix is singular
     start = None
     if made.start is not None:
         found = made.start.code().numbers(at.columns(doubles))
@@ -244,15 +286,12 @@ def _built(
     slots = np.zeros(step.builder.slots)
     step.fill(slots, found, doubles)
     step.fill_first(slots, at.t, at.first)
-    order = step.choose(slots, start=True)
-    if order is None:
-        raise AtFirst("the Newton matrix is singular or not finite at the first step")
 
     def derive(at: StepEnd, scale: Scale, x: Any) -> Derived:
         return row.derive_row(setup, at, scale, rebuild(x), quick=True)
 
     example = (StepEnd(state.t, state.q, state.v, state.lam, state.psi), scale, doubles)
-    return Kernels(step, start, Rowwise("derive", derive, example, LIMIT, often=True), order)
+    return Kernels(step, start, Rowwise("derive", derive, example, LIMIT, often=True), slots)
 
 
 def derive(setup: Setup, run: NativeRun, args: Args, ends: StepEnd) -> Derived:

@@ -9,14 +9,13 @@ import numpy as np
 
 from genalpha.backends import loop
 from genalpha.backends.cache import program
-from genalpha.backends.native.code import MAKING, OPTIMIZED, StepCode, aligned, small
 from genalpha.backends.native.controlled_step import ControlledKernels
-from genalpha.backends.native.kernels import Kernels, NativeRun
-from genalpha.backends.native.step import Orders, StepKernels, floating
+from genalpha.backends.native.kernels import NativeRun
+from genalpha.backends.native.machine import machine_of
+from genalpha.backends.native.step import StepKernels
 from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.xla import controlled as xla_controlled
 from genalpha.backends.xla import given as xla
-from genalpha.compiler import lu
 from genalpha.engine.controller import Pace, judged
 from genalpha.engine.run_data import ExactNumbers, Fields, exact_key
 from genalpha.engine.setup import Setup
@@ -27,14 +26,9 @@ from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import Carry
-from genalpha.numerics.newton import MAX_CONDITION
 
 # How often in a row a step under error control is repeated with another length if no order is good for it.
 MOST_RETRIES = 12
-# How often one run may change its order of pivots. Then XLA continues, which chooses pivots for every matrix.
-MOST_ORDERS = 8
-# The same for long programs, whose steps XLA would take far more slowly; and the most different orders.
-MOST_CHANGES, MOST_OF_LONG = 1000, 24
 _NO_EVENTS = np.zeros(0, dtype=bool)
 
 Rest = TypeVar("Rest", bound=xla.XlaGiven | xla_controlled.XlaControlled)
@@ -51,7 +45,7 @@ class _Native(Generic[Rest]):
     def __init__(self, setup: Setup, run: NativeRun, args: Args, known: Any) -> None:
         self.setup, self.run, self.args = setup, run, args
         self.step: Any = run.kernels.step
-        self.machine = _Machine(run.kernels)
+        self.machine = machine_of(run.kernels)
         run.fill(self.machine.slots)
         if setup.crossings:
             self.machine.slots[self.step.events] = known
@@ -289,94 +283,6 @@ class NativeControlled(_Native[xla_controlled.XlaControlled]):
 
 
 judge = jax.jit(judged)
-
-
-class _Machine:
-    """The code of a run, and the numbers that it works on."""
-
-    def __init__(self, kernels: Kernels) -> None:
-        self.kernels, self.order = kernels, kernels.order
-        self.orders: list[Orders] = []  # those that were used before
-        self.changes = 0
-        self.code = kernels.code()
-        self.long = not small(self.code.program, OPTIMIZED)
-        self.slots = aligned(self.code.program.slots)
-
-    @property
-    def fired(self) -> np.ndarray:
-        return self.slots[self.kernels.step.fired] != 0
-
-    def fields(self, pace: Pace | None) -> Fields:
-        step, slots = self.kernels.step, self.slots
-        carry = jax.tree.map(lambda place: slots[place].copy(), step.carry)
-        parabola = np.stack([slots[place] for place in step.parabola])
-        return Fields(carry, parabola, slots[step.memory[1]], pace, slots[step.events].copy())
-
-    def exact(self, key: tuple[Any, ...]) -> ExactNumbers:
-        return ExactNumbers(key, self.slots.copy(), self.order, tuple(self.orders), self.changes)
-
-    def restore(self, kind: str, setup: Setup, fields: Fields, exact: ExactNumbers, args: Args) -> None:
-        """Restore the numbers of a stopped run: all if the code is the same, else those in ``fields``."""
-        step = self.kernels.step
-        if exact.key == exact_key(kind, setup, args):
-            self.order, self.orders, self.changes = exact.order, [*exact.orders], exact.changes
-            self.code = self.kernels.code(order=exact.order)
-            self.slots = aligned(self.code.program.slots)
-            self.slots[:] = exact.numbers
-            step.fill_arguments(self.slots, floating(args)[0])
-            return
-        carry = xla.fitting(setup, step.values.carry, fields.carry)
-        places = jax.tree.leaves((step.carry, step.parabola, step.events))
-        for place, value in zip(
-            places, jax.tree.leaves((carry, [*fields.parabola], fields.known)), strict=True
-        ):
-            self.slots[place.reshape(-1)] = np.asarray(value).reshape(-1)
-        self.slots[step.memory] = 0.0, fields.noise
-
-    def new_order(self) -> int:
-        """Choose other pivots, unless a matrix is singular. Returns a status.
-
-        The status is PIVOT if no order is good, or if too many have been tried.
-        """
-        step, slots = self.kernels.step, self.slots
-        self.changes += 1
-        first, *others = step.matrices_at(slots, start=False)
-        verdict = int(slots[step.if_singular])
-        if not np.isfinite(first).all():
-            return verdict if verdict == codes.NOT_CONVERGED else codes.NOT_FINITE
-        if not all(np.isfinite(matrix).all() for matrix in others):
-            return codes.NOT_FINITE
-        with MAKING, np.errstate(all="ignore"):
-            if not np.linalg.cond(first, np.inf) <= MAX_CONDITION:
-                return verdict
-            if not all(np.linalg.cond(matrix, np.inf) <= MAX_CONDITION for matrix in others):
-                return codes.SINGULAR
-            order = self._known([first, *others]) or step.choose(slots, start=False)
-        if (
-            order is None
-            or order == self.order
-            or self.changes > (MOST_CHANGES if self.long else MOST_ORDERS)
-        ):
-            return PIVOT
-        self.orders = list(dict.fromkeys([*self.orders, self.order, order]))
-        if len(self.orders) > MOST_OF_LONG:
-            return PIVOT
-        self.order = order
-        self._use(self.kernels.code(order=order))
-        self.slots[step.flags["alive"]], self.slots[step.memory[0]] = 1.0, 0.0
-        return codes.SUCCESS
-
-    def _known(self, matrices: list[np.ndarray]) -> Orders | None:
-        """For long programs, an order that this run has used before, and that is good for these matrices."""
-        if not self.long:
-            return None
-        good = lambda order: all(map(lu.trusted, matrices, order))
-        return next((order for order in self.orders if order != self.order and good(order)), None)
-
-    def _use(self, code: StepCode) -> None:
-        old, own = self.slots, self.kernels.step.builder.slots
-        self.code, self.slots = code, aligned(code.program.slots)
-        self.slots[:own] = old[:own]
 
 
 def _project(setup: Setup, step: StepKernels, slots: np.ndarray, t: float, args: Args) -> int:

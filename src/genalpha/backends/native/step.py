@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -30,6 +30,7 @@ SAMPLES = 16
 
 # Orders of pivots: of the Newton matrix, and of each linear system that follows the iteration.
 Orders = tuple[lu.Order, ...]
+W = TypeVar("W", bound=Writer)
 
 
 class Following(NamedTuple):
@@ -290,12 +291,17 @@ class StepKernels:
     # --- kernels --------------------------------------------------------------------------------
 
     def program(self, orders: Orders) -> tuple[Program, Loop]:
-        """The kernels, with matrices factorized in these orders.
+        """The kernels, with matrices factorized in these orders."""
+        return self.written(self.writer, orders)[1:]
 
-        Their nodes are removed from the graph afterwards, so that the next order starts from the equations.
+    def written(self, kind: type[W], orders: Orders) -> tuple[W, Program, Loop]:
+        """A writer of this kind, and the kernels that it writes.
+
+        Their nodes are removed from the graph afterwards, so that the next writer starts from the equations.
         """
         count = len(self.graph.nodes)
         try:
-            return self.writer(self).write(orders)
+            writer = kind(self)
+            return writer, *writer.write(orders)
         finally:
             self.graph.reset(count)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 # The status of a step whose matrix needs other pivots. It is used only inside the backends.
 PIVOT = 8
+# Factors that are data are trusted while multiples of rows are at most this: another order of their pivots
+# takes no compilation.
+GROWTH = 1e4
 # How often kernels run: once per run, per step, or per iteration.
 RUN, STEP, ITERATION = range(3)
 
@@ -45,6 +48,18 @@ def renewed(options: newton.Newton, numbers: newton.Numbers, finite: Any, health
     return *flagged(options, after), singular.status
 
 
+def examined(report: Any) -> tuple[Any, Any]:
+    """Whether matrices are finite and their factors are healthy: from reports (K, 4) (see `sparse_text`)."""
+    growth, largest, inverse = jnp.max(report[:, :3], axis=0)
+    healthy = (largest * inverse <= lu.CONDITION) & (growth <= GROWTH)
+    return jnp.abs(jnp.sum(report[:, 3])) < jnp.inf, healthy
+
+
+def renewed_by(options: newton.Newton, numbers: newton.Numbers, report: Any) -> Any:
+    """Like `renewed`, from reports (K, 4)."""
+    return renewed(options, numbers, *examined(report))
+
+
 class Writer:
     """Writes the kernels of a step for one order of pivots, with separate slots for the factors."""
 
@@ -59,8 +74,8 @@ class Writer:
 
     def write(self, orders: Orders) -> tuple[Program, Loop]:
         self.prepare()
-        self.factors = self.renew(lu.factor(self.graph, self.step.matrix, orders[0]))
-        self.correct(self.factors)
+        self.renew(orders)
+        self.correct()
         self.judge()
         if self.step.systems:
             self.settle(orders[1:])
@@ -78,31 +93,51 @@ class Writer:
         begun = ids(step.inline(lambda memory: self.flagged(newton.begun(*memory)), step.symbols["memory"]))
         self.builder.kernel("prepare", STEP, (step.x, step.guess.ids), *zip(self.course, begun, strict=True))
 
-    def renew(self, factors: lu.Factors) -> lu.Factors:
-        """Write the kernel for a new matrix. Returns its factors as inputs of the other kernels."""
+    # --- systems with the Newton matrix -----------------------------------------------------------
+
+    def renew(self, orders: Orders) -> None:
+        """Write the kernel for a new matrix. Its factors are inputs of the other kernels."""
         step, graph = self.step, self.graph
+        factors = lu.factor(graph, step.matrix, orders[0])
         stored = [i for i in factors.entries() if i not in graph.constants]
         places = self.builder.slot(len(stored))
         finite, healthy = (Symbols(np.array(i), "b") for i in lu.examine(graph, step.matrix, factors))
-
         renew = functools.partial(renewed, self.options)
-        after = ids(step.inline(renew, self.numbers, finite, healthy))
-        targets = (*self.course, np.array(step.if_singular))
-        new = (places, np.array(stored, dtype=np.int64))
-        self.builder.kernel("renew", ITERATION, new, *zip(targets, after, strict=True))
+        self.resume(step.inline(renew, self.numbers, finite, healthy), (places, np.array(stored, np.int64)))
         kept = dict(zip(stored, self.builder.inputs(places, ITERATION).tolist(), strict=True))
-        return factors.renamed(lambda i: kept.get(i, i))
+        self.factors = factors.renamed(lambda i: kept.get(i, i))
 
-    def correct(self, factors: lu.Factors) -> None:
-        """Write the kernel that computes a correction and judges it."""
+    def resume(self, after: Any, *new: tuple[np.ndarray, np.ndarray]) -> None:
+        """Write the kernel that resumes the iteration with new factors: what `renewed` returns."""
+        targets = (*self.course, np.array(self.step.if_singular))
+        self.builder.kernel("renew", ITERATION, *new, *zip(targets, ids(after), strict=True))
+
+    def renewal(self) -> Instructions:
+        """Compute a new matrix and its factors."""
+        return (Call("renew"),)
+
+    def solved(self, name: str, rhs: Symbols) -> tuple[Symbols, Symbols]:
+        """The right side and the solution of a system with the Newton matrix, for another kernel.
+
+        Before that kernel, the instructions of `solution` with this name are needed.
+        """
+        return rhs, Symbols(lu.solve(self.graph, self.factors, rhs.ids), "f")
+
+    def solution(self, name: str) -> Instructions:
+        return ()
+
+    # --- other kernels ----------------------------------------------------------------------------
+
+    def correct(self) -> None:
+        """Write the kernel that applies a correction and judges it."""
         step, x = self.step, self.step.symbols["x"].ids.tolist()
-        correction = lu.solve(self.graph, factors, step.value.ids)
-        moved = np.array([self.graph.sub(a, b) for a, b in zip(x, correction.tolist(), strict=True)])
+        value, correction = self.solved("value", step.value)
+        moved = np.array([self.graph.sub(a, b) for a, b in zip(x, correction.ids.tolist(), strict=True)])
 
         def judge(levels: Any, numbers: newton.Numbers, x: Any, value: Any, by: Any) -> Any:
             return self.flagged(newton.judged(self.options, levels, step.groups, numbers, x, value, by))
 
-        inputs = (step.levels, self.numbers, Symbols(moved, "f"), step.value, Symbols(correction, "f"))
+        inputs = (step.levels, self.numbers, Symbols(moved, "f"), value, correction)
         judged = ids(step.inline(judge, *inputs))
         self.builder.kernel("correct", ITERATION, (step.x, moved), *zip(self.course, judged, strict=True))
 
@@ -135,11 +170,20 @@ class Writer:
             solutions.append((system.places, lu.solve(graph, factors, system.rhs)))
             for good in lu.examine(graph, system.matrix, factors):
                 trusted = graph.logic("and", trusted, good)
+        self.decide(trusted, *solutions)
+
+    def decide(self, trusted: int, *solutions: tuple[np.ndarray, np.ndarray]) -> None:
+        """Write the kernel that stores solutions, and ends the run if they cannot be trusted."""
+        step, graph = self.step, self.graph
         on, status = (graph.select(trusted, a, b) for a, b in ((ONE, ZERO), (ZERO, graph.constant(PIVOT))))
         flags = [(np.array(step.flags[name]), np.array(on)) for name in ("converged", "alive")]
         self.builder.kernel(
             "settle", ITERATION, *solutions, *flags, (np.array(step.status), np.array(status))
         )
+
+    def settling(self) -> Instructions:
+        """Solve the linear systems after a step that converged."""
+        return (Call("settle"),)
 
     def finish(self) -> None:
         """After a step that converged: what the next one starts from, and the record."""
@@ -180,12 +224,16 @@ class Writer:
     def loop(self) -> Loop:
         """The loop that calls the kernels: `advance` with Newton's two loops."""
         step, flags = self.step, self.step.flags
-        corrections = While(flags["running"], (Call("correct"),))
-        attempt = (If(flags["slow"], (Call("renew"),)), corrections, Call("judge"))
+        corrections = While(flags["running"], (*self.solution("value"), Call("correct")))
+        attempt = (If(flags["slow"], self.renewal()), corrections, Call("judge"))
         iteration = While(flags["unfinished"], attempt)
-        settle: Instructions = (If(flags["converged"], (Call("settle"),)),) if step.systems else ()
-        body = (Call("prepare"), iteration, *settle, If(flags["converged"], (Call("finish"),)))
+        settle: Instructions = (If(flags["converged"], self.settling()),) if step.systems else ()
+        body = (Call("prepare"), iteration, *settle, If(flags["converged"], self.closing()))
         return Loop("once", body, flags["alive"], step.row, (int(step.t[0]), int(step.h[0])))
+
+    def closing(self) -> Instructions:
+        """After a step that converged."""
+        return (Call("finish"),)
 
 
 def ids(tree: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -10,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native.step import floating
-from genalpha.backends.native.writer import ITERATION, RUN, STEP, flagged, ids, renewed
+from genalpha.backends.native.writer import ITERATION, RUN, STEP, flagged, ids, renewed_by
 from genalpha.backends.sparse.models import Blocks
 from genalpha.compiler.graph import Graph, Unsupported
-from genalpha.compiler.lu import CONDITION
 from genalpha.compiler.program import Builder, Call, Instructions, Program
 from genalpha.compiler.reader import Symbols, inline
 from genalpha.compiler.repeated import Each, Largest, Load, Pick, Spread, Unload
@@ -26,8 +26,6 @@ from genalpha.numerics.data import COUNTED, Carry, StepOutput
 
 # The most coordinates and velocities that the functions of events may read.
 MOST_SEEN = 2000
-# Factors are trusted while multiples of rows are at most this. Another order of pivots takes no compilation.
-GROWTH = 1e4
 FLAGS = ("unfinished", "running", "slow", "converged", "alive", "astray")
 
 
@@ -97,12 +95,7 @@ class Central:
         begun = ids(self._inline(lambda memory: flagged(options, newton.begun(*memory)), memory))
         self.builder.kernel("prepare", STEP, *zip(course, begun, strict=True))
 
-        def renew(n: newton.Numbers, report: Any) -> Any:
-            growth, largest, inverse = jnp.max(report[:, :3], axis=0)
-            total = jnp.sum(report[:, 3])
-            healthy = (largest * inverse <= CONDITION) & (growth <= GROWTH)
-            return renewed(options, n, jnp.abs(total) < jnp.inf, healthy)
-
+        renew = functools.partial(renewed_by, options)
         new = ids(self._inline(renew, numbers, self._inputs(self.report, ITERATION)))
         targets = (*course, np.array(self.if_singular))
         self.builder.kernel("renew", ITERATION, *zip(targets, new, strict=True))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any
-
-import numpy as np
 
 from genalpha.backends.sparse.central import Central, Stream
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import Blocks, KindModel
-from genalpha.compiler import emit_repeated, machine, sparse_text
+from genalpha.compiler import emit_repeated, machine
 from genalpha.compiler.program import Call, If, Instructions, Loop, While
 from genalpha.compiler.repeated import Clear, Copy, Factor, Solve, Zero
 from genalpha.engine.setup import Setup
@@ -111,14 +108,3 @@ class SparseCode:
     def _counts(self) -> Copy:
         counts = self.central.counts
         return Copy(range(int(counts[0]), int(counts[-1]) + 1), "counts")
-
-
-@functools.cache
-def pattern_function() -> Any:
-    """``lu_pattern`` of `sparse_text` as a function."""
-    library = machine.Library(sparse_text.PATTERN, ["lu_pattern"])
-    return library.function("lu_pattern", _COUNT, *[_POINTER] * 10, _COUNT, result=_COUNT)
-
-
-def address(array: np.ndarray) -> int:
-    return array.ctypes.data

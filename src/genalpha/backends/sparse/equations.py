@@ -13,9 +13,9 @@ import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
 from genalpha.backends.rowwise import Rowwise
-from genalpha.backends.sparse.factors import by_columns
 from genalpha.backends.sparse.models import KindModel
 from genalpha.compiler import machine
+from genalpha.compiler.sparse_pattern import by_columns
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
 from genalpha.numerics.derivatives import value_and_rate

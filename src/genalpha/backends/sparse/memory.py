@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from genalpha.backends.native.code import aligned
-from genalpha.backends.sparse.code import SparseCode, address
-from genalpha.backends.sparse.factors import Order, Pattern, analysed, patterned
+from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import BlockPlace, KindModel, counts, length, of_stage, places_of
+from genalpha.compiler.sparse_pattern import Order, Pattern, address, analysed, patterned
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import COUNTED, Scale
 

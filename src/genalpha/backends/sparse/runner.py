@@ -9,12 +9,12 @@ import numpy as np
 
 from genalpha.backends.native.step import floating
 from genalpha.backends.native.writer import PIVOT
-from genalpha.backends.sparse.code import SparseCode, address
-from genalpha.backends.sparse.factors import Singular
+from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.memory import SparseMemory
 from genalpha.backends.sparse.models import KindModel
 from genalpha.backends.sparse.start import SparseStart
 from genalpha.compiler.lu import CONDITION
+from genalpha.compiler.sparse_pattern import Singular, address
 from genalpha.engine.controller import Pace
 from genalpha.engine.run_data import ExactNumbers, Fields, exact_key
 from genalpha.engine.setup import Setup

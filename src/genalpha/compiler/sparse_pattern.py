@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import ctypes
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
-from genalpha.backends.sparse.code import address, pattern_function
+from genalpha.compiler import machine, sparse_text
 from genalpha.compiler.lu import THRESHOLD
+
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 class Singular(Exception):
@@ -90,3 +94,14 @@ def _factors(size: int, ap: np.ndarray, ai: np.ndarray, room: int) -> tuple[np.n
     if pattern_function()(size, *arrays, room) < 0:
         return None
     return lp, li[: lp[-1]].copy(), up, ui[: up[-1]].copy()
+
+
+@functools.cache
+def pattern_function() -> Any:
+    """``lu_pattern`` of `sparse_text` as a function."""
+    library = machine.Library(sparse_text.PATTERN, ["lu_pattern"])
+    return library.function("lu_pattern", _COUNT, *[_POINTER] * 10, _COUNT, result=_COUNT)
+
+
+def address(array: np.ndarray) -> int:
+    return array.ctypes.data
