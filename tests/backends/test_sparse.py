@@ -18,9 +18,10 @@ from genalpha.convergence import study
 
 EPS = np.finfo(float).eps
 FIELDS = ("q", "v", "a", "a_alpha", "lam", "psi", "lam_method", "psi_method")
-METHODS = ("soi2", "hht-soi2", "index3", "stabilized")
+METHODS = ("soi2", "hht-soi2", "index3", "stabilized", "dae-alpha", "projected")
 FAST = {("sledges", "index3"), ("beads", "soi2")}
-FAST |= {("free beads", "generalized-alpha"), ("rods", "stabilized")}
+FAST |= {("free beads", "generalized-alpha"), ("rods", "stabilized"), ("rods", "dae-alpha")}
+FAST |= {("sledges", "projected")}
 
 
 def cases():
@@ -63,6 +64,9 @@ def test_sparse_and_dense_matrices_give_the_same_motion(name, method):
         rounding = dict.fromkeys(("a_alpha", "lam_method"), large)
         rounding |= dict.fromkeys(("v", "a", "lam"), max(h) * large)
     assert_close(sparse, dense, 1e-10, rounding)
+    for field, b in dense.extra.items() if method in ("dae-alpha", "projected") else ():
+        bound = 1e-7 * np.abs(b).max(initial=0.0)  # ν and μ are small multiples of what Newton's method finds
+        np.testing.assert_allclose(sparse.extra[field], b, rtol=0, atol=bound, err_msg=field)
     np.testing.assert_array_equal(sparse.t_alpha, dense.t_alpha)
     size = np.abs(dense.reactions.total).max()
     for field in ("holonomic", "nonholonomic", "total"):
@@ -78,6 +82,7 @@ def test_sparse_and_dense_matrices_give_the_same_motion(name, method):
 @pytest.mark.parametrize(
     ("name", "method"),
     [("rods", "soi2")]
+    + [pytest.param("rods", method, marks=pytest.mark.slow) for method in ("dae-alpha", "projected")]
     + [pytest.param(name, "soi2", marks=pytest.mark.slow) for name in ("spherical", "revolute", "flails")]
     + [pytest.param(name, "hht-soi2", marks=pytest.mark.slow) for name in ("sledges", "beads")]
     + [pytest.param("free beads", "generalized-alpha", marks=pytest.mark.slow)],

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 from jax import Array
 
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._underlying import UnderlyingAlpha
-from genalpha.methods.base import Unknown
+from genalpha.methods.base import Method, Stage, Unknown
 from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
 from genalpha.numerics.derivatives import for_each
 
@@ -87,6 +87,16 @@ class DAEAlpha(UnderlyingAlpha):
             rows += [system.k(t1, q1, v1, args)]
         return s.weights * jnp.concatenate(rows)
 
+    def adds_up(self, dims: Dims) -> bool:
+        """Without constraints φ is known from a, and no other system is solved."""
+        return self.additive or not (dims.m or dims.p)
+
+    def staged(self, dims: Dims) -> Method:
+        """A form with φ, λ and ψ of (2.2) as unknowns, for systems made of parts."""
+        if self.adds_up(dims):
+            return self
+        return StagedDAEAlpha(self.coefficients, self.adjust, self.start)
+
     def finish(
         self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
     ) -> tuple[Carry, StepOutput]:
@@ -97,3 +107,71 @@ class DAEAlpha(UnderlyingAlpha):
             return self.close(system, s, dims, scale, d, v1, forces, args)
         phi = self.v_dot1(s, u["a_v"])
         return self.hand_on(system, s, (d, v1), phi, (none, none), phi)
+
+
+@dataclass(frozen=True)
+class StagedDAEAlpha(DAEAlpha):
+    """:class:`DAEAlpha` with φ, λ and ψ of (2.2) at t_{n+1} as unknowns, and (2.2) as equations.
+
+    So every equation of a system made of parts is the sum of those of its parts. (3.3a) and (3.3d) are
+    equations for q_{n+1}, in which v_{n+1} appears only in applied forces. (3.3b) and (3.3c) then determine
+    v_{n+1}, and (2.2) φ and the multipliers.
+    """
+
+    additive = True
+
+    def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
+        *before, psi = super().unknowns(dims)
+        return (
+            *before,
+            replace(psi, name="psi_v"),
+            Unknown("phi", dims.n, like="a", start="v_dot"),
+            Unknown("lam", dims.m, like="lam", start="lam"),
+            Unknown("psi", dims.p, like="psi", start="psi"),
+        )
+
+    def row_blocks(self, dims: Dims) -> dict[str, int]:
+        first = {"motion (of q)": dims.n, "holonomic": dims.m} if dims.m else {}
+        first |= {"motion (of v)": dims.n, "holonomic (velocity)": dims.m, "nonholonomic": dims.p}
+        last = {"holonomic (acceleration)": dims.m, "nonholonomic (acceleration)": dims.p}
+        return first | {"motion": dims.n} | last
+
+    def stages(self, dims: Dims) -> tuple[Stage, ...]:
+        unknowns, rows = tuple(self.sizes(dims)), [name for name, n in self.row_blocks(dims).items() if n]
+        starts = [k for k, name in enumerate(rows) if name.startswith("motion")]
+        ends = [*starts[1:], len(rows)]
+        return tuple(Stage(unknowns[a:b], tuple(rows[a:b])) for a, b in zip(starts, ends, strict=True))
+
+    def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
+        position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)
+        rows = [scale.a, scale.lam * position] if dims.m else []
+        rows += [scale.a, scale.lam * velocity, scale.psi * velocity]
+        return jnp.concatenate([*rows, scale.a, scale.lam, scale.psi])
+
+    def residual(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> Array:
+        u, t1 = self.split(dims, scale, x), s.t0 + s.h
+        d, v1 = self.reached(s, u)
+        q1 = system.space.retract(s.q0, d)
+        M1, applied = system.M(t1, q1, args), system.applied(t1, q1, v1, args)
+        forces = lambda lam, psi: applied + system.reactions(t1, q1, v1, lam, psi, args)
+        rows, of_v = [], []
+        if dims.m:
+            g, g_dot = system.g_and_dot(t1, q1, v1, args)
+            rows = [M1 @ self.v_dot1(s, u["a_q"]) - forces(u["lam_q"], u["psi_v"]), g]  # (3.3a), (3.3d)
+            of_v = [g_dot]  # (3.3c)
+        rows += [M1 @ self.v_dot1(s, u["a_v"]) - forces(u["lam_v"], u["psi_v"]), *of_v]  # (3.3b)
+        rows += [system.k(t1, q1, v1, args)] if dims.p else []
+        rows += [M1 @ u["phi"] - forces(u["lam"], u["psi"])]  # (2.2)
+        rows += [system.g_ddot(t1, q1, v1, u["phi"], args)] if dims.m else []
+        rows += [system.k_dot(t1, q1, v1, u["phi"], args)] if dims.p else []
+        return s.weights * jnp.concatenate(rows)
+
+    def finish(
+        self, system: System, s: StepConstants, dims: Dims, scale: Scale, x: Array, args: Args
+    ) -> tuple[Carry, StepOutput]:
+        u, (beta, gamma), none = self.split(dims, scale, x), self.hats, jnp.zeros(0)
+        nu, mu = beta * s.h**2 * u.get("lam_q", none), gamma * s.h * u.get("lam_v", none)
+        extra = jnp.concatenate([u["phi"], nu, mu])
+        return self.hand_on(system, s, self.reached(s, u), u["phi"], (u["lam"], u["psi"]), extra)

@@ -34,6 +34,7 @@ class ProjectedAlpha(UnderlyingAlpha):
     """
 
     name = "projected"
+    additive = True
 
     def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
         of_v = (

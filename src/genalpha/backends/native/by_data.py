@@ -23,7 +23,7 @@ from genalpha.compiler.sparse_pattern import Pattern, Singular, address, analyse
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
-class Layout(NamedTuple):
+class MatrixLayout(NamedTuple):
     """Where a matrix and its systems are.
 
     ``rows`` and ``columns`` (E,) are the places of entries that are not always zero, ``source`` (E,) the
@@ -58,9 +58,9 @@ class DataWriter(Writer):
 
     def __init__(self, step: StepKernels) -> None:
         super().__init__(step)
-        self.layouts: list[Layout] = []
+        self.layouts: list[MatrixLayout] = []
 
-    def _lay_out(self, matrix: np.ndarray, rhs: np.ndarray | None = None, result: Any = None) -> Layout:
+    def _lay_out(self, matrix: np.ndarray, rhs: np.ndarray | None = None, result: Any = None) -> MatrixLayout:
         """Write the kernel for the entries of a matrix, and of ``rhs`` if its system has only this one."""
         slot, number = self.builder.slot, len(self.layouts)
         rows, columns = np.nonzero(matrix != ZERO)
@@ -70,7 +70,7 @@ class DataWriter(Writer):
         given = [] if rhs is None else [(right, rhs)]
         self.builder.kernel(f"matrix{number}", ITERATION, (values, nodes), *given)
         places = (rows, columns, values[which], slot(len(rows)), slot(4), right, result)
-        self.layouts.append(Layout(f"lu{number}", *places))
+        self.layouts.append(MatrixLayout(f"lu{number}", *places))
         return self.layouts[-1]
 
     def _inputs(self, slots: np.ndarray) -> Symbols:
@@ -186,7 +186,7 @@ class DataCode:
         head = self._places | dict(zip(self._parts, starts, strict=False))
         self._head = np.array([head[name] for name in library.entries_of_head], dtype=np.int64)
 
-    def _add(self, layout: Layout, pattern: Pattern) -> None:
+    def _add(self, layout: MatrixLayout, pattern: Pattern) -> None:
         """Make room for the factors of a matrix, and keep its lists."""
         name, size = layout.name, len(pattern.row)
         slots = {"rhs": layout.rhs[0], "result": layout.result[0], "a": layout.matrix[0], "n": size}

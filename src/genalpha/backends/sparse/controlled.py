@@ -45,13 +45,10 @@ class ControlledKind(Kind):
         parts = (Symbols(after.a, "f"), carry, step, x, scale, doubles)
         if self.model.element is None:
             self._errors(parts, Symbols(d, "f"), after)
-            return
-        for stage in range(self.blocks.stages):
-            self._disturb(stage, parts, d)
-        pairs = [
-            (self.own[name], Symbols(self.builder.inputs(s, ITERATION), "f").ids)
-            for name, s in self.tried.items()
-        ]
+        else:
+            for stage in range(self.blocks.stages):
+                self._disturb(stage, parts, d)
+        pairs = [(self.own[name], self.builder.inputs(s, ITERATION)) for name, s in self.tried.items()]
         self.builder.kernel(self.kernel("accept"), ITERATION, *pairs)
 
     def _around(self, a1: Any, carry: Carry, step: Any, x: Any, scale: Any, data: Any) -> Linearized:
@@ -130,7 +127,7 @@ class ControlledKind(Kind):
         return [self.each(self._response(), Call(self.kernel("errors")), put, total)]
 
     def accept(self) -> Each:
-        own = [] if self.model.element is None else [Call(self.kernel("accept"))]
+        own = [Call(self.kernel("accept"))] if self.own else []
         return self.each(*self._put(), *own)
 
 

@@ -86,14 +86,14 @@ def refuse_dense(setup: Setup, steps: Steps) -> None:
     if not isinstance(setup.system, Assembly) or setup.dims.n <= DENSE:
         return
     size = setup.dims.n + setup.dims.m + setup.dims.p
-    what = f"an assembly with {size} unknowns cannot be solved with sparse matrices: {refusal(setup, steps)}"
+    what = f"an assembly with {size} unknowns cannot be solved part by part: {refusal(setup, steps)}"
     if size > MOST_DENSE:
         raise ValueError(
-            f"{what}. Dense matrices would take {8e-9 * size**2:.2g} GB each. Use method='soi2', 'index3' or "
-            "'stabilized' and the default reactions, and let events depend on q and v only"
+            f"{what}. Dense matrices would take {8e-9 * size**2:.2g} GB each. Use another method than 'cs' "
+            "and 'cm', and the default reactions, and let events depend on q and v only"
         )
     warn(
-        f"{what}. Dense matrices are used, and a step takes a time that grows with their cube",
+        f"{what}. It is compiled as a whole, which takes seconds to minutes, and its steps take longer",
         FallbackWarning,
     )
 

@@ -187,7 +187,7 @@ class Kind:
             kept += [part for block, part in extra.values() if block.kind != "v" and self._size(block)]
             self.forces = self.builder.slot(sum(map(len, kept)))
             stores += [(self.forces, np.concatenate(kept))]
-            stores += [(new[name], part) for name, part in after.own.items()]
+        stores += [(new[name], part) for name, part in after.own.items()]
         self.builder.kernel(self.kernel("finish"), ITERATION, *stores)
 
     def _new_own(self) -> dict[str, np.ndarray]:

@@ -76,7 +76,8 @@ class Starter:
         own = [carry.own for carry, *_ in begun]
         carried = Carry(at.q, v, new_a, h, a_old, lag)  # type: ignore[arg-type]
         x = np.asarray(setup.method.first_guess(setup.dims, scale, carried, state))
-        extra = np.zeros(sum(setup.method.extras(setup.dims).values()))
+        beginning = Beginning(state, a_dot, scale, *[None] * (len(Beginning._fields) - 3))  # type: ignore[arg-type]
+        extra = np.asarray(setup.method.first_extra(setup.dims, beginning, h))
         row = np.concatenate([at.q, at.v, new_a, lam, psi, extra, np.zeros(len(COUNTED)), timing])
         old = a_old if carry.a_old is not None else None
         return SparseStart(state, scale, v, old, lag, own, x, t_alpha, row, pace)
