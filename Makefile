@@ -29,6 +29,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.heavy_top
 	$(BIN)/python -m benchmarks.native
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.rods
 	$(BIN)/python -m benchmarks.scale_profile
 
 format: $(READY)
