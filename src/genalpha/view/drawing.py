@@ -97,9 +97,9 @@ def _draw(picture: Any, scene: Scene, t: float, size: tuple[int, int]) -> None:
     if scene.ground is not None:
         thrown = [part for item, part in parts if item.shape.group == "bodies" and item.shape.kind != "plane"]
         axes.add_collection(
-            PolyCollection(_shadows(thrown, scene.ground, light, eye), facecolors=_SHADOW, zorder=0)
+            PolyCollection(list(_shadows(thrown, scene.ground, light, eye)), facecolors=_SHADOW, zorder=0)
         )
-        axes.add_collection(LineCollection(_grid(scene, eye), colors=_GRID, linewidths=0.6, zorder=1))
+        axes.add_collection(LineCollection(list(_grid(scene, eye)), colors=_GRID, linewidths=0.6, zorder=1))
     faces, colors, depths = [], [], []
     for item, part in parts:
         front = 1.0 if item.shape.group in ("bodies", "traces") else 1e-3  # frames and forces are in front
@@ -109,10 +109,15 @@ def _draw(picture: Any, scene: Scene, t: float, size: tuple[int, int]) -> None:
             depths.append(front * depth)
     order = np.argsort(-np.concatenate(depths), kind="stable")
     shades = np.concatenate(colors)[order]
-    polygons = np.concatenate(faces)[order]
     # Edges in the colour of the face close the gaps between neighbours.
     axes.add_collection(
-        PolyCollection(polygons, facecolors=shades, edgecolors=shades, linewidths=0.35, zorder=2)
+        PolyCollection(
+            list(np.concatenate(faces)[order]),
+            facecolors=shades,
+            edgecolors=shades,
+            linewidths=0.35,
+            zorder=2,
+        )
     )
     note = {"fontsize": 10, "color": "#444a50"}
     axes.text(10, 9, f"t = {t:.{_digits(scene)}f}", **note)

@@ -41,7 +41,7 @@ class Sampled:
             raise ValueError("a view needs q, and save left it out: keep it")
         good = np.isfinite(times)
         if not self._dense:
-            good &= np.isfinite(np.asarray(sol.q)).reshape(len(times), -1).all(axis=1)
+            good &= np.isfinite(np.asarray(sol.q)).all(axis=1)
         count = len(times) if good.all() else int(np.argmin(good))
         if not count:
             raise ValueError("a view needs a motion, and this solution has no rows: solve over a time span")
@@ -60,9 +60,9 @@ class Sampled:
         elif self._dense:
             found = self._reaction()
         else:
-            found = self._sol.reactions if name == "reaction" else getattr(self._sol, name)
-            found = found.total if isinstance(found, tuple) else found
-            found = None if found is None else np.asarray(found)[self._rows]
+            forces = self._sol.reactions if name == "reaction" else None
+            kept = getattr(self._sol, name) if name != "reaction" else forces and forces.total
+            found = None if kept is None else np.asarray(kept)[self._rows]
         if found is None:
             raise ValueError(f"{what} needs {name}, and save left it out: keep it, or pass dense_output=True")
         return np.asarray(found)
@@ -104,7 +104,7 @@ class Sampled:
             error.add_note(f"This happened in {what}. It is called with one row: t, and q of shape (n,)")
             raise
         try:
-            return _joined([np.array(part, dtype=float) for part in zip(*map(parts, rows), strict=True)])
+            return _joined([_stacked(part) for part in zip(*map(parts, rows), strict=True)])
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{what} must return a position of 2 or 3 numbers, or a tuple (position, rotation), "
@@ -119,6 +119,12 @@ def parts(value: Any) -> tuple[Any, ...]:
     (((1.0, 2.0),), (array([1., 1.]), 0.5))
     """
     return value if isinstance(value, tuple) and len(value) == 2 and np.ndim(value[0]) else (value,)
+
+
+def _stacked(values: tuple[Any, ...]) -> np.ndarray:
+    if any(value is None for value in values):
+        raise TypeError("None is no number")
+    return np.array(values, dtype=float)
 
 
 def _joined(columns: list[np.ndarray]) -> Any:

@@ -48,7 +48,7 @@ class Scene:
     def __init__(
         self,
         times: Any,
-        shapes: Iterable[Shape],
+        shapes: Iterable[Shape] | Shape,
         *,
         up: str | None = None,
         title: str = "",
@@ -101,7 +101,7 @@ def _times(times: Any) -> np.ndarray:
     return found
 
 
-def _shapes(shapes: Iterable[Shape]) -> list[Shape]:
+def _shapes(shapes: Iterable[Shape] | Shape) -> list[Shape]:
     given = [shapes] if isinstance(shapes, Shape) else list(shapes)
     if not given:
         raise ValueError("there are no shapes to draw: pass shapes=[...], for example ga.shapes.Box")
@@ -175,9 +175,9 @@ def _box(shape: Shape, tracks: dict[str, Track]) -> np.ndarray:
     found = []
     for path in (tracks[name] for name in names):
         turned = np.einsum("kij,cj->kci", matrices(path.p), corners)
-        found.append(path.x[:, None] + turned if len(path.p) > 1 else path.x[:, None] + turned[:1])
+        found.append(path.x[:, None] + turned)
     points = np.concatenate([x.reshape(-1, 3) for x in found])
-    return np.stack([points.min(axis=0), points.max(axis=0)])
+    return np.stack([points.min(axis=0) - shape.margin(), points.max(axis=0) + shape.margin()])
 
 
 def _tips(item: Item, most: float) -> np.ndarray:

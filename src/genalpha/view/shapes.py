@@ -72,8 +72,12 @@ class Shape:
         return {}
 
     def corners(self) -> np.ndarray:
-        """Points (N, 3) around the shape, relative to its pose or to each of its points."""
+        """Points (N, 3) relative to the pose, which turn with it. ``margin`` is all around them."""
         return np.zeros((1, 3))
+
+    def margin(self) -> float:
+        """See ``corners``."""
+        return 0.0
 
 
 def _around(*half: float) -> np.ndarray:
@@ -82,9 +86,12 @@ def _around(*half: float) -> np.ndarray:
     return signs * np.array(half)
 
 
-def _along(axis: str, length: float, across: float) -> np.ndarray:
-    """The corners (8, 3) of a box that has one length along an axis and another one across it."""
-    return _around(*(length if i == checks.AXES[axis] else across for i in range(3)))
+def _rings(axis: str, length: float, radius: float) -> np.ndarray:
+    """Points (48, 3) on two circles around an axis, at the ends of a length."""
+    angle = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+    ring = np.stack([np.zeros(24), radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    half = np.array([0.5 * length, 0.0, 0.0])
+    return np.roll(np.concatenate([ring - half, ring + half]), checks.AXES[axis], axis=1)
 
 
 # --- bodies ---------------------------------------------------------------------------------------------
@@ -137,7 +144,7 @@ class Cylinder(Body):
         return {"radius": self.radius, "length": self.length, "axis": self.axis}
 
     def corners(self) -> np.ndarray:
-        return _along(self.axis, 0.5 * self.length, self.radius)
+        return _rings(self.axis, self.length, self.radius)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +154,10 @@ class Capsule(Cylinder):
     kind: ClassVar[str] = "capsule"
 
     def corners(self) -> np.ndarray:
-        return _along(self.axis, 0.5 * self.length + self.radius, self.radius)
+        return _rings(self.axis, self.length, 0.0)
+
+    def margin(self) -> float:
+        return float(self.radius)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +174,8 @@ class Sphere(Body):
     def sizes(self, scene: float) -> dict[str, Any]:
         return {"radius": self.radius}
 
-    def corners(self) -> np.ndarray:
-        return _around(self.radius, self.radius, self.radius)
+    def margin(self) -> float:
+        return float(self.radius)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,8 +281,8 @@ class Rod(Link):
     def sizes(self, scene: float) -> dict[str, Any]:
         return {"radius": self.radius or 0.008 * scene}
 
-    def corners(self) -> np.ndarray:
-        return _around(*[self.radius or 0.0] * 3)
+    def margin(self) -> float:
+        return float(self.radius or 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,8 +304,8 @@ class Spring(Link):
         radius = self.radius or 0.035 * scene
         return {"radius": radius, "coils": int(self.coils), "wire": self.wire or 0.14 * radius}
 
-    def corners(self) -> np.ndarray:
-        return _around(*[self.radius or 0.0] * 3)
+    def margin(self) -> float:
+        return float(self.radius or 0.0)
 
 
 @dataclass(frozen=True, eq=False)
