@@ -115,6 +115,13 @@ def test_a_failed_run_is_shown_up_to_where_it_came():
     assert sol.message in pages.scene(view.html)["notice"]
 
 
+def test_a_jitted_run_that_failed_is_shown_up_to_where_it_came():
+    growing = ga.System(mass=jnp.eye(1), force=lambda t, q, v: q**3 * 50)
+    run = jax.jit(lambda q: ga.solve(growing, (0.0, 1.0), q, jnp.ones(1), h=0.01, throw=False))
+    view = ga.view(run(jnp.ones(1)), shapes.Sphere(0.1, at=lambda t, q: (q[0], 0.0)))
+    assert 0.0 < view.scene.times[-1] < 1.0
+
+
 def test_a_single_row_is_a_still_picture():
     sol = ga.solve(systems.spring(), (0.0, 1.0), [1.0], [0.0], h=0.1, args=(1.0,), t_eval=[1.0])
     view = ga.view(sol, shapes.Sphere(0.1, at=lambda t, q: (q[0], 0.0, 0.0)))

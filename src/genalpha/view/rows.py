@@ -36,12 +36,11 @@ class Sampled:
         if not isinstance(frames, int | np.integer) or not 1 <= frames <= 10_000:
             raise ValueError(f"frames is {frames!r}: pass an integer from 1 to 10000")
         self._dense = sol.space is not None and (sol.nodes is not None or sol.complete)
-        times = np.asarray(sol.nodes.t if sol.nodes is not None else sol.t, dtype=float)
-        if not self._dense and sol.q is None:
+        source = sol if sol.nodes is None else sol.nodes
+        if source.q is None:
             raise ValueError("a view needs q, and save left it out: keep it")
-        good = np.isfinite(times)
-        if not self._dense:
-            good &= np.isfinite(np.asarray(sol.q)).all(axis=1)
+        times = np.asarray(source.t, dtype=float)
+        good = np.isfinite(times) & np.isfinite(np.asarray(source.q)).all(axis=1)
         count = len(times) if good.all() else int(np.argmin(good))
         if not count:
             raise ValueError("a view needs a motion, and this solution has no rows: solve over a time span")

@@ -209,6 +209,11 @@ class Player {
       this.time += passed * this.speed;
       if (this.time > this.motion.end) this.time = this.motion.start; // from the beginning again
     }
+    this.draw();
+    if (this.playing && this.visible) this.refresh();
+  }
+
+  draw() {
     const ratio = window.devicePixelRatio || 1, { clientWidth, clientHeight } = this.canvas;
     const width = Math.max(1, Math.round(ratio * clientWidth)), height = Math.max(1, Math.round(ratio * clientHeight));
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
@@ -218,7 +223,6 @@ class Player {
     if (!this.renderer.gl.isContextLost()) this.renderer.draw(this.camera, this.time, this.shown, this.dark.matches);
     element("scrub").value = this.span > 0 ? (this.time - this.motion.start) / this.span : 0;
     element("time").textContent = `${this.written(this.time)} / ${this.written(this.motion.end)}`;
-    if (this.playing && this.visible) this.refresh();
   }
 
   // A time with as many digits as frames need.
@@ -349,7 +353,7 @@ class Player {
 
   // What changes from outside: size, colours, visibility, and the graphics card.
   watch() {
-    new ResizeObserver(() => this.refresh()).observe(this.canvas);
+    new ResizeObserver(() => this.draw()).observe(this.canvas); // at once, so that nothing is stretched
     this.dark.addEventListener("change", () => this.refresh());
     new IntersectionObserver(([entry]) => {
       this.visible = entry.isIntersecting;
