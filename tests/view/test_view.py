@@ -174,6 +174,6 @@ def test_a_mesh_is_stored_with_its_triangles():
     np.testing.assert_array_equal(pages.numbers(found["triangles"], 3).view("<u4"), triangles)
 
 
-def test_a_short_run_is_slowed_down_and_a_long_one_speeded_up():
+def test_a_short_run_is_slowed_down_and_a_long_one_sped_up():
     rate = lambda end: ga.Scene([0.0, end], [shapes.Sphere(1.0)]).rate
     assert [rate(10.0), rate(60.0), rate(0.01), rate(1000.0)] == [1.0, 1.0, 0.001, 100.0]

@@ -10,7 +10,6 @@ from typing import Any
 
 from genalpha.engine import files
 from genalpha.results.solution import Solution
-from genalpha.view import drawing
 from genalpha.view.page import embedded, page
 from genalpha.view.rows import Sampled
 from genalpha.view.scene import Scene
@@ -47,6 +46,8 @@ class View:
 
     def figure(self, t: float | None = None, *, size: tuple[int, int] = (640, 480)) -> Any:
         """A figure of matplotlib at the time t, by default the first one. ``size`` is in pixels."""
+        from genalpha.view import drawing  # rarely needed
+
         return drawing.figure(self.scene, t, size)
 
     def animate(
@@ -58,6 +59,8 @@ class View:
         seconds: float | None = None,
     ) -> None:
         """Write an animated GIF by matplotlib. ``seconds`` is its length; by default that of the player."""
+        from genalpha.view import drawing
+
         drawing.animate(self.scene, os.path.expanduser(os.fspath(path)), size, fps, seconds)
 
     def _repr_html_(self) -> str:
