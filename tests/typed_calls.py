@@ -51,3 +51,13 @@ def events(sol: ga.Solution) -> ga.Solution:
 def projections() -> None:
     q = ga.project_position(pendulum, 0.0, [0.6, 0.9])
     ga.project_velocity(pendulum, 0.0, q, [0.3, 2.0])
+
+
+def views(sol: ga.Solution) -> ga.View:
+    ball = ga.shapes.Sphere(0.1, at=lambda t, q: q[:2], color=(1, 0, 0))
+    force = ga.shapes.Arrow(at=lambda t, q: q, vector=lambda t, q, lam: lam[0] * q)
+    rod = ga.shapes.Rod(start=(0, 0), end=lambda t, q: q, name="rod")
+    ga.View(ga.Scene([0.0, 1.0], [ga.shapes.Box((1, 1, 1), at=np.zeros((2, 3)))], up="z"), height=300).save(
+        "box.html"
+    )
+    return ga.view(sol, [ball, force, rod], frames=100, ground=-1.0)

@@ -54,6 +54,9 @@ from genalpha.results.phases import Phase  # noqa: E402
 from genalpha.results.solution import Solution  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
+from genalpha.view import shapes  # noqa: E402
+from genalpha.view.front import View, view  # noqa: E402
+from genalpha.view.scene import Scene  # noqa: E402
 
 __all__ = [
     "HHTI3",
@@ -82,6 +85,7 @@ __all__ = [
     "RedundantConstraints",
     "Reset",
     "RunState",
+    "Scene",
     "SingularSystem",
     "Solution",
     "Space",
@@ -89,6 +93,7 @@ __all__ = [
     "State",
     "System",
     "Unknown",
+    "View",
     "analysis",
     "chung_hulbert",
     "concatenate",
@@ -102,9 +107,11 @@ __all__ = [
     "project_position",
     "project_velocity",
     "rotation",
+    "shapes",
     "solve",
     "solve_batch",
     "stormer",
     "trapezoidal",
+    "view",
     "wbz",
 ]

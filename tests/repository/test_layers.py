@@ -27,6 +27,7 @@ LAYERS = (
     "analysis engine",
     "backends",
     "results",
+    "view",
     "run",
     "consistent solve solve_batch",
     "problems",

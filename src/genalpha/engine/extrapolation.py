@@ -81,7 +81,7 @@ class Accurate(NamedTuple):
         return self._replace(divisions=divisions(len(self.divisions), even=True), even=True)
 
 
-class Mesh(NamedTuple):
+class StepMesh(NamedTuple):
     """The intervals of a run between ``ends`` (S+1,): its start, its breakpoints, and its end.
 
     Segment i between two of these has ``counts[i]`` intervals. After each of the ends the run starts anew. If
@@ -97,7 +97,7 @@ class Mesh(NamedTuple):
     @classmethod
     def of(
         cls, ends: tuple[float, ...], count: int, smooth: bool = True, grading: Grading | None = None
-    ) -> Mesh:
+    ) -> StepMesh:
         """A mesh with about ``count`` intervals. If it is smooth, short segments have a fair share."""
         lengths = np.diff(ends if grading is None else grading.places(np.array(ends)))
         share = lengths / lengths.sum()

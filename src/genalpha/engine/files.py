@@ -171,17 +171,22 @@ def write(path: str, kind: str, tree: Any, mode: int = 0o666) -> None:
 
 def put(path: str, arrays: dict[str, Any], mode: int = 0o666) -> None:
     """Write arrays to an .npz file. A write replaces the whole file or leaves it unchanged."""
+    replace(path, lambda file: np.savez(file, **arrays), mode)
+
+
+def replace(path: str, write: Callable[[IO[bytes]], Any], mode: int = 0o666) -> None:
+    """Write a file by ``write(file)``. The whole file is replaced, or left unchanged if there is an error."""
     target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):  # a device or a pipe (a folder is an error)
         with open(target, "wb") as file:
-            np.savez(file, **arrays)
+            write(file)
         return
     name = f"{target}.{secrets.token_hex(6)}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     handle = os.open(name, flags, mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, target)

@@ -145,7 +145,7 @@ def _bushing_reference(eps: float, sign: float) -> ReducedODE:
     return ReducedODE(rhs, lift, 0.0, start)
 
 
-class Rod(NamedTuple):
+class RodMatrices(NamedTuple):
     """Constant matrices of the clamped rod for (w_1, w_1', ..., w_k, w_k').
 
     ``M`` (2k, 2k) is the mass matrix with rotary inertia and ``K`` (2k, 2k) the stiffness for a modulus of 1.
@@ -159,7 +159,7 @@ class Rod(NamedTuple):
     coupling: np.ndarray
 
 
-def rod_matrices(k: int, length: float, side: float, density: float, coupling: str) -> Rod:
+def rod_matrices(k: int, length: float, side: float, density: float, coupling: str) -> RodMatrices:
     """A rod of square section in k elements, cubic Hermite functions between nodes, clamped at x = 0."""
     h, A, inertia = length / k, side**2, side**4 / 12
     D = np.diag([1.0, h, 1.0, h])  # slopes are multiplied by a length
@@ -180,7 +180,7 @@ def rod_matrices(k: int, length: float, side: float, density: float, coupling: s
         K[at, at] += K_e
         moment[at] += mean
         coupled[at] += local + (e * h * mean if coupling == "global" else 0.0)
-    return Rod(M[2:, 2:], K[2:, 2:], moment[2:], coupled[2:])
+    return RodMatrices(M[2:, 2:], K[2:, 2:], moment[2:], coupled[2:])
 
 
 # Simeon's "data set 2"; inertias about the joint ends. Mass and inertia of the rod follow from its density.
@@ -196,7 +196,7 @@ class FlexibleCrank:
     is a pulse, smooth or constant.
     """
 
-    rod: Rod
+    rod: RodMatrices
     smooth: bool
 
     @cached_property

@@ -12,7 +12,7 @@ import numpy as np
 from genalpha.backends.batch.plan import GivenPlan
 from genalpha.backends.batch.pool import Pool
 from genalpha.engine import row
-from genalpha.engine.extrapolation import Accurate, Mesh
+from genalpha.engine.extrapolation import Accurate, StepMesh
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given
 from genalpha.numerics import codes
@@ -68,7 +68,7 @@ class AccurateBatch:
             self.batch.explain(self.refused)
         active = self.ready if not self.batch.events else []
         while active:
-            alike: dict[Mesh, list[int]] = {}
+            alike: dict[StepMesh, list[int]] = {}
             for i in active:
                 mesh = self.searches[i].mesh()
                 if mesh is not None:
@@ -85,7 +85,7 @@ class AccurateBatch:
         )
         return dataclasses.replace(sol, backend="cuda") if self.backend == "cuda" else sol
 
-    def _attempt(self, mesh: Mesh, those: np.ndarray) -> None:
+    def _attempt(self, mesh: StepMesh, those: np.ndarray) -> None:
         """Run all columns of some members on a mesh, and judge each member."""
         columns = [self._column(mesh, parts, those) for parts in self.want.divisions]
         for place, i in enumerate(those.tolist()):
@@ -99,7 +99,7 @@ class AccurateBatch:
             excess = functools.partial(combiner.excess, attempt, self.batch.output.t_eval is not None)
             self.searches[i].judge(attempt, excess)
 
-    def _column(self, mesh: Mesh, parts: int, those: np.ndarray) -> ColumnBatch:
+    def _column(self, mesh: StepMesh, parts: int, those: np.ndarray) -> ColumnBatch:
         """Runs of some members whose steps divide every interval of the mesh into so many parts."""
         found: list[ColumnBatch] = []
         batch, setup = self.batch, self.runs[int(those[0])].asked.setup

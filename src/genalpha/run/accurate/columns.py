@@ -12,7 +12,7 @@ import numpy as np
 
 from genalpha.backends.batch.pool import Pool, cores
 from genalpha.engine import row
-from genalpha.engine.extrapolation import Mesh
+from genalpha.engine.extrapolation import StepMesh
 from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
@@ -114,7 +114,7 @@ class ColumnRuns:
         self._counting = threading.Lock()
         self._proceed: Callable[[], None] = lambda: None
 
-    def all(self, mesh: Mesh, start: Start) -> list[Column]:
+    def all(self, mesh: StepMesh, start: Start) -> list[Column]:
         """All columns on a mesh, from the coarsest to the finest. Raises :class:`Failed`."""
         self.earlier, self.steps = self.earlier + self.steps, 0
         coarsest, *rest = self.want.divisions
@@ -136,11 +136,11 @@ class ColumnRuns:
         main = threading.current_thread() is threading.main_thread()
         return native and main and self.store is None and cores() > 1
 
-    def count(self, mesh: Mesh) -> None:
+    def count(self, mesh: StepMesh) -> None:
         """Count the steps of columns that were run elsewhere."""
         self.earlier, self.steps = self.earlier + self.steps, mesh.intervals * sum(self.want.divisions)
 
-    def _column(self, mesh: Mesh, parts: int, start: Start) -> Column:
+    def _column(self, mesh: StepMesh, parts: int, start: Start) -> Column:
         """A run whose steps divide every interval of the mesh into so many parts."""
         found: list[Column] = []
         for i in range(len(mesh.counts)):

@@ -13,7 +13,7 @@ from genalpha.backends.native.kernels import shapes
 from genalpha.backends.native.step import LIMIT, floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.engine import extrapolation
-from genalpha.engine.extrapolation import Judgement, Mesh, Sizes
+from genalpha.engine.extrapolation import Judgement, Sizes, StepMesh
 from genalpha.engine.interpolate import Smooth
 from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values
@@ -34,7 +34,7 @@ class Combination(NamedTuple):
     constraints. ``difference`` is the difference of both, before they were moved there: (q, v), (K, n) each.
     """
 
-    mesh: Mesh
+    mesh: StepMesh
     motion: Column
     other: Deferred
     difference: tuple[np.ndarray, np.ndarray]
@@ -49,11 +49,11 @@ class Combiner:
         self.columns, self.setup, self.want = columns, columns.setup, columns.want
         self.args = columns.args
 
-    def attempt(self, mesh: Mesh, start: Start) -> Combination:
+    def attempt(self, mesh: StepMesh, start: Start) -> Combination:
         """Run all columns on a mesh and combine them."""
         return self.combined(mesh, self.columns.all(mesh, start))
 
-    def combined(self, mesh: Mesh, columns: list[Column]) -> Combination:
+    def combined(self, mesh: StepMesh, columns: list[Column]) -> Combination:
         """The combination of all columns on a mesh, from the coarsest to the finest."""
         parts = self.want.divisions
         levels = [extrapolation.weights(parts[i:]) for i in range(min(3, len(parts)))]
@@ -135,13 +135,13 @@ class Combiner:
             worst = max(worst, float(error.max(initial=0.0)))
         return worst
 
-    def smooth(self, mesh: Mesh, motion: Column) -> Smooth:
+    def smooth(self, mesh: StepMesh, motion: Column) -> Smooth:
         """The motion on a mesh, or on the first part of it, with its accelerations."""
         part = nodes(mesh, motion)
         return Smooth(*part, self.columns.derived(part).a)
 
 
-def nodes(mesh: Mesh, motion: Column) -> Column:
+def nodes(mesh: StepMesh, motion: Column) -> Column:
     """The motion on a mesh, or on the first part of it, with two rows at each breakpoint.
 
     They lie beside it, because accelerations may differ on its sides.

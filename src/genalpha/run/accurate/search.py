@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from genalpha.engine import extrapolation
-from genalpha.engine.extrapolation import Accurate, Mesh
+from genalpha.engine.extrapolation import Accurate, StepMesh
 from genalpha.engine.grading import Grading
 from genalpha.numerics import codes
 from genalpha.results.solution import Solution
@@ -57,14 +57,14 @@ class Search:
         assert self.want.accuracy is not None
         return math.ceil(FIRST * max(1.0, 1e-3 / self.want.accuracy.min()) ** GROWTH)
 
-    def mesh(self) -> Mesh | None:
+    def mesh(self) -> StepMesh | None:
         """The mesh of the next attempt; None if the search is over."""
         if self.found is None and self._attempts == ATTEMPTS:
             self._give_up()
         if self.found is not None:
             return None
         want = self.want
-        mesh = Mesh.of(want.ends, self.count, want.intervals is None, self.grading)
+        mesh = StepMesh.of(want.ends, self.count, want.intervals is None, self.grading)
         needed = mesh.intervals * sum(want.divisions)
         if needed > want.most and not self._attempts:
             raise ValueError(f"max_steps = {want.most} is too small: raise it to {needed} or more")

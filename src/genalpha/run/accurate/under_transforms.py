@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.engine import extrapolation
-from genalpha.engine.extrapolation import Mesh
+from genalpha.engine.extrapolation import StepMesh
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.steps import Given
 from genalpha.numerics import codes
@@ -35,7 +35,7 @@ def run(asked: Request) -> Solution:
             "extrapolate under a JAX transform keeps the ends of steps h: leave out t_eval, dense_output, "
             "save and breakpoints"
         )
-    mesh = Mesh.of(want.ends, want.intervals or 1, smooth=False)
+    mesh = StepMesh.of(want.ends, want.intervals or 1, smooth=False)
     columns = [_column(asked, mesh, parts) for parts in want.divisions]
     finest, space = columns[-1], asked.setup.system.space
     moves = jnp.stack([jax.vmap(space.difference)(finest.q, column.q) for column in columns])
@@ -50,7 +50,7 @@ def run(asked: Request) -> Solution:
     return dataclasses.replace(finest, **kept)
 
 
-def _column(asked: Request, mesh: Mesh, parts: int) -> Solution:
+def _column(asked: Request, mesh: StepMesh, parts: int) -> Solution:
     times = mesh.segment(0, parts)
     steps = Given.of(times, np.diff(times))
     output = Output(every=parts)
