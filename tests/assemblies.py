@@ -20,7 +20,7 @@ from genalpha.backends.sparse import front
 
 G = 9.81
 ARM = np.array([0.0, 0.0, -0.5])  # from the centre of a body to its lower joint
-LIMIT = {"sparse": 0, "dense": 10**9}  # of the number of velocities of dense runs
+LIMIT = {"sparse": 0, "dense": 10**9}  # of the sizes of dense runs
 
 
 class Model(NamedTuple):
@@ -248,6 +248,7 @@ def matrices(kind: str, begun: bool | None = None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(front, "DENSE", LIMIT[kind])
         patch.setattr(front, "DENSE_IN_BATCHES", LIMIT[kind])
+        patch.setattr(front, "LARGE", LIMIT[kind])
         patch.setattr(front, "begin", lambda *args: (runs.append(1), begin(*args))[1])
         yield
     assert bool(runs) == (kind == "sparse" if begun is None else begun)

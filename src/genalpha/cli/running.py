@@ -32,7 +32,7 @@ _COMPONENTS = {"q": "q", "v": "v", "a": "a", "lam": "λ", "psi": "ψ"}
 class FinishedRun:
     """A run with its options, whether it reached the end or not."""
 
-    model: models.Model
+    model: models.NamedModel
     t_span: tuple[float, float]
     sol: ga.Solution
     seconds: float
@@ -108,7 +108,7 @@ def _check_plot(path: Path) -> None:
         )
 
 
-def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
+def _solve(model: models.NamedModel, options: argparse.Namespace) -> FinishedRun:
     t_span = model.t_span if options.t_end is None else (model.t_span[0], options.t_end)
     chosen = _chosen(model, options)
     begin = time.perf_counter()
@@ -137,7 +137,7 @@ def _solve(model: models.Model, options: argparse.Namespace) -> FinishedRun:
     return FinishedRun(model, t_span, sol, seconds, {name: settings[name] for name in _SETTINGS})
 
 
-def _chosen(model: models.Model, options: argparse.Namespace) -> dict[str, Any]:
+def _chosen(model: models.NamedModel, options: argparse.Namespace) -> dict[str, Any]:
     """The options for ``ga.solve``: those of the model, replaced by those of the command line."""
     given = {name: getattr(options, name) for name in _GIVEN if getattr(options, name) is not None}
     if options.newton is not None:

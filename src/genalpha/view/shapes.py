@@ -98,7 +98,7 @@ def _rings(axis: str, length: float, radius: float) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Body(Shape):
+class Posed(Shape):
     """A shape with a pose ``at``. Without one it stays at the origin."""
 
     at: Any = None
@@ -106,7 +106,7 @@ class Body(Shape):
 
 
 @dataclass(frozen=True, eq=False)
-class Box(Body):
+class Box(Posed):
     """A box with three edge lengths, centred at its pose.
 
     >>> Box((1.0, 0.1, 0.1), at=lambda t, q: (q[:2], q[2]), name="crank").size
@@ -127,7 +127,7 @@ class Box(Body):
 
 
 @dataclass(frozen=True, eq=False)
-class Cylinder(Body):
+class Cylinder(Posed):
     """A cylinder, centred at its pose, along one of its axes."""
 
     radius: Any
@@ -161,7 +161,7 @@ class Capsule(Cylinder):
 
 
 @dataclass(frozen=True, eq=False)
-class Sphere(Body):
+class Sphere(Posed):
     """A ball."""
 
     radius: Any
@@ -179,7 +179,7 @@ class Sphere(Body):
 
 
 @dataclass(frozen=True, eq=False)
-class Mesh(Body):
+class Mesh(Posed):
     """A surface of triangles: ``vertices`` (V, 3), and ``triangles`` (T, 3) with their indices.
 
     >>> Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], [[0, 1, 3]])
@@ -220,7 +220,7 @@ class Mesh(Body):
 
 
 @dataclass(frozen=True, eq=False)
-class Plane(Body):
+class Plane(Posed):
     """A thin rectangle with the lengths ``size``, in the x-y plane of its pose."""
 
     size: Any
@@ -237,7 +237,7 @@ class Plane(Body):
 
 
 @dataclass(frozen=True, eq=False)
-class Frame(Body):
+class Frame(Posed):
     """Three axes, x red, y green, z blue, with the length ``size``."""
 
     size: Any = None

@@ -42,7 +42,7 @@ class SparseCode:
         text, self.entries_of_head = emit_repeated.emit(
             self.central.program, loop, programs, "steps", self.width, plans
         )
-        self.library = machine.Library(text, ["steps", *plans])
+        self.library = machine.Library(text, ["steps", *plans], scheduled=False)
         self.steps = self.library.function(
             "steps", *[_POINTER] * 5, *[_COUNT] * 2, *[_POINTER] * 2, result=_COUNT
         )

@@ -35,9 +35,11 @@ Known = Callable[[Callable[[], State]], np.ndarray]
 MOST_DENSE = 5000
 # Velocities times rows whose terms are computed at a time.
 ROWS = 100_000
-# Assemblies with more velocities than this are solved with sparse matrices (docs/benchmarks.md); members of
-# batches, which run in lanes with dense ones, above the second number.
-DENSE, DENSE_IN_BATCHES = 18, 40
+# Assemblies with more unknowns in a step than this are solved with sparse matrices (docs/benchmarks.md);
+# members of batches, which run in lanes with dense ones, with more velocities than the second number.
+DENSE, DENSE_IN_BATCHES = 40, 40
+# States of assemblies with more velocities than this are found with sparse matrices.
+LARGE = 6
 
 
 class SparseRun(NamedTuple):
@@ -72,18 +74,23 @@ def refusal(setup: Setup, steps: Steps) -> str:
 
 def large(setup: Setup) -> bool:
     """Whether states of a system are found with sparse matrices."""
-    return isinstance(setup.system, Assembly) and setup.dims.n > DENSE and setup.system.reaction is None
+    return isinstance(setup.system, Assembly) and setup.dims.n > LARGE and setup.system.reaction is None
+
+
+def unknowns(setup: Setup) -> int:
+    """The number of unknowns of a step."""
+    return sum(setup.method.sizes(setup.dims).values())
 
 
 def wanted(setup: Setup, steps: Steps, batch: bool = False) -> bool:
     """Whether a run, or all runs of a batch, use sparse matrices."""
-    some = setup.dims.n > DENSE_IN_BATCHES or not batch
+    some = setup.dims.n > DENSE_IN_BATCHES if batch else unknowns(setup) > DENSE
     return some and large(setup) and not refusal(setup, steps)
 
 
 def refuse_dense(setup: Setup, steps: Steps) -> None:
     """Warn of a run of a large assembly that needs dense matrices. Raises if they would be too large."""
-    if not isinstance(setup.system, Assembly) or setup.dims.n <= DENSE:
+    if not isinstance(setup.system, Assembly) or unknowns(setup) <= DENSE:
         return
     size = setup.dims.n + setup.dims.m + setup.dims.p
     what = f"an assembly with {size} unknowns cannot be solved part by part: {refusal(setup, steps)}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.api_util import debug_info
 from jax.extend import core
 
 from genalpha.compiler.graph import Graph, Rule
@@ -82,7 +83,13 @@ class _Lone:
         ]
         values = dict(pairs)  # an input may occur twice
         self.variables, self.values = list(values), list(values.values())
-        jaxpr = core.Jaxpr((), self.variables, equation.outvars, [equation], equation.effects)
+        paths = ("",) * len(equation.outvars)
+        described = debug_info(
+            "genalpha", lambda *inputs: None, self.variables, {}, result_paths_thunk=lambda: paths
+        )
+        jaxpr = core.Jaxpr(
+            (), self.variables, equation.outvars, [equation], equation.effects, debug_info=described
+        )
         self.function = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, ()))
         self.shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in self.variables]
         self.smooth = [k for k, x in enumerate(self.values) if isinstance(x, Symbols) and x.kind == "f"]

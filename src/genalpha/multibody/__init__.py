@@ -1,0 +1,88 @@
+"""Mechanisms from bodies, joints and forces. See docs/multibody.md.
+
+>>> from genalpha import multibody as mb
+>>> model = mb.Model(gravity=(0, 0, -9.81))
+"""
+
+from genalpha.multibody.bodies import Body, Marker, PlanarBody, PointMass
+from genalpha.multibody.connectors import Connector
+from genalpha.multibody.couplings import Driven, Gear, Rack, Screw
+from genalpha.multibody.forces import (
+    AppliedForce,
+    Bushing,
+    Custom,
+    Drag,
+    Force,
+    JointSpring,
+    Motor,
+    SphereContact,
+    SpringDamper,
+)
+from genalpha.multibody.frames import FrameState, Wrench
+from genalpha.multibody.inertia import Inertia, box, capsule, cylinder, mesh, rod, sphere, total
+from genalpha.multibody.joints import (
+    Cylindrical,
+    Distance,
+    Joint,
+    Planar,
+    PointOnLine,
+    PointOnPlane,
+    Prismatic,
+    Revolute,
+    Spherical,
+    Universal,
+    Weld,
+)
+from genalpha.multibody.model import Model
+from genalpha.multibody.motion import Motion, Reaction
+from genalpha.multibody.rolling import KnifeEdge, OnSurface, RollingDisk, RollingSphere, VelocityCoupling
+
+__all__ = [
+    "AppliedForce",
+    "Body",
+    "Bushing",
+    "Connector",
+    "Custom",
+    "Cylindrical",
+    "Distance",
+    "Drag",
+    "Driven",
+    "Force",
+    "FrameState",
+    "Gear",
+    "Inertia",
+    "Joint",
+    "JointSpring",
+    "KnifeEdge",
+    "Marker",
+    "Model",
+    "Motion",
+    "Motor",
+    "OnSurface",
+    "Planar",
+    "PlanarBody",
+    "PointMass",
+    "PointOnLine",
+    "PointOnPlane",
+    "Prismatic",
+    "Rack",
+    "Reaction",
+    "Revolute",
+    "RollingDisk",
+    "RollingSphere",
+    "Screw",
+    "SphereContact",
+    "Spherical",
+    "SpringDamper",
+    "Universal",
+    "VelocityCoupling",
+    "Weld",
+    "Wrench",
+    "box",
+    "capsule",
+    "cylinder",
+    "mesh",
+    "rod",
+    "sphere",
+    "total",
+]

@@ -1,0 +1,272 @@
+"""Bodies: rigid bodies, bodies in a plane, point masses, and the ground."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha import rotation
+from genalpha.multibody.frames import (
+    EYE,
+    GROUND,
+    PLANAR,
+    POINT,
+    RIGID,
+    BodyKind,
+    along,
+    axes_of,
+    orientation,
+    positive,
+    quaternion_of,
+    vector,
+)
+from genalpha.multibody.inertia import Inertia
+from genalpha.view.shapes import Shape
+
+
+def named(name: Any, what: str) -> str:
+    """A name that is not empty."""
+    if not isinstance(name, str) or not name.strip():
+        raise TypeError(f"the name of {what} must be a text, got {name!r}")
+    return name
+
+
+class Marker:
+    """A frame on a body: position ``r`` (3,) from its centre of mass, axes ``Q`` (3, 3) as columns."""
+
+    def __init__(self, body: AnyBody, r: np.ndarray, Q: np.ndarray) -> None:
+        self.body, self.r, self.Q = body, r, Q
+
+    @property
+    def pose(self) -> tuple[np.ndarray, np.ndarray]:
+        """Position (3,) and axes (3, 3) in space, with the body where the model puts it."""
+        x, R = self.body.x, self.body.R
+        return x + R @ self.r, R @ self.Q
+
+    def __repr__(self) -> str:
+        return f"<frame on {self.body.name!r}>"
+
+
+class AnyBody:
+    """What all bodies have: a name, a pose in the model, velocities, and frames.
+
+    ``x`` (3,) is the centre of mass, ``R`` (3, 3) the axes.
+    """
+
+    kind: BodyKind
+    mass = 0.0
+    shape: Shape | None = None
+
+    def __init__(self, name: str, x: np.ndarray, R: np.ndarray, center: np.ndarray) -> None:
+        self.name, self.x, self.R, self.center = name, x, R, center
+
+    def frame(self, at: Any = (0.0, 0.0, 0.0), rotation: Any = None, axis: Any = None) -> Marker:
+        """A frame at a point of the body, in its own axes, turned, or with its z axis along ``axis``."""
+        if rotation is not None and axis is not None:
+            raise ValueError(f"a frame on {self.name!r} has a rotation and an axis: pass one of them")
+        where = f"of a frame on {self.name!r}"
+        Q = orientation(rotation, f"rotation {where}") if axis is None else along(axis, f"axis {where}")
+        return Marker(self, vector(at, f"at {where}") - self.center, Q)
+
+    def frame_in_space(self, at: Any, axes: np.ndarray) -> Marker:
+        """The frame that is now at a point in space, with these axes (3, 3)."""
+        x = vector(at, f"at, on {self.name!r}")
+        return Marker(self, self.R.T @ (x - self.x), self.R.T @ axes)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    # --- what a model needs -----------------------------------------------------------------------
+
+    def coordinates(self) -> np.ndarray:
+        """q at the start."""
+        raise NotImplementedError
+
+    def velocities(self) -> np.ndarray:
+        """v at the start."""
+        raise NotImplementedError
+
+    def put(self, q: np.ndarray, v: np.ndarray) -> None:
+        """Move the body to coordinates and velocities."""
+        raise NotImplementedError
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        """The args of its mass and force."""
+        raise NotImplementedError
+
+
+class Ground(AnyBody):
+    """What does not move. Every model has it, as ``model.ground``."""
+
+    kind = GROUND
+
+    def __init__(self) -> None:
+        super().__init__("ground", np.zeros(3), EYE.copy(), np.zeros(3))
+
+
+class Body(AnyBody):
+    """A rigid body.
+
+    Parameters
+    ----------
+    name : its name in the model.
+    inertia : an :class:`Inertia`, such as ``mb.box(mass=2, size=(1, 1, 1))``.
+    at, rotation : where the frame of the body is: its origin (3,), and a rotation matrix (3, 3), a unit
+        quaternion (w, x, y, z), or an angle about z.
+    velocity : (3,) of the centre of mass, in space-fixed axes.
+    angular_velocity : (3,), in space-fixed axes.
+    shape : what is drawn, instead of the shape of ``inertia``.
+
+    Its coordinates are the position of its centre of mass and a unit quaternion, its velocities that of the
+    centre of mass and the angular velocity in axes of the body (:class:`R3xSO3`).
+    """
+
+    kind = RIGID
+
+    def __init__(
+        self,
+        name: str,
+        inertia: Inertia,
+        at: Any = (0.0, 0.0, 0.0),
+        rotation: Any = None,
+        velocity: Any = (0.0, 0.0, 0.0),
+        angular_velocity: Any = (0.0, 0.0, 0.0),
+        shape: Shape | None = None,
+    ) -> None:
+        named(name, "a body")
+        if not isinstance(inertia, Inertia):
+            raise TypeError(
+                f"inertia of the body {name!r} must be an Inertia, such as mb.box(mass=1, size=(1, 1, 1)), "
+                f"got {type(inertia).__name__}"
+            )
+        R = orientation(rotation, f"rotation of {name!r}")
+        x = vector(at, f"at of {name!r}") + R @ inertia.center
+        super().__init__(name, x, R, inertia.center)
+        self.inertia, self.mass = inertia, inertia.mass
+        self.velocity = vector(velocity, f"velocity of {name!r}")
+        self.angular_velocity = vector(angular_velocity, f"angular_velocity of {name!r}")
+        self.shape = shape or inertia.shape
+
+    def coordinates(self) -> np.ndarray:
+        return np.concatenate([self.x, quaternion_of(self.R)])
+
+    def velocities(self) -> np.ndarray:
+        return np.concatenate([self.velocity, self.R.T @ self.angular_velocity])
+
+    def put(self, q: np.ndarray, v: np.ndarray) -> None:
+        self.x, self.R = q[:3].copy(), axes_of(q[3:])
+        self.velocity, self.angular_velocity = v[:3].copy(), self.R @ v[3:]
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        return {"mass": np.array(self.mass), "inertia": self.inertia.tensor}
+
+    @staticmethod
+    def inertia_matrix(t: Any, q: Any, of: dict[str, Any], gravity: Any) -> Any:
+        """The mass matrix (6, 6)."""
+        none = jnp.zeros((3, 3))
+        return jnp.block([[of["mass"] * jnp.asarray(EYE), none], [none, of["inertia"]]])
+
+    @staticmethod
+    def weight(t: Any, q: Any, v: Any, of: dict[str, Any], gravity: Any) -> Any:
+        """Gravity, and the gyroscopic torque."""
+        spin = v[3:]
+        return jnp.concatenate([of["mass"] * gravity, -rotation.cross(spin, of["inertia"] @ spin)])
+
+
+class PlanarBody(AnyBody):
+    """A body that moves in the plane of x and y, with coordinates x, y of its centre of mass and an angle.
+
+    ``moment`` is the moment of inertia about its centre of mass; ``inertia`` may be given instead of
+    ``mass`` and ``moment``. ``at`` (2,) is where its frame is, ``center`` (2,) the centre of mass in it.
+    """
+
+    kind = PLANAR
+
+    def __init__(
+        self,
+        name: str,
+        mass: Any = None,
+        moment: Any = None,
+        at: Any = (0.0, 0.0),
+        angle: float = 0.0,
+        *,
+        inertia: Inertia | None = None,
+        center: Any = (0.0, 0.0),
+        velocity: Any = (0.0, 0.0),
+        angular_velocity: float = 0.0,
+        shape: Shape | None = None,
+    ) -> None:
+        named(name, "a body")
+        if inertia is not None:
+            mass, moment, center = inertia.mass, inertia.tensor[2, 2], inertia.center[:2]
+            shape = shape or inertia.shape
+        R = orientation(angle, f"angle of {name!r}")
+        middle = vector(center, f"center of {name!r}")
+        super().__init__(name, vector(at, f"at of {name!r}") + R @ middle, R, middle)
+        self.mass, self.moment = positive(mass, f"mass of {name!r}"), positive(moment, f"moment of {name!r}")
+        self.angle, self.shape = float(angle), shape
+        self.velocity = vector(velocity, f"velocity of {name!r}")[:2]
+        self.angular_velocity = float(angular_velocity)
+
+    def coordinates(self) -> np.ndarray:
+        return np.array([*self.x[:2], self.angle])
+
+    def velocities(self) -> np.ndarray:
+        return np.array([*self.velocity, self.angular_velocity])
+
+    def put(self, q: np.ndarray, v: np.ndarray) -> None:
+        self.x, self.angle = np.array([q[0], q[1], 0.0]), float(q[2])
+        self.R = orientation(self.angle, "angle")
+        self.velocity, self.angular_velocity = v[:2].copy(), float(v[2])
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        return {"mass": np.array(self.mass), "moment": np.array(self.moment)}
+
+    @staticmethod
+    def inertia_matrix(t: Any, q: Any, of: dict[str, Any], gravity: Any) -> Any:
+        return jnp.diag(jnp.stack([of["mass"], of["mass"], of["moment"]]))
+
+    @staticmethod
+    def weight(t: Any, q: Any, v: Any, of: dict[str, Any], gravity: Any) -> Any:
+        return of["mass"] * jnp.stack([gravity[0], gravity[1], jnp.zeros(())])
+
+
+class PointMass(AnyBody):
+    """A point with a mass."""
+
+    kind = POINT
+
+    def __init__(
+        self,
+        name: str,
+        mass: Any,
+        at: Any = (0.0, 0.0, 0.0),
+        velocity: Any = (0.0, 0.0, 0.0),
+        shape: Shape | None = None,
+    ) -> None:
+        named(name, "a point mass")
+        super().__init__(name, vector(at, f"at of {name!r}"), EYE.copy(), np.zeros(3))
+        self.mass, self.shape = positive(mass, f"mass of {name!r}"), shape
+        self.velocity = vector(velocity, f"velocity of {name!r}")
+
+    def coordinates(self) -> np.ndarray:
+        return self.x.copy()
+
+    def velocities(self) -> np.ndarray:
+        return self.velocity.copy()
+
+    def put(self, q: np.ndarray, v: np.ndarray) -> None:
+        self.x, self.velocity = q.copy(), v.copy()
+
+    def numbers(self) -> dict[str, np.ndarray]:
+        return {"mass": np.array(self.mass)}
+
+    @staticmethod
+    def inertia_matrix(t: Any, q: Any, of: dict[str, Any], gravity: Any) -> Any:
+        return of["mass"] * jnp.asarray(EYE)
+
+    @staticmethod
+    def weight(t: Any, q: Any, v: Any, of: dict[str, Any], gravity: Any) -> Any:
+        return of["mass"] * gravity

@@ -1,0 +1,199 @@
+"""What connects frames: the base of joints and forces, and how many of one kind become a part of an assembly.
+
+A connector is a class with up to three functions of frames at one time (:class:`FrameState`): constraints on
+positions, constraints on velocities, and forces. All connectors of one class between the same kinds of bodies
+are copies of one part, so they are compiled once.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from genalpha.mechanics.parts import Part
+from genalpha.multibody.bodies import AnyBody, Marker, named
+from genalpha.multibody.frames import FrameState, along
+
+
+class Connector:
+    """Something between frames. Subclasses are joints and forces.
+
+    A subclass defines some of these static functions. Their arguments are t, a :class:`FrameState` for each
+    frame, and the ``numbers`` and ``functions`` of the connector by name:
+
+    - ``holonomic`` -> (m,), constraints on positions, with names in ``rows``,
+    - ``nonholonomic`` -> (p,), constraints on velocities, with names in ``speed_rows``,
+    - ``force`` -> a :class:`Wrench` for each frame.
+
+    ``numbers`` are arrays that may differ between connectors of a kind; they are arguments of the compiled
+    code. ``functions`` are callables of the user; each makes a kind of its own.
+    """
+
+    rows: ClassVar[tuple[str, ...]] = ()
+    speed_rows: ClassVar[tuple[str, ...]] = ()
+    holonomic: ClassVar[Callable[..., Any] | None] = None
+    nonholonomic: ClassVar[Callable[..., Any] | None] = None
+    force: ClassVar[Callable[..., Any] | None] = None
+
+    def __init__(
+        self,
+        name: str,
+        markers: Sequence[Marker],
+        numbers: dict[str, Any] | None = None,
+        functions: dict[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self.name, self.markers = named(name, "a " + type(self).__name__), tuple(markers)
+        self.numbers = {key: np.array(value, dtype=float) for key, value in (numbers or {}).items()}
+        self.functions = dict(functions or {})
+        self.dropped: frozenset[int] = frozenset()  # numbers of rows that are left out as redundant
+        for key, value in self.numbers.items():
+            if not np.isfinite(value).all():
+                raise ValueError(f"{key} of {name!r} must be finite, got {value.tolist()}")
+        for key, function in self.functions.items():
+            if not callable(function):
+                raise TypeError(f"{key} of {name!r} must be a function, got {type(function).__name__}")
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What connectors have in common that are copies of one part."""
+        bodies = [marker.body for marker in self.markers]
+        moving = _moving(self.markers)
+        same = tuple(moving.index(body) if body in moving else -1 for body in bodies)
+        shapes = tuple((key, value.shape) for key, value in self.numbers.items())
+        kinds = tuple(body.kind for body in bodies)
+        return type(self), kinds, same, shapes, tuple(self.functions.items()), self.dropped
+
+    def kept(self, speeds: bool) -> list[tuple[int, str]]:
+        """Numbers and names of the rows for positions, or for velocities, that were not left out."""
+        first = len(self.rows) if speeds else 0
+        names = self.speed_rows if speeds else self.rows
+        return [(first + i, name) for i, name in enumerate(names) if first + i not in self.dropped]
+
+    def bound(self) -> dict[str, Callable[..., Any]]:
+        """Its functions of t and frames, by name."""
+        return bound(type(self), self, self.numbers)
+
+    def __repr__(self) -> str:
+        between = " and ".join(repr(marker.body.name) for marker in self.markers)
+        return f"<{type(self).__name__} {self.name!r} of {between}>"
+
+
+def bound(cls: Any, one: Connector, numbers: dict[str, Any]) -> dict[str, Callable[..., Any]]:
+    """The functions of a connector of t and frames, without the rows that are left out."""
+    found: dict[str, Callable[..., Any]] = {}
+    for name, speeds in (("holonomic", False), ("nonholonomic", True), ("force", None)):
+        function, kept = getattr(cls, name), [] if speeds is None else one.kept(speeds)
+        if function is None or (speeds is not None and not kept):
+            continue
+        given = functools.partial(function, **numbers, **one.functions)
+        first = len(one.rows) if speeds else 0
+        whole = speeds is None or len(kept) == len(one.speed_rows if speeds else one.rows)
+        chosen = np.array([i - first for i, _ in kept], dtype=int)
+        found[name] = given if whole else functools.partial(_chosen, given, chosen)
+    return found
+
+
+def _chosen(function: Callable[..., Any], rows: np.ndarray, *frames: Any) -> Any:
+    return function(*frames)[rows]
+
+
+def frame_on(thing: Any, what: str) -> Marker:
+    """A frame, or the frame of a body."""
+    if isinstance(thing, Marker):
+        return thing
+    if isinstance(thing, AnyBody):
+        return thing.frame()
+    raise TypeError(f"{what} must be a body or a frame on it, got {type(thing).__name__}")
+
+
+def between(name: str, a: Any, b: Any, at: Any = None, axis: Any = None) -> tuple[Marker, Marker]:
+    """Frames of a connector on two bodies.
+
+    With ``at``, both are at this point in space, with z along ``axis``, where the bodies are in the model.
+    Otherwise ``a`` and ``b`` are frames, or bodies, whose own frames are meant.
+    """
+    first, second = frame_on(a, f"a of {name!r}"), frame_on(b, f"b of {name!r}")
+    if first.body is second.body:
+        raise ValueError(f"{name!r} connects {first.body.name!r} with itself: it needs two bodies")
+    if at is None:
+        if axis is not None:
+            raise ValueError(f"{name!r} has an axis and no at: pass the point in space, or frames with axes")
+        return first, second
+    if isinstance(a, Marker) or isinstance(b, Marker):
+        raise ValueError(f"{name!r} has frames and at: pass bodies with at, or frames without it")
+    axes = along((0.0, 0.0, 1.0) if axis is None else axis, f"axis of {name!r}")
+    return first.body.frame_in_space(at, axes), second.body.frame_in_space(at, axes)
+
+
+class Group(NamedTuple):
+    """All connectors of one kind, and the bodies of each that move."""
+
+    members: list[Connector]
+    moving: list[list[AnyBody]]
+
+    def part(self, numbers: dict[str, int]) -> Part:
+        """The part of an assembly; ``numbers`` are those of the nodes of bodies by name."""
+        one = self.members[0]
+        nodes = np.array([[numbers[body.name] for body in bodies] for bodies in self.moving])
+        ends = tuple(
+            {
+                "r": np.stack([m.markers[k].r for m in self.members]),
+                "Q": np.stack([m.markers[k].Q for m in self.members]),
+            }
+            for k in range(len(one.markers))
+        )
+        own = {key: np.stack([m.numbers[key] for m in self.members]) for key in one.numbers}
+        single = nodes.shape[1] == 1
+        functions = self._functions(single)
+        label = f"{type(one).__name__} {one.name!r}" + ("" if len(self.members) == 1 else " and others")
+        return Part(nodes=nodes[:, 0] if single else nodes, args=(ends, own), name=label, **functions)
+
+    def _functions(self, single: bool) -> dict[str, Any]:
+        """The functions of the part."""
+        one = self.members[0]
+        kinds = [marker.body.kind for marker in one.markers]
+        which = [self.moving[0].index(m.body) if m.body in self.moving[0] else None for m in one.markers]
+        listed = lambda x: [x] if single else x
+
+        def frames(q: Any, v: Any, ends: Any) -> list[FrameState]:
+            q, v = listed(q), None if v is None else listed(v)
+            at: Any = lambda x, i: None if x is None or i is None else x[i]
+            placed = zip(kinds, which, ends, strict=True)
+            return [kind.state(at(q, i), at(v, i), end["r"], end["Q"]) for kind, i, end in placed]
+
+        def part_of(name: str) -> Any:
+            """A function of the part, from that of frames."""
+            act = lambda t, q, v, ends, own: bound(type(one), one, own)[name](t, *frames(q, v, ends))
+            if name == "holonomic":
+                return lambda t, q, ends, own: act(t, q, None, ends, own)
+            if name == "nonholonomic":
+                return act
+
+            def force(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
+                loads: list[Any] = [0.0] * len(self.moving[0])
+                for kind, i, end, wrench in zip(kinds, which, ends, act(t, q, v, ends, own), strict=True):
+                    if i is not None:
+                        loads[i] = loads[i] + kind.load(listed(q)[i], end["r"], wrench)
+                return loads[0] if single else tuple(loads)
+
+            return force
+
+        return {name: part_of(name) for name in one.bound()}
+
+
+def groups(connectors: Sequence[Connector]) -> list[Group]:
+    """The connectors by kind, in the order in which kinds first appear."""
+    found: dict[Any, Group] = {}
+    for one in connectors:
+        group = found.setdefault(one.kind, Group([], []))
+        group.members.append(one)
+        group.moving.append(_moving(one.markers))
+    return list(found.values())
+
+
+def _moving(markers: Sequence[Marker]) -> list[AnyBody]:
+    """The bodies that are nodes of an assembly, each once."""
+    return list(dict.fromkeys(m.body for m in markers if m.body.kind.space is not None))

@@ -1,0 +1,150 @@
+"""Couplings of joints: screws, gears, racks, and prescribed motions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.multibody.connectors import Connector, between
+from genalpha.multibody.frames import FrameState, positive
+from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Joint, gap, late, tilt, turn
+
+
+class Screw(Joint):
+    """A screw: per turn of b about z of a, it moves by ``pitch`` along z (right-handed if positive)."""
+
+    rows = ("x", "y", *TILT, "screw")
+    coordinates = (SLIDE, ANGLE)
+
+    def __init__(self, name: str, a: Any, b: Any, pitch: Any, at: Any = None, axis: Any = None) -> None:
+        if not abs(float(pitch)) > 0:
+            raise ValueError(f"pitch of {name!r} is zero: use a Revolute")
+        Connector.__init__(self, name, between(name, a, b, at, axis), {"lead": float(pitch) / (2 * np.pi)})
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState, lead: Any) -> Any:
+        d = gap(a, b)
+        # In units of length, so that the multiplier is a force.
+        return jnp.concatenate([d[:2], tilt(a, b), (lead * late(a, b, d[2] / lead))[None]])
+
+
+class Gear(Joint):
+    """Two hinges whose rates have a fixed ratio: teeth[0] ω_1 = ± teeth[1] ω_2.
+
+    ``first`` and ``second`` are joints with an angle. The sign is + if ``internal``, else −. The numbers of
+    teeth are integers, so the constraint holds for positions, over any number of turns.
+    """
+
+    rows = ("teeth",)
+
+    def __init__(
+        self, name: str, first: Joint, second: Joint, teeth: tuple[int, int], internal: bool = False
+    ) -> None:
+        for one in (first, second):
+            if not isinstance(one, Joint) or ANGLE not in one.coordinates:
+                raise TypeError(f"{name!r} needs two joints with an angle, got {one!r}")
+        counts = np.array(teeth)
+        if counts.shape != (2,) or counts.dtype.kind not in "iu" or (counts < 1).any():
+            raise ValueError(f"teeth of {name!r} must be two positive integers, got {teeth!r}")
+        counts = counts // np.gcd(*counts)
+        self.counts = (int(counts[0]), int(counts[1]) * (-1 if internal else 1))
+        Connector.__init__(
+            self, name, (*first.markers, *second.markers), functions={"powers": _Powers(self.counts)}
+        )
+        self.numbers["start"] = self._start()
+
+    def _start(self) -> np.ndarray:
+        """The angle between the teeth as the model is built."""
+        angles = []
+        for a, b in (self.markers[:2], self.markers[2:]):
+            seen = a.pose[1].T @ b.pose[1][:, 0]
+            angles.append(np.arctan2(seen[1], seen[0]))
+        return np.array(self.counts[0] * angles[0] + self.counts[1] * angles[1])
+
+    @staticmethod
+    def holonomic(
+        t: Any, a: FrameState, b: FrameState, c: FrameState, d: FrameState, start: Any, powers: Any
+    ) -> Any:
+        cos, sin = powers(turn(a, b), turn(c, d))
+        return ((sin * jnp.cos(start) - cos * jnp.sin(start)) / abs(powers.counts[0]))[None]
+
+
+class _Powers:
+    """Cosine and sine of n₁φ₁ + n₂φ₂, from those of φ₁ and φ₂. Equal numbers make equal kinds."""
+
+    def __init__(self, counts: tuple[int, int]) -> None:
+        self.counts = counts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Powers) and other.counts == self.counts
+
+    def __hash__(self) -> int:
+        return hash(self.counts)
+
+    def __call__(self, *turns: Any) -> tuple[Any, Any]:
+        cos, sin = 1.0, 0.0
+        for (c, s), count in zip(turns, self.counts, strict=True):
+            s = s if count > 0 else -s
+            for bit in bin(abs(count))[2:][::-1]:
+                if bit == "1":
+                    cos, sin = cos * c - sin * s, cos * s + sin * c
+                c, s = c * c - s * s, 2 * c * s
+        return cos, sin
+
+
+class Rack(Joint):
+    """A rack and a pinion: the pinion of ``hinge`` turns by the travel of ``slider`` over its ``radius``.
+
+    ``hinge`` is a joint with an angle, ``slider`` one with a displacement.
+    """
+
+    rows = ("teeth",)
+
+    def __init__(self, name: str, hinge: Joint, slider: Joint, radius: Any) -> None:
+        for one, coordinate in ((hinge, "angle"), (slider, "displacement")):
+            if not isinstance(one, Joint):
+                raise TypeError(f"{name!r} needs two joints, got {one!r}")
+            one.coordinate(coordinate)
+        frames = (*hinge.markers, *slider.markers)
+        by = slider.coordinate("displacement").value
+        numbers = {"radius": positive(radius, f"radius of {name!r}"), "start": 0.0}
+        Connector.__init__(self, name, frames, numbers, {"travel": by})
+        a, b, c, d = (FrameState(*marker.pose, np.zeros(3), np.zeros(3)) for marker in frames)
+        cos, sin = turn(a, b)
+        self.numbers["start"] = np.array(np.arctan2(sin, cos) - by(c, d) / numbers["radius"])
+
+    @staticmethod
+    def holonomic(
+        t: Any,
+        a: FrameState,
+        b: FrameState,
+        c: FrameState,
+        d: FrameState,
+        radius: Any,
+        start: Any,
+        travel: Any,
+    ) -> Any:
+        return (radius * late(a, b, start + travel(c, d) / radius))[None]
+
+
+class Driven(Joint):
+    """A prescribed motion of a joint coordinate: ``motion(t)``, an angle or a displacement.
+
+    The multiplier is minus the torque or the force of the drive.
+    """
+
+    rows = ("drive",)
+
+    def __init__(self, name: str, joint: Joint, motion: Callable[[Any], Any], coordinate: str = "") -> None:
+        if not isinstance(joint, Joint):
+            raise TypeError(f"{name!r} needs a joint with a coordinate, got {joint!r}")
+        by = joint.coordinate(coordinate)
+        Connector.__init__(self, name, joint.markers, functions={"motion": motion, "gap": by.gap})
+        self.joint, self.driven = joint, by
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState, motion: Any, gap: Any) -> Any:
+        return gap(a, b, jnp.asarray(motion(t), float))[None]

@@ -1,0 +1,57 @@
+"""A model as a scene: bodies with their shapes, springs, and points where joints are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from genalpha.multibody.bodies import Marker
+from genalpha.multibody.forces import SpringDamper
+from genalpha.multibody.joints import Joint
+from genalpha.multibody.motion import Motion
+from genalpha.results.solution import Solution
+from genalpha.view import shapes
+from genalpha.view.front import View
+from genalpha.view.rows import Sampled
+from genalpha.view.scene import Scene
+
+if TYPE_CHECKING:
+    from genalpha.multibody.model import Model
+
+
+def pictured(
+    model: Model, sol: Solution, *, frames: int = 300, traces: Any = (), height: int = 480, **options: Any
+) -> View:
+    """The motion of a model. ``traces`` are frames, or names of bodies, whose paths are drawn."""
+    rows = Sampled(sol, frames)
+    sampled: Any = SimpleNamespace(t=rows.t, q=rows.column("q", "a view"), v=rows.column("v", "a view"))
+    motion = Motion(model, sampled)
+    drawn = [shape for body in model.bodies for shape in _body(model, motion, body)]
+    for spring in (x for x in model.forces if isinstance(x, SpringDamper)):
+        a, b = (motion.position(marker) for marker in spring.markers)
+        drawn.append(shapes.Spring(start=a, end=b, name=spring.name))
+    for where in traces:
+        drawn.append(shapes.Trace(motion.position(where)))
+    notice = "" if sol.success else f"The run failed: {sol.message}"
+    planar = all(body.kind.name == "planar" for body in model.bodies)
+    options = {"up": "y" if planar else "z"} | options
+    return View(Scene(rows.t, drawn, notice=notice, **options), height=height)
+
+
+def _body(model: Model, motion: Motion, body: Any) -> list[shapes.Shape]:
+    """The shape of a body, or rods from its centre to its joints."""
+    center = Marker(body, np.zeros(3), np.eye(3))
+    state = motion.frame(center)
+    if body.shape is not None:
+        return [replace(body.shape, at=(np.asarray(state.x), np.asarray(state.R)), name=body.name)]
+    joints = [x for x in model.joints if isinstance(x, Joint)]
+    ends = [marker for joint in joints for marker in joint.markers[:2] if marker.body is body]
+    size = max((float(np.linalg.norm(marker.r)) for marker in ends), default=0.0)
+    found: list[shapes.Shape] = [shapes.Sphere(0.12 * size or 0.05, at=np.asarray(state.x), name=body.name)]
+    for marker in ends:
+        if np.linalg.norm(marker.r) > 0:
+            found.append(shapes.Rod(start=np.asarray(state.x), end=motion.position(marker)))
+    return found

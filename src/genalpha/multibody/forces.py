@@ -1,0 +1,360 @@
+"""Forces: springs, dampers, bushings, applied loads, motors, contact and drag.
+
+Every force on frame b has its opposite on frame a, at the same point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha import rotation
+from genalpha.multibody.connectors import Connector, between, frame_on
+from genalpha.multibody.frames import FrameState, Wrench, positive, vector
+from genalpha.multibody.joints import Joint, gap
+
+ZERO = np.zeros(3)
+
+
+def pair(force: Any, torque: Any = ZERO) -> tuple[Wrench, Wrench]:
+    """A force and a torque on b, and their opposites on a, where both frames are at the same point."""
+    return Wrench(-force, -torque), Wrench(force, torque)
+
+
+def _number(value: Any, what: str) -> float:
+    found = float(value)
+    if not found >= 0.0 or not np.isfinite(found):
+        raise ValueError(f"{what} must be zero or positive, got {value!r}")
+    return found
+
+
+def relative(a: FrameState, b: FrameState) -> tuple[Any, Any]:
+    """Velocity and angular velocity of b as seen from a, in the axes of a."""
+    v = b.v - a.v - rotation.cross(a.w, b.x - a.x)
+    return a.seen(v), a.seen(b.w - a.w)
+
+
+class Force(Connector):
+    """A force between frames, or on one."""
+
+
+class SpringDamper(Force):
+    """A spring and a damper between two points.
+
+    The pull is stiffness·(length − free length) + damping·rate, or ``law(length, rate)``. Without ``length``
+    the spring is free where the bodies are in the model.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        a: Any,
+        b: Any,
+        stiffness: Any = 0.0,
+        damping: Any = 0.0,
+        length: Any = None,
+        law: Callable[..., Any] | None = None,
+    ) -> None:
+        markers = between(name, a, b)
+        now = float(np.linalg.norm(markers[1].pose[0] - markers[0].pose[0]))
+        numbers = {
+            "stiffness": _number(stiffness, f"stiffness of {name!r}"),
+            "damping": _number(damping, f"damping of {name!r}"),
+            "free": now if length is None else _number(length, f"length of {name!r}"),
+        }
+        if law is None and not now > 0:
+            raise ValueError(f"the ends of {name!r} are at the same point: a spring needs a direction")
+        super().__init__(name, markers, numbers, {} if law is None else {"law": law})
+
+    @staticmethod
+    def force(
+        t: Any, a: FrameState, b: FrameState, stiffness: Any, damping: Any, free: Any, law: Any = None
+    ) -> Any:
+        d, speed = b.x - a.x, b.v - a.v
+        length = jnp.sqrt(d @ d)
+        rate = (d @ speed) / length
+        pull = stiffness * (length - free) + damping * rate
+        if law is not None:
+            pull = pull + law(length, rate)
+        return pair(-(pull / length) * d)
+
+
+class JointForce(Force):
+    """The base of forces along a coordinate of a joint: a torque about its axis, or a force along it."""
+
+    def __init__(
+        self,
+        name: str,
+        joint: Joint,
+        numbers: dict[str, Any],
+        functions: dict[str, Any],
+        coordinate: str,
+    ) -> None:
+        if not isinstance(joint, Joint):
+            raise TypeError(f"{name!r} needs a joint, got {type(joint).__name__}")
+        by = joint.coordinate(coordinate)
+        self.joint, self.driven = joint, by
+        chosen: dict[str, Any] = {"coordinate": by, **functions}
+        super().__init__(name, joint.markers, numbers, chosen)
+
+    @staticmethod
+    def moved(coordinate: Any, a: FrameState, b: FrameState) -> tuple[Any, Any]:
+        """The coordinate and its rate."""
+        v, w = relative(a, b)
+        if coordinate.turns:
+            return coordinate.value(a, b), w[2]
+        direction = _direction(coordinate)
+        return coordinate.value(a, b), v[direction]
+
+    @staticmethod
+    def acting(coordinate: Any, a: FrameState, b: FrameState, size: Any) -> tuple[Wrench, Wrench]:
+        """The wrenches of a force or a torque along the coordinate, on a and b."""
+        if coordinate.turns:
+            return pair(ZERO, size * a.axis)
+        force = size * a.R[:, _direction(coordinate)]
+        # It acts on a at the point where b is.
+        return Wrench(-force, -rotation.cross(b.x - a.x, force)), Wrench(force, ZERO)
+
+
+def _direction(coordinate: Any) -> int:
+    """The axis of a displacement: found by trying."""
+    still: Any = FrameState(ZERO, np.eye(3), ZERO, ZERO)
+    for k in range(3):
+        moved = still._replace(x=np.eye(3)[k])
+        if float(coordinate.value(still, moved)) == 1.0:
+            return k
+    raise ValueError(f"the coordinate {coordinate.name!r} is no displacement along an axis")
+
+
+class JointSpring(JointForce):
+    """A spring and a damper along a coordinate of a joint, or ``law(value, rate)``."""
+
+    def __init__(
+        self,
+        name: str,
+        joint: Joint,
+        stiffness: Any = 0.0,
+        damping: Any = 0.0,
+        free: Any = 0.0,
+        law: Callable[..., Any] | None = None,
+        coordinate: str = "",
+    ) -> None:
+        numbers = {
+            "stiffness": _number(stiffness, f"stiffness of {name!r}"),
+            "damping": _number(damping, f"damping of {name!r}"),
+            "free": float(free),
+        }
+        super().__init__(name, joint, numbers, {} if law is None else {"law": law}, coordinate)
+
+    @staticmethod
+    def force(
+        t: Any,
+        a: FrameState,
+        b: FrameState,
+        stiffness: Any,
+        damping: Any,
+        free: Any,
+        coordinate: Any,
+        law: Any = None,
+    ) -> Any:
+        value, rate = JointForce.moved(coordinate, a, b)
+        size = -stiffness * (value - free) - damping * rate
+        return JointForce.acting(coordinate, a, b, size if law is None else size + law(value, rate))
+
+
+class Motor(JointForce):
+    """A motor on a coordinate of a joint: ``effort(t)``, or a controller that follows ``target(t)``.
+
+    The controller is kp·(target − value) + kd·(target' − rate) + effort(t), limited smoothly to ± ``limit``.
+    Angles are followed over any number of turns, by the sine of the difference.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        joint: Joint,
+        effort: Callable[[Any], Any] | float = 0.0,
+        target: Callable[[Any], Any] | None = None,
+        kp: Any = 0.0,
+        kd: Any = 0.0,
+        limit: Any = None,
+        coordinate: str = "",
+    ) -> None:
+        numbers = {"kp": _number(kp, f"kp of {name!r}"), "kd": _number(kd, f"kd of {name!r}")}
+        functions: dict[str, Any] = {}
+        if callable(effort):
+            functions["effort"] = effort
+        else:
+            numbers["constant"] = float(effort)
+        if target is not None:
+            functions["target"] = target
+        if limit is not None:
+            numbers["limit"] = positive(limit, f"limit of {name!r}")
+        super().__init__(name, joint, numbers, functions, coordinate)
+
+    @staticmethod
+    def force(
+        t: Any,
+        a: FrameState,
+        b: FrameState,
+        kp: Any,
+        kd: Any,
+        coordinate: Any,
+        constant: Any = 0.0,
+        limit: Any = None,
+        effort: Any = None,
+        target: Any = None,
+    ) -> Any:
+        size = constant if effort is None else jnp.asarray(effort(t), float)
+        if target is not None:
+            wanted, speed = _with_rate(target, t)
+            _, rate = JointForce.moved(coordinate, a, b)
+            size = size - kp * coordinate.gap(a, b, wanted) + kd * (speed - rate)
+        if limit is not None:
+            size = limit * jnp.tanh(size / limit)
+        return JointForce.acting(coordinate, a, b, size)
+
+
+def _with_rate(function: Callable[[Any], Any], t: Any) -> tuple[Any, Any]:
+    import jax
+
+    value = lambda t: jnp.asarray(function(t), float)
+    return jax.jvp(value, (t,), (jnp.ones_like(t),))
+
+
+class Bushing(Force):
+    """Six springs and dampers between two frames: along and about the axes of a.
+
+    ``stiffness`` and ``damping`` (6,) are for displacements and for the rotation vector of b relative to a.
+    ``law(d, rate)`` (6,) -> (6,) may be added: the force and torque on b in the axes of a.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        a: Any,
+        b: Any,
+        stiffness: Any,
+        damping: Any = 0.0,
+        law: Callable[..., Any] | None = None,
+        at: Any = None,
+        axis: Any = None,
+    ) -> None:
+        spread = lambda x: np.full(6, float(x)) if np.ndim(x) == 0 else x
+        numbers = {
+            "stiffness": vector(spread(stiffness), f"stiffness of {name!r}", 6),
+            "damping": vector(spread(damping), f"damping of {name!r}", 6),
+        }
+        super().__init__(name, between(name, a, b, at, axis), numbers, {} if law is None else {"law": law})
+
+    @staticmethod
+    def force(t: Any, a: FrameState, b: FrameState, stiffness: Any, damping: Any, law: Any = None) -> Any:
+        turned = rotation.rotation_vector(rotation.from_matrix(a.R.T @ b.R))
+        d = jnp.concatenate([gap(a, b), turned])
+        rate = jnp.concatenate(relative(a, b))
+        load = -stiffness * d - damping * rate
+        load = load if law is None else load + law(d, rate)
+        force, torque = a.R @ load[:3], a.R @ load[3:]
+        return Wrench(-force, -torque - rotation.cross(b.x - a.x, force)), Wrench(force, torque)
+
+
+class AppliedForce(Force):
+    """A force and a torque on a body, in space-fixed axes, or in those of its frame if it ``follows``.
+
+    Each is three numbers, or a function of t.
+    """
+
+    def __init__(
+        self, name: str, body: Any, force: Any = ZERO, torque: Any = ZERO, follows: bool = False
+    ) -> None:
+        numbers: dict[str, Any] = {"follows": float(follows)}
+        functions: dict[str, Any] = {}
+        for key, value in (("push", force), ("turning", torque)):
+            if callable(value):
+                functions[key] = value
+            else:
+                numbers[key] = vector(value, f"{'force' if key == 'push' else 'torque'} of {name!r}")
+        super().__init__(name, (frame_on(body, f"body of {name!r}"),), numbers, functions)
+
+    @staticmethod
+    def force(t: Any, a: FrameState, follows: Any, push: Any, turning: Any) -> Any:
+        at = lambda x: jnp.asarray(x(t) if callable(x) else x, float)
+        turned = lambda x: jnp.where(follows > 0, a.R @ x, x)
+        return (Wrench(turned(at(push)), turned(at(turning))),)
+
+
+class SphereContact(Force):
+    """A ball on a plane, by a smooth penalty: normal force and regularized Coulomb friction.
+
+    ``a`` has the plane, x and y of its frame; ``b`` the ball, at its centre. The normal force is
+    stiffness·p^exponent·(1 + damping·p'), never negative, with the penetration p smoothed over ``soft``.
+    Friction is μ times the normal force, times tanh(slip/``slow``).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        a: Any,
+        b: Any,
+        radius: Any,
+        stiffness: Any,
+        damping: Any = 0.0,
+        friction: Any = 0.0,
+        exponent: Any = 1.5,
+        soft: Any = 1e-6,
+        slow: Any = 1e-3,
+    ) -> None:
+        given = {"radius": radius, "stiffness": stiffness, "exponent": exponent, "soft": soft, "slow": slow}
+        numbers = {key: positive(value, f"{key} of {name!r}") for key, value in given.items()}
+        numbers |= {"damping": _number(damping, f"damping of {name!r}")}
+        numbers |= {"friction": _number(friction, f"friction of {name!r}")}
+        super().__init__(name, between(name, a, b), numbers)
+
+    @staticmethod
+    def force(t: Any, a: FrameState, b: FrameState, **of: Any) -> Any:
+        deep = of["radius"] - gap(a, b)[2]
+        p = 0.5 * (deep + jnp.sqrt(deep**2 + of["soft"] ** 2))
+        down = -of["radius"] * a.axis
+        v = b.v + rotation.cross(b.w, down) - a.v - rotation.cross(a.w, b.x + down - a.x)
+        seen = a.seen(v)
+        push = of["stiffness"] * p ** of["exponent"] * jnp.maximum(0.0, 1 - of["damping"] * seen[2])
+        slip = jnp.sqrt(seen[0] ** 2 + seen[1] ** 2 + 1e-6 * of["slow"] ** 2)
+        drag = of["friction"] * push * jnp.tanh(slip / of["slow"]) / slip
+        force = a.R @ jnp.stack([-drag * seen[0], -drag * seen[1], push])
+        arm = b.x + down - a.x
+        return Wrench(-force, -rotation.cross(arm, force)), Wrench(force, rotation.cross(down, force))
+
+
+class Drag(Force):
+    """Resistance of a medium: −(linear + quadratic·|v|) v at a frame, where v is relative to ``wind``."""
+
+    def __init__(
+        self, name: str, body: Any, linear: Any = 0.0, quadratic: Any = 0.0, wind: Any = ZERO
+    ) -> None:
+        numbers = {
+            "linear": _number(linear, f"linear of {name!r}"),
+            "quadratic": _number(quadratic, f"quadratic of {name!r}"),
+            "wind": vector(wind, f"wind of {name!r}"),
+        }
+        super().__init__(name, (frame_on(body, f"body of {name!r}"),), numbers)
+
+    @staticmethod
+    def force(t: Any, a: FrameState, linear: Any, quadratic: Any, wind: Any) -> Any:
+        v = a.v - wind
+        speed = jnp.sqrt(v @ v + 1e-24)
+        return (Wrench(-(linear + quadratic * speed) * v, ZERO),)
+
+
+class Custom(Force):
+    """A force of the user's own between two frames: ``function(t, a, b)`` -> (Wrench on a, Wrench on b)."""
+
+    def __init__(self, name: str, a: Any, b: Any, function: Callable[..., Any]) -> None:
+        super().__init__(name, between(name, a, b), functions={"function": function})
+
+    @staticmethod
+    def force(t: Any, a: FrameState, b: FrameState, function: Any) -> Any:
+        found = function(t, a, b)
+        return tuple(Wrench(jnp.asarray(w[0], float), jnp.asarray(w[1], float)) for w in found)

@@ -1,0 +1,166 @@
+"""Frames on bodies: where they are, how they move, and what a force on them does to their body."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from scipy.spatial.transform import Rotation
+
+from genalpha import rotation
+from genalpha.mechanics.spaces import Euclidean, R3xSO3, Space
+
+EYE = np.eye(3)
+
+
+class FrameState(NamedTuple):
+    """A frame at one time: position (3,), axes as columns (3, 3), velocity (3,) and angular velocity (3,).
+
+    All are in space-fixed axes. Velocities are zero where only positions are asked for.
+    """
+
+    x: Any
+    R: Any
+    v: Any
+    w: Any
+
+    @property
+    def axis(self) -> Array:
+        """The z axis, about which joints turn."""
+        return self.R[:, 2]
+
+    def seen(self, x: Array) -> Array:
+        """A vector (3,) in the axes of this frame."""
+        return x @ self.R
+
+
+class Wrench(NamedTuple):
+    """A force (3,) at the origin of a frame and a torque (3,), in space-fixed axes."""
+
+    force: Any
+    torque: Any
+
+
+class BodyKind(NamedTuple):
+    """A kind of body: its space, and how frames on it move. See RIGID, PLANAR and POINT.
+
+    A frame is given by its position r (3,) from the centre of mass and its axes Q (3, 3), in the axes of the
+    body.
+    """
+
+    name: str
+    space: Space | None
+
+    def state(self, q: Any, v: Any, r: Any, Q: Any) -> FrameState:
+        """A frame of a body with coordinates ``q`` and velocities ``v``. For the ground both are unused."""
+        zero = jnp.zeros(3)
+        if self.name == "ground":
+            return FrameState(r, Q, zero, zero)
+        if self.name == "point":
+            return FrameState(q, jnp.asarray(EYE), zero if v is None else v, zero)
+        if self.name == "planar":
+            c, s, one, none = jnp.cos(q[2]), jnp.sin(q[2]), jnp.ones(()), jnp.zeros(())
+            R = jnp.stack([jnp.stack([c, -s, none]), jnp.stack([s, c, none]), jnp.stack([none, none, one])])
+            x, speed = jnp.array([q[0], q[1], 0.0]), zero if v is None else jnp.array([v[0], v[1], 0.0])
+            spin = zero if v is None else jnp.array([0.0, 0.0, v[2]])
+        else:
+            R, x = rotation.matrix(q[3:]), q[:3]
+            speed, spin = (zero, zero) if v is None else (v[:3], R @ v[3:])
+        arm = R @ r
+        moving = speed if v is None else speed + rotation.cross(spin, arm)
+        return FrameState(x + arm, R @ Q, moving, spin)
+
+    def load(self, q: Array, r: Array, wrench: Wrench) -> Array:
+        """The generalized force on the body of a force and a torque at a frame."""
+        if self.name == "point":
+            return wrench.force
+        if self.name == "planar":
+            c, s = jnp.cos(q[2]), jnp.sin(q[2])
+            arm = jnp.stack([c * r[0] - s * r[1], s * r[0] + c * r[1]])
+            turn = wrench.torque[2] + arm[0] * wrench.force[1] - arm[1] * wrench.force[0]
+            return jnp.stack([wrench.force[0], wrench.force[1], turn])
+        R = rotation.matrix(q[3:])
+        torque = wrench.torque @ R + rotation.cross(r, wrench.force @ R)
+        return jnp.concatenate([wrench.force, torque])
+
+
+RIGID, PLANAR = BodyKind("rigid", R3xSO3()), BodyKind("planar", Euclidean(3))
+POINT, GROUND = BodyKind("point", Euclidean(3)), BodyKind("ground", None)
+
+
+def vector(value: Any, what: str, count: int = 3) -> np.ndarray:
+    """Finite numbers (count,). For a position in space two numbers are enough; the third is then zero."""
+    try:
+        found = np.array(value, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be {count} numbers, got {value!r}") from error
+    if found.shape == (2,) and count == 3:
+        found = np.append(found, 0.0)
+    if found.shape != (count,) or not np.isfinite(found).all():
+        raise ValueError(f"{what} must be {count} finite numbers, got {value!r}")
+    return found
+
+
+def positive(value: Any, what: str) -> float:
+    """A positive number."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be a number, got {value!r}") from error
+    if not 0.0 < found < np.inf:
+        raise ValueError(f"{what} must be positive and finite, got {found}")
+    return found
+
+
+def orientation(value: Any, what: str) -> np.ndarray:
+    """A rotation matrix (3, 3), from a matrix, a unit quaternion (w, x, y, z), an angle about z, or None."""
+    if value is None:
+        return EYE.copy()
+    found = np.array(value, dtype=float)
+    if found.shape == ():
+        c, s = np.cos(found), np.sin(found)
+        return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    if found.shape == (4,):
+        if abs(np.linalg.norm(found) - 1) > 1e-6:
+            raise ValueError(
+                f"{what} is a quaternion of length {np.linalg.norm(found):.6g}: it must have length one"
+            )
+        return axes_of(found)
+    if found.shape != (3, 3):
+        raise ValueError(f"{what} must be a matrix (3, 3), a quaternion (4,) or an angle, got {value!r}")
+    gap = np.abs(found.T @ found - EYE).max()
+    if not gap < 1e-6 or np.linalg.det(found) < 0:
+        raise ValueError(
+            f"{what} is not orthonormal and right-handed: RᵀR differs from one by {gap:.2g}, "
+            f"its determinant is {np.linalg.det(found):.3g}"
+        )
+    u, _, vt = np.linalg.svd(found)
+    return u @ vt
+
+
+def axes_of(quaternion: np.ndarray) -> np.ndarray:
+    """The matrix (3, 3) of a quaternion (w, x, y, z). NumPy needs no compilation."""
+    return Rotation.from_quat(np.roll(quaternion, -1)).as_matrix()
+
+
+def quaternion_of(R: np.ndarray) -> np.ndarray:
+    """The quaternion (w, x, y, z) of a rotation matrix (3, 3)."""
+    return np.roll(Rotation.from_matrix(R).as_quat(canonical=True), 1)
+
+
+def along(axis: Any, what: str) -> np.ndarray:
+    """Axes (3, 3) whose z axis has a given direction. Parallel directions give the same axes."""
+    z = vector(axis, what)
+    length = np.linalg.norm(z)
+    if length == 0:
+        raise ValueError(f"{what} is zero: it must be a direction")
+    z = z / length
+    helper = np.zeros(3)
+    helper[int(np.argmin(np.abs(z)))] = 1.0
+    x = np.cross(helper, z)
+    x /= np.linalg.norm(x)
+    if np.allclose(z, EYE[2]):  # the natural axes
+        x = EYE[0]
+    return np.stack([x, np.cross(z, x), z], axis=1)

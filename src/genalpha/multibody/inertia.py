@@ -1,0 +1,174 @@
+"""Masses and inertia tensors of simple bodies, with the shapes that draw them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from genalpha.multibody.frames import EYE, orientation, positive, vector
+from genalpha.view import shapes
+from genalpha.view.shapes import Shape
+
+_AXES = {"x": 0, "y": 1, "z": 2}
+
+
+@dataclass(frozen=True, eq=False)
+class Inertia:
+    """Mass, inertia tensor (3, 3) about the centre of mass, and the centre of mass (3,) in the body.
+
+    ``tensor`` may also be three principal moments. ``shape`` is drawn at the centre of mass.
+
+    >>> Inertia(2.0, [0.1, 0.2, 0.25]).mass
+    2.0
+    """
+
+    mass: Any
+    tensor: Any
+    center: Any = (0.0, 0.0, 0.0)
+    shape: Shape | None = None
+
+    def __post_init__(self) -> None:
+        put = lambda name, value: object.__setattr__(self, name, value)
+        put("mass", positive(self.mass, "mass"))
+        put("center", vector(self.center, "center"))
+        found = np.array(self.tensor, dtype=float)
+        found = np.diag(found) if found.shape == (3,) else found
+        if found.shape != (3, 3) or not np.isfinite(found).all():
+            raise ValueError(f"inertia must be (3, 3), or three principal moments, got {self.tensor!r}")
+        size = np.abs(found).max()
+        if np.abs(found - found.T).max() > 1e-9 * size:
+            raise ValueError("inertia must be symmetric: entry [i, j] must equal entry [j, i]")
+        found = 0.5 * (found + found.T)
+        moments = np.linalg.eigvalsh(found)
+        if moments[0] < -1e-9 * size:
+            raise ValueError(f"inertia has the negative principal moment {moments[0]:.6g}")
+        if moments[2] > (moments[0] + moments[1]) * (1 + 1e-9):
+            named = "{:.6g}, {:.6g} and {:.6g}".format(*moments)
+            raise ValueError(
+                f"no body has the principal moments of inertia {named}: the largest is at most the sum of "
+                "the other two"
+            )
+        if moments[0] <= 1e-12 * size:
+            raise ValueError(
+                "inertia has a principal moment of zero, but a rigid body turns about every axis: give a rod "
+                "a radius, or use a PointMass"
+            )
+        put("tensor", found)
+
+    def about(self, point: Any) -> np.ndarray:
+        """The tensor (3, 3) about another point of the body (Steiner)."""
+        d = vector(point, "point") - self.center
+        return self.tensor + self.mass * (d @ d * EYE - np.outer(d, d))
+
+    def moved(self, at: Any = (0.0, 0.0, 0.0), turned: Any = None) -> Inertia:
+        """The same body at another place of the body frame, turned by a rotation."""
+        R = orientation(turned, "turned")
+        return Inertia(self.mass, R @ self.tensor @ R.T, vector(at, "at") + R @ self.center, self.shape)
+
+
+def total(*parts: Inertia) -> Inertia:
+    """Several bodies that are one.
+
+    >>> bar = total(sphere(1.0, 0.1).moved((-1, 0, 0)), sphere(1.0, 0.1).moved((1, 0, 0)))
+    >>> bar.mass, bar.tensor[2, 2].round(3).item()
+    (2.0, 2.008)
+    """
+    mass = sum(part.mass for part in parts)
+    center = sum(part.mass * part.center for part in parts) / mass
+    return Inertia(mass, sum(part.about(center) for part in parts), center)
+
+
+def _mass(mass: Any, density: Any, volume: float) -> float:
+    if (mass is None) == (density is None):
+        raise ValueError("pass either mass or density")
+    return positive(mass, "mass") if density is None else positive(density, "density") * volume
+
+
+def box(mass: Any = None, size: Any = None, *, density: Any = None) -> Inertia:
+    """A box with three edge lengths."""
+    lengths = vector(size, "size")
+    for length in lengths:
+        positive(length, "size of a box")
+    m = _mass(mass, density, float(np.prod(lengths)))
+    squares = lengths**2
+    return Inertia(m, m / 12 * (squares.sum() - squares), shape=shapes.Box(tuple(lengths)))
+
+
+def sphere(mass: Any = None, radius: Any = None, *, density: Any = None, hollow: bool = False) -> Inertia:
+    """A ball, or a thin shell if it is ``hollow`` (``density`` is then per area)."""
+    r = positive(radius, "radius")
+    m = _mass(mass, density, 4 * np.pi * r**2 if hollow else 4 / 3 * np.pi * r**3)
+    return Inertia(m, np.full(3, (2 / 3 if hollow else 2 / 5) * m * r**2), shape=shapes.Sphere(r))
+
+
+def _round(mass: float, across: float, along: float, axis: str) -> tuple[float, np.ndarray]:
+    """Principal moments of a body that is round about an axis."""
+    if axis not in _AXES:
+        raise ValueError(f"axis must be 'x', 'y' or 'z', got {axis!r}")
+    moments = np.full(3, across)
+    moments[_AXES[axis]] = along
+    return mass, moments
+
+
+def cylinder(
+    mass: Any = None, radius: Any = None, length: Any = None, axis: str = "z", *, density: Any = None
+) -> Inertia:
+    """A cylinder along an axis of the body."""
+    r, n = positive(radius, "radius"), positive(length, "length")
+    m = _mass(mass, density, np.pi * r**2 * n)
+    moments = _round(m, m * (3 * r**2 + n**2) / 12, m * r**2 / 2, axis)
+    return Inertia(*moments, shape=shapes.Cylinder(r, n, axis))
+
+
+def capsule(
+    mass: Any = None, radius: Any = None, length: Any = None, axis: str = "z", *, density: Any = None
+) -> Inertia:
+    """A cylinder of a length with half spheres at its ends."""
+    r, n = positive(radius, "radius"), positive(length, "length")
+    tube, ends = np.pi * r**2 * n, 4 / 3 * np.pi * r**3
+    m = _mass(mass, density, tube + ends)
+    a, b = m * tube / (tube + ends), m * ends / (tube + ends)  # the masses of the two
+    across = a * (3 * r**2 + n**2) / 12 + b * (2 / 5 * r**2 + n**2 / 4 + 3 / 8 * n * r)
+    moments = _round(m, across, a * r**2 / 2 + b * 2 / 5 * r**2, axis)
+    return Inertia(*moments, shape=shapes.Capsule(r, n, axis))
+
+
+def rod(
+    mass: Any = None, length: Any = None, axis: str = "x", radius: Any = None, *, density: Any = None
+) -> Inertia:
+    """A slender rod along an axis. Without a radius, a fiftieth of the length."""
+    n = positive(length, "length")
+    return cylinder(mass, n / 50 if radius is None else radius, n, axis, density=density)
+
+
+def mesh(vertices: Any, triangles: Any, *, mass: Any = None, density: Any = None) -> Inertia:
+    """A solid whose surface is made of triangles (T, 3), which are seen counter-clockwise from outside.
+
+    The integrals are sums over tetrahedra from the origin to each triangle.
+
+    >>> corners = np.stack(np.meshgrid([0, 1], [0, 1], [0, 1], indexing="ij"), -1).reshape(-1, 3)
+    >>> faces = [[0, 1, 3], [0, 3, 2], [4, 6, 7], [4, 7, 5], [0, 4, 5], [0, 5, 1]]
+    >>> faces += [[2, 3, 7], [2, 7, 6], [0, 2, 6], [0, 6, 4], [1, 5, 7], [1, 7, 3]]
+    >>> cube = mesh(corners, faces, density=6.0)
+    >>> cube.mass.__round__(12), (cube.tensor.round(12) + 0.0).tolist()
+    (6.0, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    """
+    drawn = shapes.Mesh(vertices, triangles)
+    corners = np.asarray(vertices, dtype=float)[np.asarray(triangles)]  # (T, 3, 3)
+    volumes = np.einsum("ti,ti->t", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])) / 6
+    volume = volumes.sum()
+    if not volume > 0:
+        raise ValueError(
+            f"the mesh encloses the volume {volume:.6g}: it must be closed, with triangles that are seen "
+            "counter-clockwise from outside"
+        )
+    m = _mass(mass, density, float(volume))
+    sums = corners.sum(axis=1)
+    center = volumes @ sums / 4 / volume
+    square = np.einsum("t,tki,tkj->ij", volumes, corners, corners)
+    square = (square + np.einsum("t,ti,tj->ij", volumes, sums, sums)) / 20 / volume
+    spread = square - np.outer(center, center)
+    placed = shapes.Mesh(np.asarray(vertices, dtype=float) - center, drawn.triangles)
+    return Inertia(m, m * (np.trace(spread) * EYE - spread), center, placed)

@@ -1,0 +1,304 @@
+"""Joints. Frame a is on the first body, b on the second; z is the axis of a joint.
+
+Each row of a constraint is a length, or the sine of an angle that is zero, so its multiplier is a force or a
+torque. Where all three displacements are zero, their rows are in space-fixed axes, which takes the fewest
+operations. All other rows are in the axes of frame a.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.multibody.bodies import Marker
+from genalpha.multibody.connectors import Connector, between
+from genalpha.multibody.frames import PLANAR, POINT, FrameState, along, positive, vector
+
+SHIFT = ("x", "y", "z")
+TILT = ("about x", "about y")
+
+
+def apart(a: FrameState, b: FrameState) -> Any:
+    """The displacement (3,) from a to b in space-fixed axes."""
+    return b.x - a.x
+
+
+def gap(a: FrameState, b: FrameState) -> Any:
+    """The position (3,) of b in the axes of a."""
+    return a.seen(b.x - a.x)
+
+
+def tilt(a: FrameState, b: FrameState) -> Any:
+    """The sines (2,) of the angles about x and y of a by which the z axes differ."""
+    seen = a.seen(b.axis)
+    return jnp.stack([-seen[1], seen[0]])
+
+
+def turn(a: FrameState, b: FrameState) -> tuple[Any, Any]:
+    """Cosine and sine of the angle of b about z of a."""
+    seen = a.seen(b.R[:, 0])
+    return seen[0], seen[1]
+
+
+def angle(a: FrameState, b: FrameState) -> Any:
+    """The angle of b about z of a, from −π to π."""
+    cos, sin = turn(a, b)
+    return jnp.arctan2(sin, cos)
+
+
+def late(a: FrameState, b: FrameState, wanted: Any) -> Any:
+    """The sine of the angle about z of a minus a wanted one: smooth over any number of turns."""
+    cos, sin = turn(a, b)
+    return sin * jnp.cos(wanted) - cos * jnp.sin(wanted)
+
+
+class Coordinate(NamedTuple):
+    """How a joint has moved: a function of its two frames. Angles are unwrapped over time."""
+
+    name: str
+    value: Callable[..., Any]
+    turns: bool = False
+
+    def __call__(self, a: FrameState, b: FrameState) -> Any:
+        return self.value(a, b)
+
+    def gap(self, a: FrameState, b: FrameState, wanted: Any) -> Any:
+        """The difference to a wanted value, or its sine."""
+        return late(a, b, wanted) if self.turns else self.value(a, b) - wanted
+
+
+ANGLE = Coordinate("angle", angle, turns=True)
+SLIDE = Coordinate("displacement", lambda a, b: gap(a, b)[2])
+SLIDE_X = Coordinate("displacement", lambda a, b: gap(a, b)[0])
+ALONG_X, ALONG_Y = Coordinate("x", SLIDE_X.value), Coordinate("y", lambda a, b: gap(a, b)[1])
+
+
+class Joint(Connector):
+    """A joint between two frames, on the bodies ``a`` and ``b``.
+
+    With ``at`` and ``axis``, the joint is at a point in space, with its axis z along a direction in space,
+    where the bodies are in the model. Otherwise ``a`` and ``b`` are frames (:meth:`Body.frame`), which the
+    joint brings together; :meth:`Model.assemble` moves bodies so that they meet.
+    """
+
+    coordinates: ClassVar[tuple[Coordinate, ...]] = ()
+    planar: ClassVar[type[Joint] | None] = None  # what replaces it between bodies in the plane
+
+    def __new__(cls, *given: Any, **options: Any) -> Any:
+        """Between bodies in the plane, the joint of the plane."""
+        ends = [*given[1:3], *(options[x] for x in "ab" if x in options)]
+        if cls.planar is not None and any(_in_plane(x) for x in ends):
+            return super().__new__(cls.planar)
+        return super().__new__(cls)
+
+    def __init__(self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None) -> None:
+        super().__init__(name, self._frames(name, a, b, at, axis))
+
+    def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:
+        return between(name, a, b, at, axis)
+
+    def coordinate(self, name: str = "") -> Coordinate:
+        """One of its coordinates, the first by default."""
+        if not self.coordinates:
+            raise ValueError(f"the {type(self).__name__} {self.name!r} has no coordinate")
+        for one in self.coordinates:
+            if one.name == (name or self.coordinates[0].name):
+                return one
+        has = ", ".join(one.name for one in self.coordinates)
+        raise ValueError(f"the joint {self.name!r} has no coordinate {name!r}: it has {has}")
+
+
+def _in_plane(thing: Any) -> bool:
+    body = thing.body if isinstance(thing, Marker) else thing
+    return getattr(body, "kind", None) == PLANAR
+
+
+# --- in space -----------------------------------------------------------------------------------------
+
+
+class Spherical(Joint):
+    """A ball joint: the origins of the frames coincide."""
+
+    rows = SHIFT
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return apart(a, b)
+
+
+class Revolute(Joint):
+    """A hinge: the bodies turn about the common z axis. ``angle`` is that of b relative to a."""
+
+    rows: ClassVar[tuple[str, ...]] = (*SHIFT, *TILT)
+    coordinates = (ANGLE,)
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return jnp.concatenate([apart(a, b), tilt(a, b)])
+
+
+class Prismatic(Joint):
+    """A slider along the common z axis, without rotation."""
+
+    rows: ClassVar[tuple[str, ...]] = ("x", "y", *TILT, "about z")
+    coordinates = (SLIDE,)
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return jnp.concatenate([gap(a, b)[:2], tilt(a, b), turn(a, b)[1][None]])
+
+
+class Cylindrical(Joint):
+    """A slider along the common z axis, with rotation about it."""
+
+    rows = ("x", "y", *TILT)
+    coordinates = (SLIDE, ANGLE)
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return jnp.concatenate([gap(a, b)[:2], tilt(a, b)])
+
+
+class Universal(Joint):
+    """A cardan joint: z of frame a and z of frame b are perpendicular, and their origins coincide.
+
+    ``axis`` and ``second`` are the directions of the two in space.
+    """
+
+    rows = (*SHIFT, "between the axes")
+
+    def __init__(
+        self, name: str, a: Any, b: Any, at: Any = None, axis: Any = (1, 0, 0), second: Any = (0, 1, 0)
+    ) -> None:
+        if at is None:
+            Connector.__init__(self, name, between(name, a, b))
+            return
+        first, other = between(name, a, b, at, axis)
+        axes = along(second, f"second of {name!r}")
+        if abs(axes[:, 2] @ along(axis, f"axis of {name!r}")[:, 2]) > 1e-6:
+            raise ValueError(f"axis and second of {name!r} must be perpendicular")
+        Connector.__init__(self, name, (first, other.body.frame_in_space(at, axes)))
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return jnp.concatenate([apart(a, b), (a.axis @ b.axis)[None]])
+
+
+class Planar(Joint):
+    """The body of b slides and turns in the plane of x and y of frame a."""
+
+    rows = ("z", *TILT)
+    coordinates = (ALONG_X, ALONG_Y, ANGLE)
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return jnp.concatenate([gap(a, b)[2:], tilt(a, b)])
+
+
+class Weld(Joint):
+    """Two bodies that are one."""
+
+    rows: ClassVar[tuple[str, ...]] = (*SHIFT, *TILT, "about z")
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return jnp.concatenate([apart(a, b), tilt(a, b), turn(a, b)[1][None]])
+
+
+class PointOnLine(Joint):
+    """The origin of b is on the z axis of a."""
+
+    rows = ("x", "y")
+    coordinates = (SLIDE,)
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return gap(a, b)[:2]
+
+
+class PointOnPlane(Joint):
+    """The origin of b is in the plane of x and y of a."""
+
+    rows = ("z",)
+    coordinates = (ALONG_X, ALONG_Y)
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return gap(a, b)[2:]
+
+
+class Distance(Joint):
+    """A massless rod with a ball joint at each end. Without a ``length``, that of the model."""
+
+    rows = ("length",)
+
+    def __init__(self, name: str, a: Any, b: Any, length: Any = None) -> None:
+        markers = between(name, a, b)
+        now = float(np.linalg.norm(markers[1].pose[0] - markers[0].pose[0]))
+        found = positive(now if length is None else length, f"length of {name!r}")
+        Connector.__init__(self, name, markers, {"length": found})
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState, length: Any) -> Any:
+        d = b.x - a.x
+        return ((d @ d - length**2) / (2 * length))[None]
+
+
+def only_points(joint: Connector) -> bool:
+    """Whether a joint needs the axes of a point mass, which has none."""
+    turning = any(row in joint.rows for row in (*TILT, "about z", "between the axes", "screw"))
+    return turning and any(marker.body.kind == POINT for marker in joint.markers)
+
+
+# --- in the plane -------------------------------------------------------------------------------------
+
+
+class PlanarRevolute(Revolute):
+    """A pin between bodies in the plane: ``at`` (2,)."""
+
+    rows = SHIFT[:2]
+    planar = None
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return apart(a, b)[:2]
+
+
+class PlanarPrismatic(Prismatic):
+    """A slot between bodies in the plane, along ``axis`` (2,), which is x of the frames."""
+
+    rows = ("y", "about z")
+    coordinates = (SLIDE_X,)
+    planar = None
+
+    def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:
+        if at is None:
+            return between(name, a, b, at, axis)
+        first, second = between(name, a, b, at, None)
+        direction = vector((1.0, 0.0) if axis is None else axis, f"axis of {name!r}")
+        if not np.linalg.norm(direction[:2]) > 0:
+            raise ValueError(f"axis of {name!r} must be a direction in the plane, got {axis!r}")
+        x = np.array([*direction[:2], 0.0]) / np.linalg.norm(direction[:2])
+        axes = np.stack([x, [-x[1], x[0], 0.0], [0.0, 0.0, 1.0]], axis=1)
+        return first.body.frame_in_space(at, axes), second.body.frame_in_space(at, axes)
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return jnp.stack([gap(a, b)[1], turn(a, b)[1]])
+
+
+class PlanarWeld(Weld):
+    """Two bodies in the plane that are one."""
+
+    rows = ("x", "y", "about z")
+    planar = None
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return jnp.concatenate([apart(a, b)[:2], turn(a, b)[1][None]])
+
+
+Revolute.planar, Prismatic.planar, Weld.planar = PlanarRevolute, PlanarPrismatic, PlanarWeld

@@ -1,0 +1,198 @@
+"""A model: bodies, joints and forces with names, and the assembly that they make."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.mechanics.assembly import Assembly
+from genalpha.mechanics.parts import Part
+from genalpha.multibody import closing
+from genalpha.multibody.bodies import AnyBody, Ground
+from genalpha.multibody.closing import Closed
+from genalpha.multibody.connectors import Connector, Group, groups
+from genalpha.multibody.drawing import pictured
+from genalpha.multibody.forces import Force
+from genalpha.multibody.frames import vector
+from genalpha.multibody.joints import Joint, only_points
+from genalpha.multibody.motion import Motion
+from genalpha.results.solution import Solution
+from genalpha.solve import solve
+from genalpha.view.front import View
+
+T = TypeVar("T", bound=AnyBody | Connector)
+GRAVITY = (0.0, 0.0, -9.81)
+
+
+class Model:
+    """A mechanism: bodies, joints and forces. SI units, or any other consistent ones.
+
+    ``gravity`` (3,) is the acceleration of free fall; bodies in a plane move in x and y.
+
+    >>> from genalpha import multibody as mb
+    >>> model = mb.Model(gravity=(0, 0, -9.81))
+    >>> bob = model.add(mb.Body("bob", mb.sphere(mass=1.0, radius=0.1), at=(1.0, 0.0, 0.0)))
+    >>> hinge = model.add(mb.Revolute("hinge", model.ground, bob, at=(0, 0, 0), axis=(0, 1, 0)))
+    >>> sol = model.solve((0.0, 1.0), rtol=1e-6)
+    >>> model.motion(sol).coordinate("hinge")[-1].round(3).item()
+    2.972
+    """
+
+    def __init__(self, gravity: Any = GRAVITY) -> None:
+        self.gravity = vector(gravity, "gravity")
+        self.ground = Ground()
+        self._things: dict[str, Any] = {"ground": self.ground}
+
+    def add(self, thing: T) -> T:
+        """Add a body, a joint or a force, and return it."""
+        if not isinstance(thing, AnyBody | Connector):
+            raise TypeError(f"{thing!r} is no body, joint or force")
+        if thing.name in self._things:
+            raise ValueError(
+                f"the model has {self._things[thing.name]!r} already: names must differ, choose another for "
+                f"{thing!r}"
+            )
+        if isinstance(thing, Connector):
+            self._check(thing)
+        self._things[thing.name] = thing
+        self._forget()
+        return thing
+
+    def _forget(self) -> None:
+        """Make the assembly anew when it is next needed."""
+        self.__dict__.pop("system", None)
+        self.__dict__.pop("groups", None)
+
+    def _check(self, thing: Connector) -> None:
+        for marker in thing.markers:
+            if self._things.get(marker.body.name) is not marker.body:
+                raise ValueError(
+                    f"{thing!r}: the body {marker.body.name!r} is not in the model: add it first"
+                )
+        if all(marker.body is self.ground for marker in thing.markers):
+            raise ValueError(f"{thing!r} has no body that can move")
+        if isinstance(thing, Joint) and only_points(thing):
+            raise ValueError(f"{thing!r}: a point mass has no axes; use Spherical, PointOnLine or Distance")
+
+    def __getitem__(self, name: str) -> Any:
+        """The body, joint or force with this name."""
+        if name in self._things:
+            return self._things[name]
+        raise KeyError(f"the model has nothing with the name {name!r}: {self.nearest(name)}")
+
+    def nearest(self, name: str) -> str:
+        """A hint at the name that is most like a wrong one."""
+        near = difflib.get_close_matches(str(name), self._things, n=1)
+        return f"do you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, self._things))}"
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._things
+
+    def _all(self, kind: type[Any]) -> list[Any]:
+        return [x for x in self._things.values() if isinstance(x, kind) and x is not self.ground]
+
+    @property
+    def bodies(self) -> list[AnyBody]:
+        return self._all(AnyBody)
+
+    @property
+    def joints(self) -> list[Joint]:
+        return self._all(Joint)
+
+    @property
+    def forces(self) -> list[Force]:
+        return self._all(Force)
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.bodies)} bodies, {len(self.joints)} joints, {len(self.forces)} forces"
+        return f"<Model of {counts}>"
+
+    # --- the assembly -----------------------------------------------------------------------------
+
+    @functools.cached_property
+    def groups(self) -> list[Group]:
+        """The joints and forces of each kind, in the order of the parts of ``system`` after the bodies."""
+        return groups([x for x in self._things.values() if isinstance(x, Connector)])
+
+    @functools.cached_property
+    def system(self) -> Assembly:
+        """The assembly, which ``ga.solve`` and all else accept. Every body is a node."""
+        bodies = self.bodies
+        if not bodies:
+            raise ValueError("the model has no body: add one, such as mb.Body")
+        numbers = {body.name: i for i, body in enumerate(bodies)}
+        parts = [self._part(kind, bodies) for kind in dict.fromkeys(type(body) for body in bodies)]
+        parts += [group.part(numbers) for group in self.groups]
+        spaces: Sequence[Any] = [body.kind.space for body in bodies]
+        return Assembly(parts, space=spaces)
+
+    def _part(self, kind: Any, bodies: list[AnyBody]) -> Part:
+        """The part with the masses and weights of bodies of a kind."""
+        mine = [(i, body) for i, body in enumerate(bodies) if type(body) is kind]
+        keys = mine[0][1].numbers()
+        own = {key: np.stack([body.numbers()[key] for _, body in mine]) for key in keys}
+        mass = lambda t, q, of, *g: kind.inertia_matrix(t, q, of, jnp.stack(g))
+        force = lambda t, q, v, of, *g: kind.weight(t, q, v, of, jnp.stack(g))
+        return Part(
+            mass=mass,
+            force=force,
+            nodes=[i for i, _ in mine],
+            args=(own, *map(np.asarray, self.gravity)),
+            name=kind.__name__,
+        )
+
+    @property
+    def q0(self) -> np.ndarray:
+        """Coordinates of all bodies where the model has them."""
+        return np.concatenate([body.coordinates() for body in self.bodies])
+
+    @property
+    def v0(self) -> np.ndarray:
+        """Velocities of all bodies in the model."""
+        return np.concatenate([body.velocities() for body in self.bodies])
+
+    # --- use --------------------------------------------------------------------------------------
+
+    def place(self, q: np.ndarray, v: np.ndarray) -> None:
+        """Put all bodies where the coordinates say, with these velocities."""
+        at = 0, 0
+        for body in self.bodies:
+            sizes = len(body.coordinates()), len(body.velocities())
+            body.put(q[at[0] : at[0] + sizes[0]], v[at[1] : at[1] + sizes[1]])
+            at = at[0] + sizes[0], at[1] + sizes[1]
+
+    def drop(self, rows: Sequence[tuple[Connector, int]]) -> None:
+        """Leave out rows of joints, by number, which depend on others."""
+        for joint, number in rows:
+            joint.dropped |= {number}
+        self._forget()
+
+    def assemble(self, hold: Sequence[str] = (), redundant: str = "error") -> Closed:
+        """Move the bodies so that all joints close, and correct their velocities.
+
+        ``hold`` are names of bodies that must not move. Raises :class:`ValueError` with the joints that
+        cannot be closed, and by how much.
+
+        Returns the degrees of freedom, and the rows of joints that depend on others, as in planar loops in
+        space. ``redundant`` says what to do with these: "error", "drop" them (the motion is the same, their
+        reactions count as zero), or "keep" them, for ``solve(..., redundant="min_norm")``. A dependence that
+        exists at this position only is not one.
+        """
+        return closing.closed(self, hold, redundant)
+
+    def solve(self, t_span: Any, **options: Any) -> Solution:
+        """``ga.solve`` of the model from where its bodies are, with its options."""
+        return solve(self.system, t_span, self.q0, self.v0, **options)
+
+    def motion(self, sol: Solution) -> Motion:
+        """Positions, velocities, joint coordinates, reactions and energies of a solution, by name."""
+        return Motion(self, sol)
+
+    def view(self, sol: Solution, **options: Any) -> View:
+        """The motion as an HTML page. Options are those of ``ga.view``, but for its shapes."""
+        return pictured(self, sol, **options)

@@ -1,0 +1,106 @@
+"""Constraints on velocities: wheels and balls that roll without slip, and knife edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha import rotation
+from genalpha.multibody.connectors import Connector, between
+from genalpha.multibody.frames import FrameState, positive
+from genalpha.multibody.joints import Joint, gap
+
+
+def _slip(plane: FrameState, v: Any) -> Any:
+    """The velocity (2,) of a point along x and y of a plane."""
+    return plane.seen(v - plane.v)[:2]
+
+
+class RollingDisk(Joint):
+    """A thin disk that rolls on a plane without slip.
+
+    ``a`` has the plane, x and y of its frame; ``b`` has the disk, whose axis is z of its frame. The rim
+    touches the plane, and its lowest point does not slip.
+    """
+
+    rows, speed_rows = ("contact",), ("slip x", "slip y")
+
+    def __init__(self, name: str, a: Any, b: Any, radius: Any) -> None:
+        numbers = {"radius": positive(radius, f"radius of {name!r}")}
+        Connector.__init__(self, name, between(name, a, b), numbers)
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
+        lean = a.axis @ b.axis
+        return (gap(a, b)[2] - radius * jnp.sqrt(1 - lean**2))[None]
+
+    @staticmethod
+    def nonholonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
+        lean = a.axis @ b.axis
+        down = (lean * b.axis - a.axis) * (radius / jnp.sqrt(1 - lean**2))
+        return _slip(a, b.v + rotation.cross(b.w, down) - rotation.cross(a.w, b.x + down - a.x))
+
+
+class RollingSphere(Joint):
+    """A ball that rolls on a plane without slip: ``a`` has the plane, ``b`` the ball, at its centre."""
+
+    rows, speed_rows = ("contact",), ("slip x", "slip y")
+
+    def __init__(self, name: str, a: Any, b: Any, radius: Any) -> None:
+        numbers = {"radius": positive(radius, f"radius of {name!r}")}
+        Connector.__init__(self, name, between(name, a, b), numbers)
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
+        return (gap(a, b)[2] - radius)[None]
+
+    @staticmethod
+    def nonholonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
+        down = -radius * a.axis
+        return _slip(a, b.v + rotation.cross(b.w, down) - rotation.cross(a.w, b.x + down - a.x))
+
+
+class KnifeEdge(Joint):
+    """The origin of b does not move along y of its own frame, relative to a: a skate or a blade."""
+
+    speed_rows = ("slip y",)
+
+    @staticmethod
+    def nonholonomic(t: Any, a: FrameState, b: FrameState) -> Any:
+        return (b.R[:, 1] @ (b.v - a.v - rotation.cross(a.w, b.x - a.x)))[None]
+
+
+class VelocityCoupling(Joint):
+    """A constraint of the user's own: ``function(t, a, b)`` is an array (p,) that is zero.
+
+    a and b are :class:`FrameState`. It must depend on velocities.
+    """
+
+    def __init__(self, name: str, a: Any, b: Any, function: Callable[..., Any]) -> None:
+        Connector.__init__(self, name, between(name, a, b), functions={"function": function})
+        still = FrameState(np.zeros(3), np.eye(3), np.zeros(3), np.zeros(3))
+        count = np.size(np.asarray(function(0.0, still, still)))
+        self.speed_rows = tuple(f"row {i}" for i in range(count))  # type: ignore[misc]
+
+    @staticmethod
+    def nonholonomic(t: Any, a: FrameState, b: FrameState, function: Any) -> Any:
+        return jnp.asarray(function(t, a, b), float)
+
+
+class OnSurface(Joint):
+    """The origin of b is where ``function(x)`` is zero, x (3,) in the axes of a: a surface, or a curve.
+
+    The function returns an array (m,): one number for a surface, two for a curve.
+    """
+
+    def __init__(self, name: str, a: Any, b: Any, function: Callable[[Any], Any]) -> None:
+        Connector.__init__(self, name, between(name, a, b), functions={"function": function})
+        count = np.size(np.asarray(function(np.array([0.1, 0.2, 0.3]))))
+        self.rows = tuple(f"row {i}" for i in range(count))  # type: ignore[misc]
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState, function: Any) -> Any:
+        return jnp.atleast_1d(jnp.asarray(function(gap(a, b)), float))
