@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import rotation
 from genalpha.multibody.frames import (
     EYE,
     GROUND,
@@ -22,7 +21,8 @@ from genalpha.multibody.frames import (
     quaternion_of,
     vector,
 )
-from genalpha.multibody.inertia import Inertia
+from genalpha.multibody.inertia import Inertia, rod
+from genalpha.multibody.vectors import cross
 from genalpha.view.shapes import Shape
 
 
@@ -149,6 +149,22 @@ class Body(AnyBody):
         self.angular_velocity = vector(angular_velocity, f"angular_velocity of {name!r}")
         self.shape = shape or inertia.shape
 
+    @classmethod
+    def bar(cls, name: str, mass: Any, start: Any, end: Any, radius: Any = None) -> Body:
+        """A round bar from one point in space to another. Its x axis points along it.
+
+        >>> Body.bar("crank", 2.0, (0, 0, 0), (0, 0, 1)).R[:, 0].tolist()
+        [0.0, 0.0, 1.0]
+        """
+        a, b = vector(start, f"start of {name!r}"), vector(end, f"end of {name!r}")
+        length = float(np.linalg.norm(b - a))
+        if not length > 0:
+            raise ValueError(f"the bar {name!r} has no length: its ends are both at {a.tolist()}")
+        axes = along(b - a, "direction")
+        x, z = axes[:, 2], axes[:, 0]
+        R = np.stack([x, np.cross(z, x), z], axis=1)
+        return cls(name, rod(mass, length, radius=radius), at=(a + b) / 2, rotation=R)
+
     def coordinates(self) -> np.ndarray:
         return np.concatenate([self.x, quaternion_of(self.R)])
 
@@ -172,7 +188,7 @@ class Body(AnyBody):
     def weight(t: Any, q: Any, v: Any, of: dict[str, Any], gravity: Any) -> Any:
         """Gravity, and the gyroscopic torque."""
         spin = v[3:]
-        return jnp.concatenate([of["mass"] * gravity, -rotation.cross(spin, of["inertia"] @ spin)])
+        return jnp.concatenate([of["mass"] * gravity, -cross(spin, of["inertia"] @ spin)])
 
 
 class PlanarBody(AnyBody):

@@ -15,6 +15,7 @@ from genalpha import rotation
 from genalpha.multibody.connectors import Connector, between, frame_on
 from genalpha.multibody.frames import FrameState, Wrench, positive, vector
 from genalpha.multibody.joints import Joint, gap
+from genalpha.multibody.vectors import cross
 
 ZERO = np.zeros(3)
 
@@ -33,7 +34,7 @@ def _number(value: Any, what: str) -> float:
 
 def relative(a: FrameState, b: FrameState) -> tuple[Any, Any]:
     """Velocity and angular velocity of b as seen from a, in the axes of a."""
-    v = b.v - a.v - rotation.cross(a.w, b.x - a.x)
+    v = b.v - a.v - cross(a.w, b.x - a.x)
     return a.seen(v), a.seen(b.w - a.w)
 
 
@@ -116,7 +117,7 @@ class JointForce(Force):
             return pair(ZERO, size * a.axis)
         force = size * a.R[:, _direction(coordinate)]
         # It acts on a at the point where b is.
-        return Wrench(-force, -rotation.cross(b.x - a.x, force)), Wrench(force, ZERO)
+        return Wrench(-force, -cross(b.x - a.x, force)), Wrench(force, ZERO)
 
 
 def _direction(coordinate: Any) -> int:
@@ -258,7 +259,7 @@ class Bushing(Force):
         load = -stiffness * d - damping * rate
         load = load if law is None else load + law(d, rate)
         force, torque = a.R @ load[:3], a.R @ load[3:]
-        return Wrench(-force, -torque - rotation.cross(b.x - a.x, force)), Wrench(force, torque)
+        return Wrench(-force, -torque - cross(b.x - a.x, force)), Wrench(force, torque)
 
 
 class AppliedForce(Force):
@@ -318,14 +319,14 @@ class SphereContact(Force):
         deep = of["radius"] - gap(a, b)[2]
         p = 0.5 * (deep + jnp.sqrt(deep**2 + of["soft"] ** 2))
         down = -of["radius"] * a.axis
-        v = b.v + rotation.cross(b.w, down) - a.v - rotation.cross(a.w, b.x + down - a.x)
+        v = b.v + cross(b.w, down) - a.v - cross(a.w, b.x + down - a.x)
         seen = a.seen(v)
         push = of["stiffness"] * p ** of["exponent"] * jnp.maximum(0.0, 1 - of["damping"] * seen[2])
         slip = jnp.sqrt(seen[0] ** 2 + seen[1] ** 2 + 1e-6 * of["slow"] ** 2)
         drag = of["friction"] * push * jnp.tanh(slip / of["slow"]) / slip
         force = a.R @ jnp.stack([-drag * seen[0], -drag * seen[1], push])
         arm = b.x + down - a.x
-        return Wrench(-force, -rotation.cross(arm, force)), Wrench(force, rotation.cross(down, force))
+        return Wrench(-force, -cross(arm, force)), Wrench(force, cross(down, force))
 
 
 class Drag(Force):

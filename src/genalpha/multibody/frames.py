@@ -9,8 +9,8 @@ import numpy as np
 from jax import Array
 from scipy.spatial.transform import Rotation
 
-from genalpha import rotation
 from genalpha.mechanics.spaces import Euclidean, R3xSO3, Space
+from genalpha.multibody.vectors import cross, matrix
 
 EYE = np.eye(3)
 
@@ -66,10 +66,10 @@ class BodyKind(NamedTuple):
             x, speed = jnp.array([q[0], q[1], 0.0]), zero if v is None else jnp.array([v[0], v[1], 0.0])
             spin = zero if v is None else jnp.array([0.0, 0.0, v[2]])
         else:
-            R, x = rotation.matrix(q[3:]), q[:3]
+            R, x = matrix(q[3:]), q[:3]
             speed, spin = (zero, zero) if v is None else (v[:3], R @ v[3:])
         arm = R @ r
-        moving = speed if v is None else speed + rotation.cross(spin, arm)
+        moving = speed if v is None else speed + cross(spin, arm)
         return FrameState(x + arm, R @ Q, moving, spin)
 
     def load(self, q: Array, r: Array, wrench: Wrench) -> Array:
@@ -81,8 +81,8 @@ class BodyKind(NamedTuple):
             arm = jnp.stack([c * r[0] - s * r[1], s * r[0] + c * r[1]])
             turn = wrench.torque[2] + arm[0] * wrench.force[1] - arm[1] * wrench.force[0]
             return jnp.stack([wrench.force[0], wrench.force[1], turn])
-        R = rotation.matrix(q[3:])
-        torque = wrench.torque @ R + rotation.cross(r, wrench.force @ R)
+        R = matrix(q[3:])
+        torque = wrench.torque @ R + cross(r, wrench.force @ R)
         return jnp.concatenate([wrench.force, torque])
 
 

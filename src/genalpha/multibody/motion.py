@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import rotation
 from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
@@ -17,6 +16,7 @@ from genalpha.multibody.connectors import Connector
 from genalpha.multibody.forces import Force, JointSpring, SpringDamper
 from genalpha.multibody.frames import FrameState
 from genalpha.multibody.joints import Joint
+from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Motion:
 
         def rate(a: FrameState, b: FrameState) -> Any:
             value = lambda x, R, y, S: one.value(a._replace(x=x, R=R), b._replace(x=y, R=S))
-            spun = [rotation.skew(f.w) @ f.R for f in (a, b)]
+            spun = [skew(f.w) @ f.R for f in (a, b)]
             return jax.jvp(value, (a.x, a.R, b.x, b.R), (a.v, spun[0], b.v, spun[1]))[1]
 
         return np.asarray(_each(rate, (a, b)))
@@ -146,7 +146,7 @@ class Motion:
         def wrench(t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
             def virtual(dx: Any, turn: Any) -> Any:
                 one = frames[frame]
-                moved = one._replace(x=one.x + dx, R=one.R + rotation.skew(turn) @ one.R)
+                moved = one._replace(x=one.x + dx, R=one.R + skew(turn) @ one.R)
                 return functions["holonomic"](t, *frames[:frame], moved, *frames[frame + 1 :])
 
             def faster(dv: Any, dw: Any) -> Any:

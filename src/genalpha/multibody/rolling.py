@@ -8,10 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha import rotation
 from genalpha.multibody.connectors import Connector, between
 from genalpha.multibody.frames import FrameState, positive
 from genalpha.multibody.joints import Joint, gap
+from genalpha.multibody.vectors import cross
 
 
 def _slip(plane: FrameState, v: Any) -> Any:
@@ -41,7 +41,7 @@ class RollingDisk(Joint):
     def nonholonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
         lean = a.axis @ b.axis
         down = (lean * b.axis - a.axis) * (radius / jnp.sqrt(1 - lean**2))
-        return _slip(a, b.v + rotation.cross(b.w, down) - rotation.cross(a.w, b.x + down - a.x))
+        return _slip(a, b.v + cross(b.w, down) - cross(a.w, b.x + down - a.x))
 
 
 class RollingSphere(Joint):
@@ -60,7 +60,7 @@ class RollingSphere(Joint):
     @staticmethod
     def nonholonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
         down = -radius * a.axis
-        return _slip(a, b.v + rotation.cross(b.w, down) - rotation.cross(a.w, b.x + down - a.x))
+        return _slip(a, b.v + cross(b.w, down) - cross(a.w, b.x + down - a.x))
 
 
 class KnifeEdge(Joint):
@@ -70,7 +70,7 @@ class KnifeEdge(Joint):
 
     @staticmethod
     def nonholonomic(t: Any, a: FrameState, b: FrameState) -> Any:
-        return (b.R[:, 1] @ (b.v - a.v - rotation.cross(a.w, b.x - a.x)))[None]
+        return (b.R[:, 1] @ (b.v - a.v - cross(a.w, b.x - a.x)))[None]
 
 
 class VelocityCoupling(Joint):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.backends.cache import program
 from genalpha.backends.sparse.equations import AtState, Equations, Saddle
 from genalpha.backends.sparse.models import KindModel
 from genalpha.engine.controller import Pace
@@ -55,7 +56,8 @@ class Starter:
         state = State(np.float64(at.t), at.q, at.v, a, lam, psi)  # type: ignore[arg-type]
         timing, h = np.zeros(0), first
         if isinstance(first, Controlled):
-            pace = jax.tree.map(float, first_pace(setup, state, a_dot, first, codes.SUCCESS))
+            chosen = program(setup, "first pace", first_pace)(state, a_dot, first, codes.SUCCESS)
+            pace = jax.tree.map(float, chosen)
             timing, h = np.concatenate([[at.t], np.zeros(2 + 2 * setup.dims.n)]), pace.h
         whole = _Whole(self, state, a_dot, scale, h)
         moved, wanted = np.zeros(setup.dims.n), np.zeros(setup.dims.n)
