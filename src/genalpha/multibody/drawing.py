@@ -10,7 +10,7 @@ import numpy as np
 
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.forces import SpringDamper
-from genalpha.multibody.joints import Joint
+from genalpha.multibody.joints import Joint, Revolute, Spherical, Universal
 from genalpha.multibody.motion import Motion
 from genalpha.results.solution import Solution
 from genalpha.view import shapes
@@ -33,12 +33,31 @@ def pictured(
     for spring in (x for x in model.forces if isinstance(x, SpringDamper)):
         a, b = (motion.position(marker) for marker in spring.markers)
         drawn.append(shapes.Spring(start=a, end=b, name=spring.name))
+    drawn += _joints(model, motion)
     for where in traces:
         drawn.append(shapes.Trace(motion.position(where)))
     notice = "" if sol.success else f"The run failed: {sol.message}"
     planar = all(body.kind.name == "planar" for body in model.bodies)
     options = {"up": "y" if planar else "z"} | options
     return View(Scene(rows.t, drawn, notice=notice, **options), height=height)
+
+
+def _joints(model: Model, motion: Motion) -> list[shapes.Shape]:
+    """A pin for each joint with an axis, a ball for each other one that holds a point."""
+    points = np.concatenate([motion.position(Marker(b, np.zeros(3), np.eye(3))) for b in model.bodies])
+    size = float(np.ptp(points, axis=0).max()) or 1.0
+    found: list[shapes.Shape] = []
+    for joint in model.joints:
+        if not isinstance(joint, Revolute | Spherical | Universal):
+            continue
+        frame = motion.frame(joint.markers[0])
+        at, color = (np.asarray(frame.x), np.asarray(frame.R)), "black"
+        if isinstance(joint, Revolute):
+            pin = shapes.Cylinder(0.018 * size, 0.07 * size, at=at, name=joint.name, color=color)
+        else:
+            pin = shapes.Sphere(0.022 * size, at=at, name=joint.name, color=color)  # type: ignore[assignment]
+        found.append(pin)
+    return found
 
 
 def _body(model: Model, motion: Motion, body: Any) -> list[shapes.Shape]:
