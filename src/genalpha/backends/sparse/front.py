@@ -37,7 +37,7 @@ MOST_DENSE = 5000
 ROWS = 100_000
 # Assemblies with more unknowns in a step than this are solved with sparse matrices (docs/benchmarks.md);
 # members of batches, which run in lanes with dense ones, with more velocities than the second number.
-DENSE, DENSE_IN_BATCHES = 40, 40
+DENSE, DENSE_IN_BATCHES = 66, 40
 # States of assemblies with more velocities than this are found with sparse matrices.
 LARGE = 6
 
