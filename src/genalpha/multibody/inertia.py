@@ -62,6 +62,18 @@ class Inertia:
         d = vector(point, "point") - self.center
         return self.tensor + self.mass * (d @ d * EYE - np.outer(d, d))
 
+    def plus(self, mass: Any, at: Any) -> Inertia:
+        """With a point mass at a place of the body frame.
+
+        >>> rod(1.0, 2.0).plus(1.0, (1, 0, 0)).center.tolist()
+        [0.5, 0.0, 0.0]
+        """
+        m, x = positive(mass, "mass"), vector(at, "at")
+        center = (self.mass * self.center + m * x) / (self.mass + m)
+        d = x - center
+        tensor = self.about(center) + m * (d @ d * EYE - np.outer(d, d))
+        return Inertia(self.mass + m, tensor, center, self.shape)
+
     def moved(self, at: Any = (0.0, 0.0, 0.0), turned: Any = None) -> Inertia:
         """The same body at another place of the body frame, turned by a rotation."""
         R = orientation(turned, "turned")
