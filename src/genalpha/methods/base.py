@@ -54,6 +54,8 @@ class Method(ABC):
     - ``additive`` : whether the residual of a system made of parts is the sum of those of its parts. Then
       large assemblies are solved with sparse matrices. Default: it is not;
     - ``staged(dims)``, ``stages(dims)`` : a form whose equations can be solved in stages. Default: none;
+    - ``alike`` : whether its stages follow one another in the unknowns and in the rows, have the same size,
+      and matrices that hardly differ in short steps. Default: no;
     - ``exact_matrix``, ``linearized(...)`` : another Newton matrix than the derivative of the residual;
     - ``watches_velocity`` : whether error control checks velocities. Default: it does;
     - ``defect(...)`` : by how much the exact motion violates (13a) and (13c) of JN08, for error control. The
@@ -82,6 +84,8 @@ class Method(ABC):
     starts: ClassVar[tuple[StartValue, ...]] = ("a0", "second-order")
     # Whether its residual for a system made of parts is the sum of its residuals for the parts.
     additive: ClassVar[bool] = False
+    # Whether the matrix of the last stage serves all of them in short steps.
+    alike: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.coefficients, Coefficients):

@@ -147,8 +147,10 @@ class StagedSOI2(SOI2):
 
     (13d), (13f) and (13h) are equations for ã, λ̃ and ψ̃, in which a appears only in applied forces that
     depend on velocities, and in K(v). (13e), (13g) and (13i) then determine a, λ and ψ. The matrix of each
-    stage has the size of that of :class:`Index3`.
+    stage has the size of that of :class:`Index3`. The two differ by h ∂f/∂v, and by h² times the stiffness.
     """
+
+    alike = True
 
     def unknowns(self, dims: Dims) -> tuple[Unknown, ...]:
         return (

@@ -253,9 +253,19 @@ def renewed(newton: Newton, s: Numbers, finite: Array, singular: Array) -> Numbe
 
 
 def judged(
-    newton: Newton, levels: Levels, groups: Sequence[Group], s: Numbers, x: Array, value: Array, step: Array
+    newton: Newton,
+    levels: Levels,
+    groups: Sequence[Group],
+    s: Numbers,
+    x: Array,
+    value: Array,
+    step: Array,
+    exact: bool = True,
 ) -> Numbers:
-    """The numbers after a correction ``step`` (N,) that led to ``x``; ``value`` is the residual before."""
+    """The numbers after a correction ``step`` (N,) that led to ``x``; ``value`` is the residual before.
+
+    If the matrix is not ``exact``, it leaves out parts of the derivative.
+    """
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
     allowed = newton.tol * size + NOTHING
     moved = jnp.abs(step)
@@ -278,7 +288,10 @@ def judged(
     at_noise = (error <= AT_NOISE * s.noise) & ~above_noise
     # Near a singular matrix, corrections stagnate far above rounding, but the residual does not.
     smallest = jnp.finfo(float).eps * size + jnp.max(levels.floor)
-    near_singular = stagnates & above_noise & (error <= AT_ROUNDING * smallest)
+    at_rounding = error <= AT_ROUNDING * smallest
+    near_singular = stagnates & above_noise & at_rounding
+    if not exact:  # a poor rate may come from what was left out
+        stagnated &= at_rounding
     motion = jnp.stack([x for group in sizes for x, moves in group if moves] or [jnp.zeros(())])
     amplified = near_singular & (jnp.max(motion) <= levels.harmless)
     found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
@@ -287,6 +300,8 @@ def judged(
     # A new matrix is cheaper than many corrections at a poor rate. If a second matrix was not good for long
     # either, the problem is too nonlinear to keep any.
     slow = (rate > SLOW) | (norm * rate**LONG > 1) | (s.jacobians > 1)
+    if not exact:  # a second one would leave out the same
+        slow &= s.jacobians == 0
     status = jnp.where(_renewing(newton, slow), SLOW_DOWN, RUNNING)
     status = jnp.where(converged, codes.SUCCESS, status)
     # Overflow after poor rates is divergence. Overflow after good rates is a bad function value.

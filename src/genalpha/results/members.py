@@ -59,10 +59,10 @@ class BatchSolution:
     """
 
     def __init__(
-        self, kernels: Kernels, plan: BatchPlan, results: Results, doubles: list[np.ndarray]
+        self, setup: Setup, kernels: Kernels, plan: BatchPlan, results: Results, doubles: list[np.ndarray]
     ) -> None:
         self.kernels, self.plan, self.results, self.doubles = kernels, plan, results, doubles
-        self.setup: Setup = kernels.step.setup
+        self.setup = setup  # of which the kernels may have another form
         self.layout = row.layout(self.setup)
         self.apart: list[Alone | NotStarted] = []
         self.rows = len(plan.times)

@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from genalpha.backends.batch import lanes
-from genalpha.backends.batch.plan import BatchPlan, Members, begun_status
+from genalpha.backends.batch.plan import BatchPlan, Members, Results, begun_status
 from genalpha.backends.batch.pool import Pool
 from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native.kernels import Kernels, StartValues
+from genalpha.backends.native.lean_step import lean
 from genalpha.backends.native.step import floating
 from genalpha.backends.sparse import front as sparse
 from genalpha.compiler.graph import Unsupported
@@ -150,14 +151,12 @@ class Batch(NamedTuple):
             if np.asarray(x).dtype.kind == "f" or _no_integer(x, varies)
         ]
         members = Members(self.q, self.v, [np.asarray(x, dtype=float) for x in leaves])
-        kernels = self._kernels(refused, members)
         if backend == "cuda":
-            from genalpha.backends.batch import cuda
-
-            results = cuda.run(kernels, members, self.plan, self._begun, bar.add)
+            kernels, results = self._on_gpu(refused, members, bar.add)
         else:
+            kernels = self._kernels(refused, members)
             results = lanes.run(kernels, members, self.plan, self._begun, bar.add, self._known())
-        found = BatchSolution(kernels, self.plan, results, members.doubles)
+        found = BatchSolution(self.setup, kernels, self.plan, results, members.doubles)
         found.apart = not_started(refused)
         found.apart += self._some_alone(np.flatnonzero(~results.trusted & (refused == 0)))
         sol = found.solution("cuda" if backend == "cuda" else "native", self.output, len(self.events))
@@ -165,8 +164,41 @@ class Batch(NamedTuple):
             self.explain(refused)
         return sol
 
-    def _kernels(self, refused: np.ndarray, members: Members) -> Kernels:
-        """Kernels, made from a member that can be started: one of the first, or one that XLA can start."""
+    def _on_gpu(
+        self, refused: np.ndarray, members: Members, done: Callable[[int], None]
+    ) -> tuple[Kernels, Results]:
+        """The results on a GPU, and the kernels that began.
+
+        They have one matrix for all stages of the method, where it has such a form. Members for which this
+        matrix is not good enough run once more with the whole matrix.
+        """
+        from genalpha.backends.batch import cuda
+
+        def run(batch: Batch, those: Members, shared: bool, done: Callable[[int], None]) -> Any:
+            kernels = batch._kernels(refused, members, shared)
+            return kernels, cuda.run(kernels, those, self.plan, batch._begun, done)
+
+        form = None if isinstance(self.plan.steps, Controlled) else lean(self.setup)
+        if form is not None:
+            with contextlib.suppress(Unsupported):  # the small matrix may be singular
+                kernels, results = run(self._replace(setup=form), members, True, done)
+                status, trusted = results.summary.status, results.trusted
+                doubtful = (refused == codes.SUCCESS) & (status != codes.INCONSISTENT)
+                again = np.flatnonzero(doubtful & ((status != codes.SUCCESS) | ~trusted))
+                done = lambda count: None
+                if again.size < len(members):
+                    if again.size:
+                        rest = run(self, members[again], False, done)[1]
+                        results = results.replaced(again, rest)
+                    return kernels, results
+                del results  # its memory
+        return run(self, members, False, done)
+
+    def _kernels(self, refused: np.ndarray, members: Members, shared: bool = False) -> Kernels:
+        """Kernels, made from a member that can be started: one of the first, or one that XLA can start.
+
+        With ``shared``, the stages of the method share one matrix.
+        """
         tried = np.flatnonzero(refused == codes.SUCCESS)[: _EXAMPLES[0]]
 
         def kernels(those: np.ndarray) -> Kernels | None:
@@ -176,7 +208,7 @@ class Batch(NamedTuple):
                 with contextlib.suppress(ValueError, native.AtFirst):
                     args, sampled = member(self.args, self.varying, i), self.plan.t_eval is not None
                     doubles, _, fixed = floating(args)
-                    return native.kernels(self.setup, at, args, doubles, fixed, sampled)
+                    return native.kernels(self.setup, at, args, doubles, fixed, sampled, shared)
             return None
 
         found = kernels(tried)

@@ -55,6 +55,14 @@ class DeviceRecords:
         """Some columns (B, K, ...) of all records."""
         return library().ascontiguousarray(self._rows[:, at].transpose(2, 0, 1)).get()
 
+    def replace(self, which: np.ndarray, by: Any) -> None:
+        """Replace the records of some members by all of others."""
+        if isinstance(by, DeviceRecords):
+            rows = by._rows
+        else:
+            rows = library().asarray(by.column(slice(None)).transpose(1, 2, 0))
+        self._rows[:, :, library().asarray(which)] = rows
+
 
 class CudaCode:
     """The kernels of a setup on the GPU. ``sample`` interpolates between the ends of a step, if wanted.

@@ -33,7 +33,7 @@ class Members:
     v: np.ndarray
     doubles: list[np.ndarray]
 
-    def __getitem__(self, index: slice) -> Members:
+    def __getitem__(self, index: slice | np.ndarray) -> Members:
         some = [x if shared else x[index] for x, shared in zip(self.doubles, self.shared, strict=True)]
         return Members(self.q[index], self.v[index], some)
 
@@ -295,6 +295,10 @@ class HostRecords:
         """Some columns (B, K, ...) of all records."""
         return self.table[..., self._kept.place(at)]
 
+    def replace(self, which: np.ndarray, by: Any) -> None:
+        """Replace the records of some members by all of others."""
+        self.table[which] = by.column(slice(None))
+
 
 class Results(NamedTuple):
     """The results of members, batch axis first.
@@ -308,6 +312,17 @@ class Results(NamedTuple):
     t_alpha: np.ndarray
     trusted: np.ndarray
     scale: Any
+
+    def replaced(self, which: np.ndarray, by: Results) -> Results:
+        """The results with those of some members replaced, in records too."""
+        self.records.replace(which, by.records)
+
+        def exchanged(old: Any, new: Any) -> np.ndarray:
+            both = np.array(old)
+            both[which] = new
+            return both
+
+        return Results(self.records, *jax.tree.map(exchanged, self[1:], by[1:]))
 
     @staticmethod
     def joined(records: Any, parts: list[Results]) -> Results:

@@ -14,6 +14,7 @@ from genalpha.backends.cache import program
 from genalpha.backends.native.by_data import DataCode, DataLibrary
 from genalpha.backends.native.code import MAKING, StepCode, aligned
 from genalpha.backends.native.controlled_step import ControlledKernels, SampledKernels
+from genalpha.backends.native.lean_step import LeanKernels
 from genalpha.backends.native.step import LIMIT, Orders, StepKernels, Values, floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.xla.given import derive_blocks
@@ -202,16 +203,24 @@ def shapes(tree: Any) -> Any:
 
 
 def kernels(
-    setup: Setup, at: StartValues, args: Args, doubles: list[np.ndarray], fixed: Any, sampled: bool = False
+    setup: Setup,
+    at: StartValues,
+    args: Args,
+    doubles: list[np.ndarray],
+    fixed: Any,
+    sampled: bool = False,
+    lean: bool = False,
 ) -> Kernels:
     """The kernels of a setup, made from these values if there are none yet.
 
     ``doubles`` and ``fixed`` are what `floating` finds in ``args``. With ``sampled``, steps under error
-    control keep both ends of the steps that contain given times. Raises the errors of a bad start, and
-    :class:`Unsupported` if only XLA can run the setup.
+    control keep both ends of the steps that contain given times. With ``lean``, the stages of given steps
+    share one matrix. Raises the errors of a bad start, and :class:`Unsupported` if only XLA can run the
+    setup.
     """
     controlled = SampledKernels if sampled else ControlledKernels
-    kind = controlled if getattr(at.first, "controlled", False) else StepKernels
+    given = LeanKernels if lean else StepKernels
+    kind = controlled if getattr(at.first, "controlled", False) else given
 
     def make() -> Kernels | str:
         try:

@@ -214,7 +214,7 @@ class StepKernels:
         if not method.exact_matrix:
             linearized = lambda x, step, scale, args: method.linearized(system, step, dims, scale, x, args)
             value = self.inline(linearized, x, step, scale, args)
-        self.matrix = jacobian(self.graph, value.ids, x.ids)
+        self.matrix = self._matrix(value.ids, x.ids)
         own_at = lambda t, q, scale, args: method.own_at(system, t, q, scale, args)
         chosen = inline(self.graph, own_at, t, carry.q, scale, args)
         self.chosen = [(carry.own[name].ids.ravel(), part.ravel()) for name, part in chosen.items()]
@@ -234,6 +234,10 @@ class StepKernels:
         self.crossed = self.inline(
             cross, t, h, *self.finished[:2], scale, args, helpers={linear.SOLVE: self._later}
         )
+
+    def _matrix(self, value: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """The Newton matrix (N, N), from the equations (N,) and the unknowns (N,)."""
+        return jacobian(self.graph, value, x)
 
     # --- orders of pivots -----------------------------------------------------------------------
 

@@ -61,7 +61,12 @@ def renewed_by(options: newton.Newton, numbers: newton.Numbers, report: Any) -> 
 
 
 class Writer:
-    """Writes the kernels of a step for one order of pivots, with separate slots for the factors."""
+    """Writes the kernels of a step for one order of pivots, with separate slots for the factors.
+
+    ``exact`` says that the matrix of the step is the derivative of its equations.
+    """
+
+    exact = True
 
     def __init__(self, step: StepKernels) -> None:
         self.step, self.graph, self.options = step, step.graph, step.setup.newton
@@ -135,7 +140,8 @@ class Writer:
         moved = np.array([self.graph.sub(a, b) for a, b in zip(x, correction.ids.tolist(), strict=True)])
 
         def judge(levels: Any, numbers: newton.Numbers, x: Any, value: Any, by: Any) -> Any:
-            return self.flagged(newton.judged(self.options, levels, step.groups, numbers, x, value, by))
+            after = newton.judged(self.options, levels, step.groups, numbers, x, value, by, self.exact)
+            return self.flagged(after)
 
         inputs = (step.levels, self.numbers, Symbols(moved, "f"), value, correction)
         judged = ids(step.inline(judge, *inputs))
