@@ -5,6 +5,7 @@ Specifications: the library's own pages (A01, A02), MBS-BOS (A04, A05). Gravity 
 """
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def bricard() -> mb.Model:
 def governor() -> mb.Model:
     """A05: a shaft that turns freely, a slider on it, and two loaded rods on stiff springs."""
     model = mb.Model()
-    spin = {"angular_velocity": (0, 0, 2 * np.pi)}
+    spin: dict[str, Any] = {"angular_velocity": (0, 0, 2 * np.pi)}
     shaft = model.add(mb.Body("shaft", mb.box(0.3, (0.01, 0.01, 1.0)), at=(0, 0, 0.5), **spin))
     slider = model.add(mb.Body("slider", mb.box(3.0, (0.1, 0.1, 0.1)), at=(0, 0, 0.5), **spin))
     model.add(mb.Revolute("bearing", model.ground, shaft, at=(0, 0, 0)))
