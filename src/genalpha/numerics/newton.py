@@ -253,9 +253,20 @@ def renewed(newton: Newton, s: Numbers, finite: Array, singular: Array) -> Numbe
 
 
 def judged(
-    newton: Newton, levels: Levels, groups: Sequence[Group], s: Numbers, x: Array, value: Array, step: Array
+    newton: Newton,
+    levels: Levels,
+    groups: Sequence[Group],
+    s: Numbers,
+    x: Array,
+    value: Array,
+    step: Array,
+    large: bool = False,
 ) -> Numbers:
-    """The numbers after a correction ``step`` (N,) that led to ``x``; ``value`` is the residual before."""
+    """The numbers after a correction ``step`` (N,) that led to ``x``; ``value`` is the residual before.
+
+    In ``large`` systems rounding may be amplified: a residual at rounding level leads to corrections far above
+    it (see :func:`_amplified`).
+    """
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
     allowed = newton.tol * size + NOTHING
     moved = jnp.abs(step)
@@ -296,10 +307,25 @@ def judged(
         _contracts(newton, strict, rate, allowed) | (trusted & (strict <= allowed)) | (error == 0)
     )
     # Only residuals that would be harmless with any matrix are remembered as noise.
-    noise = jnp.where(found & (error <= NOISE * size), error, s.noise)
+    harmless = error <= NOISE * size
+    noise = jnp.where(found & harmless, error, s.noise)
+    if large:
+        stuck = (s.jacobians == 0) & (error <= AT_ROUNDING * smallest) & harmless & ~above_noise & ~converged
+        noise = _amplified(s, error, noise, stuck & (rate > SLOW), trusted & converged & ~found)
     rounding = converged & ~within_tolerance
     counts = (s.iterations + 1, noise, rounding.astype(float), s.jacobians, near_singular.astype(float))
     return Numbers(norm, rate, status, *counts)
+
+
+def _amplified(s: Numbers, error: Array, noise: Array, stuck: Array, settled: Array) -> Array:
+    """The rounding level, if rounding is amplified, as in chains of thousands of bodies.
+
+    Corrections with a kept matrix may be ``stuck`` far above the allowed error, with a residual that is nearly
+    as small as rounding. This residual is noted, as a negative number. If a new matrix, with which the iteration
+    then has ``settled``, does not make the residual much smaller, it is the rounding level.
+    """
+    noise = jnp.where(settled & (s.noise < 0), jnp.minimum(error, -s.noise), noise)
+    return jnp.where(stuck, -error, noise)
 
 
 def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
@@ -315,10 +341,14 @@ def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
     return astray, Numbers(*(jnp.where(astray, new, old) for new, old in zip(again, s, strict=True)))
 
 
-def remembered(newton: Newton, s: Numbers) -> Array:
+def remembered(newton: Newton, s: Numbers, large: bool = False) -> Array:
     """At the end of a step: 1 if the matrix is fit for the next step, and the remembered rounding level."""
-    stale = _renewing(newton, (s.rate > STALE) & (s.norm > WELL_ABOVE * s.rate))
-    return jnp.stack([jnp.where(stale, 0.0, 1.0), FADING * s.noise])
+    poor, noise = (s.rate > STALE) & (s.norm > WELL_ABOVE * s.rate), s.noise
+    if large:
+        # The ratio of two corrections that are amplified rounding says nothing about the matrix.
+        poor &= (s.rounding == 0) | (s.near_singular > 0) | (s.norm <= WELL_ABOVE)
+        noise = jnp.maximum(noise, 0.0)
+    return jnp.stack([jnp.where(_renewing(newton, poor), 0.0, 1.0), FADING * noise])
 
 
 def counted(s: Numbers) -> tuple[Array, Array, Array, Array]:
