@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 
-from genalpha.backends.sparse import factors
 from genalpha.compiler import machine, sparse_text
+from genalpha.compiler import sparse_pattern as factors
 
 POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
 LISTS = ("ap", "ai", "lp", "li", "up", "ui")

@@ -264,8 +264,8 @@ def judged(
 ) -> Numbers:
     """The numbers after a correction ``step`` (N,) that led to ``x``; ``value`` is the residual before.
 
-    In ``large`` systems rounding may be amplified: a residual at rounding level leads to corrections far above
-    it (see :func:`_amplified`).
+    In ``large`` systems rounding may be amplified: a residual at rounding level leads to corrections far
+    above it (see :func:`_amplified`).
     """
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
     allowed = newton.tol * size + NOTHING
@@ -320,9 +320,9 @@ def judged(
 def _amplified(s: Numbers, error: Array, noise: Array, stuck: Array, settled: Array) -> Array:
     """The rounding level, if rounding is amplified, as in chains of thousands of bodies.
 
-    Corrections with a kept matrix may be ``stuck`` far above the allowed error, with a residual that is nearly
-    as small as rounding. This residual is noted, as a negative number. If a new matrix, with which the iteration
-    then has ``settled``, does not make the residual much smaller, it is the rounding level.
+    Corrections with a kept matrix may be ``stuck`` above the allowed error, with a residual not far above
+    rounding. This residual is noted, as a negative number. When the iteration has ``settled`` with a new
+    matrix, the smaller of its residual and the noted one is the rounding level.
     """
     noise = jnp.where(settled & (s.noise < 0), jnp.minimum(error, -s.noise), noise)
     return jnp.where(stuck, -error, noise)
