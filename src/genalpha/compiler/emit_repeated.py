@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,8 @@ class RepeatedEmitter(LoopEmitter):
     ) -> None:
         super().__init__(program, 1, "c")
         self.width, self.pieces, self.laid = width, pieces, laid
+        self.frames: frames.Frames | None = None  # of the kind whose loop is being written
+        self.scratch = ""
         self.vector = f"<{width} x double>"
         self.entries: dict[str, int] = {}  # the numbers of the head entries
 
@@ -183,17 +185,26 @@ class RepeatedEmitter(LoopEmitter):
         self.say(f"br label %{head}")
         self.mark(after)
 
-    def slot(self, frame: str, slot: int) -> tuple[str, int]:
-        """The array in which a slot of a group is, and its number there."""
+    def runs(self, part: Gather | Put | Add | Keep) -> Sequence[frames.Run]:
+        """The places of the slots of an instruction."""
         if self.frames is None:
-            return frame, slot
-        place = int(self.frames.places[slot])
-        return (frame, place) if place < self.frames.kept else (self.scratch, place - self.frames.kept)
+            return [frames.Run(0, part.slot, part.number)]
+        return self.frames.runs(part.slot, part.number)
 
-    def point(self, pointer: str, frame: str, slot: int) -> None:
-        """Point to a slot of a group."""
-        array, place = self.slot(frame, slot)
-        self.say(f"{pointer} = getelementptr {self.vector}, ptr {array}, i64 {place}")
+    def at(self, slot: int) -> int:
+        """The place of a slot."""
+        return slot if self.frames is None else int(self.frames.places[slot])
+
+    def array_of(self, frame: str, place: int) -> tuple[str, int]:
+        """The array in which a place of a group is, and its number there."""
+        if self.frames is None or place < self.frames.kept:
+            return frame, place
+        return self.scratch, place - self.frames.kept
+
+    def point(self, pointer: str, frame: str, place: int) -> None:
+        """Point to a place of a group."""
+        array, number = self.array_of(frame, place)
+        self.say(f"{pointer} = getelementptr {self.vector}, ptr {array}, i64 {number}")
 
     def before(self, part: Inside) -> str:
         """What an instruction needs before the loop over groups."""
@@ -218,31 +229,35 @@ class RepeatedEmitter(LoopEmitter):
             for piece in self.pieces.get(part.kernel, [part.kernel]):
                 self.say(f"call void @{piece}(ptr {frame}{scratch})")
         elif isinstance(part, Spread):
-            self.point(f"%p{k}", frame, part.slot)
+            self.point(f"%p{k}", frame, self.at(part.slot))
             self.say(f"store {self.vector} {known}, ptr %p{k}")
         elif isinstance(part, Load | Unload):
-            self.point(f"%p{k}", frame, part.slot)
+            self.point(f"%p{k}", frame, self.at(part.slot))
             self.say(f"%q{k} = getelementptr {self.vector}, ptr {known}, i64 {group}")
             source, target = (f"%q{k}", f"%p{k}") if isinstance(part, Load) else (f"%p{k}", f"%q{k}")
             self.say(f"%v{k} = load {self.vector}, ptr {source}")
             self.say(f"store {self.vector} %v{k}, ptr {target}")
         elif isinstance(part, Keep):
-            self.point(f"%p{k}", frame, part.slot)
-            self.say(f"%o{k} = mul i64 {group}, {part.number}")
-            self.say(f"%q{k} = getelementptr {self.vector}, ptr {known}, i64 %o{k}")
-            self.copy(f"%q{k}", f"%p{k}", str(8 * self.width * part.number))
+            self.say(f"%base{k} = mul i64 {group}, {part.number}")
+            for offset, place, number in self.runs(part):
+                n = f"{k}.{offset}"
+                self.point(f"%p{n}", frame, place)
+                self.say(f"%o{n} = add i64 %base{k}, {offset}")
+                self.say(f"%q{n} = getelementptr {self.vector}, ptr {known}, i64 %o{n}")
+                self.copy(f"%q{n}", f"%p{n}", str(8 * self.width * number))
         elif isinstance(part, Largest):
             self.largest(part, frame)
         elif isinstance(part, Total):
             self.total(part, frame)
         else:
-            self.places(part, known, frame, group)
+            for run in self.runs(part):
+                self.places(part, run, known, frame, group)
 
     def largest(self, part: Largest, frame: str) -> None:
         for slot in range(part.slot, part.slot + part.number):
             k, vector = self.label(), self.vector
             infinite = "splat (double 0x7FF0000000000000)"
-            self.point(f"%p{k}", frame, slot)
+            self.point(f"%p{k}", frame, self.at(slot))
             self.say(f"%v{k} = load {vector}, ptr %p{k}")
             self.say(f"%u{k} = fcmp uno {vector} %v{k}, %v{k}")
             self.say(f"%w{k} = select <{self.width} x i1> %u{k}, {vector} {infinite}, {vector} %v{k}")
@@ -255,7 +270,7 @@ class RepeatedEmitter(LoopEmitter):
 
     def total(self, part: Total, frame: str) -> None:
         k, vector = self.label(), self.vector
-        self.point(f"%p{k}", frame, part.slot)
+        self.point(f"%p{k}", frame, self.at(part.slot))
         self.say(f"%v{k} = load {vector}, ptr %p{k}")
         self.say(f"%t{k} = getelementptr double, ptr %w, i64 {part.target}")
         self.say(f"%o{k} = load double, ptr %t{k}")
@@ -264,11 +279,12 @@ class RepeatedEmitter(LoopEmitter):
         )
         self.say(f"store double %n{k}, ptr %t{k}")
 
-    def places(self, part: Gather | Put | Add, known: str, frame: str, group: str) -> None:
-        """A loop over slots, whose entries are at places in memory."""
+    def places(self, part: Gather | Put | Add, run: frames.Run, known: str, frame: str, group: str) -> None:
+        """A loop over some slots, whose entries are at places in memory."""
         k, before, body, after = (self.label() for _ in range(4))
         width, vector = self.width, self.vector
-        self.say(f"%base{k} = mul i64 {group}, {part.number}")
+        self.say(f"%first{k} = mul i64 {group}, {part.number}")
+        self.say(f"%base{k} = add i64 %first{k}, {run.offset}")
         self.say(f"br label %{before}")
         self.mark(before)
         self.say(f"br label %{body}")
@@ -277,7 +293,7 @@ class RepeatedEmitter(LoopEmitter):
         self.say(f"%row{k} = add i64 %base{k}, %j{k}")
         self.say(f"%ip{k} = getelementptr <{width} x i32>, ptr {known}, i64 %row{k}")
         self.say(f"%i{k} = load <{width} x i32>, ptr %ip{k}, align 4")
-        array, first = self.slot(frame, part.slot)
+        array, first = self.array_of(frame, run.place)
         self.say(f"%slot{k} = add i64 %j{k}, {first}")
         self.say(f"%p{k} = getelementptr {vector}, ptr {array}, i64 %slot{k}")
         if isinstance(part, Gather):
@@ -304,7 +320,7 @@ class RepeatedEmitter(LoopEmitter):
                     value = f"%s{n}"
                 self.say(f"store double {value}, ptr %q{n}")
         self.say(f"%jn{k} = add i64 %j{k}, 1")
-        self.say(f"%more{k} = icmp slt i64 %jn{k}, {part.number}")
+        self.say(f"%more{k} = icmp slt i64 %jn{k}, {run.number}")
         self.say(f"br i1 %more{k}, label %{body}, label %{after}")
         self.mark(after)
 

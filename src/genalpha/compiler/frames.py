@@ -17,16 +17,42 @@ from genalpha.compiler.program import Call, If, Instructions, Program, While
 from genalpha.compiler.repeated import Each, Gather, Inside, Load, Spread
 
 
+class Run(NamedTuple):
+    """``number`` slots at places from ``place`` on; the first is number ``offset`` of a range."""
+
+    offset: int
+    place: int
+    number: int
+
+
 class Frames(NamedTuple):
-    """The places (S,) of the slots of a kind: the first ``kept`` are in frames, the others in the scratch."""
+    """The places (S,) of the slots of a kind: the first ``kept`` are in frames, the others in the scratch.
+
+    Slots are ``read`` (S,) by some loop or not.
+    """
 
     kept: int
     places: np.ndarray
+    read: np.ndarray
 
     @property
     def scratch(self) -> int:
         """The number of slots in the scratch."""
         return len(self.places) - self.kept
+
+    def runs(self, first: int, number: int) -> list[Run]:
+        """Where a range of slots is, without those that are not read."""
+        found: list[Run] = []
+        for k in range(number):
+            place = int(self.places[first + k])
+            if not self.read[first + k]:
+                continue
+            last = found[-1] if found else Run(-1, -1, 0)
+            if last.offset + last.number == k and last.place + last.number == place != self.kept:
+                found[-1] = last._replace(number=last.number + 1)
+            else:
+                found.append(Run(k, place, 1))
+        return found
 
 
 def lay_out(
@@ -54,28 +80,23 @@ def _loops(plan: Instructions) -> Iterator[Each]:
 
 def _frames(program: Program, loops: list[Each], held: Iterable[int]) -> Frames:
     ever: set[int] = set()  # written by some loop
+    read: set[int] = set()
     kept = {int(slot) for slot in held}
     for table in program.tables.values():
         kept.update(range(min(table.slots, default=0), max(table.slots, default=-1) + 1))
-    ranges = []
+    read |= kept
     for each in loops:
         written: set[int] = set()
         for reads, writes in (step for part in each.body for step in _touched(program, part)):
             kept |= reads - written
+            read |= reads
             written |= writes
         ever |= written
-        ranges += [
-            range(p.slot, p.slot + getattr(p, "number", 1)) for p in each.body if not isinstance(p, Call)
-        ]
     kept |= set(range(program.slots)) - ever
-    before = -1
-    while len(kept) > before:  # slots that are read or written together stay together
-        before = len(kept)
-        kept.update(*(some for some in ranges if not kept.isdisjoint(some)))
     order = [*sorted(kept), *(slot for slot in range(program.slots) if slot not in kept)]
     places = np.empty(program.slots, np.int64)
     places[order] = np.arange(program.slots)
-    return Frames(len(kept), places)
+    return Frames(len(kept), places, np.isin(np.arange(program.slots), list(read)))
 
 
 def _touched(program: Program, part: Inside) -> Iterator[tuple[set[int], set[int]]]:
