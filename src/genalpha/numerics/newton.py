@@ -24,6 +24,8 @@ MAX_CONDITION = 1e15
 SLOW, LONG = 0.3, 8
 # It is replaced before the next step if the rate is above STALE, and corrections well above the tolerance.
 STALE, WELL_ABOVE = 0.03, 10.0
+# If corrections are amplified rounding, it is replaced before the next step after more than FEW corrections.
+FEW = 3
 # Parts of the unknowns shrink at different rates. With a kept matrix, a rate below this one may belong only
 # to the part that was large at first, so this one is used instead.
 LEAST_RATE = 0.01
@@ -346,7 +348,8 @@ def remembered(newton: Newton, s: Numbers, large: bool = False) -> Array:
     poor, noise = (s.rate > STALE) & (s.norm > WELL_ABOVE * s.rate), s.noise
     if large:
         # The ratio of two corrections that are amplified rounding says nothing about the matrix.
-        poor &= (s.rounding == 0) | (s.near_singular > 0) | (s.norm <= WELL_ABOVE)
+        told = (s.rounding == 0) | (s.near_singular > 0) | (s.norm <= WELL_ABOVE)
+        poor &= told | (s.iterations > FEW)
         noise = jnp.maximum(noise, 0.0)
     return jnp.stack([jnp.where(_renewing(newton, poor), 0.0, 1.0), FADING * noise])
 
