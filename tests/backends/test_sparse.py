@@ -165,6 +165,21 @@ def test_constraints_hold_to_rounding_and_energy_is_bounded():
     assert np.abs(energy - energy[0]).max() < 0.01 * scale
 
 
+def test_a_chain_at_rounding_keeps_its_matrix():
+    """The matrix amplifies rounding, so that corrections stop shrinking above the tolerance."""
+    assembly, q0, v0 = assemblies.revolute(40)
+    with matrices("sparse"):
+        sol, full = (
+            ga.solve(assembly, (0.0, 0.3), q0, v0, h=1e-3, method="index3", newton=ga.Newton(policy))
+            for policy in ("modified", "full")
+        )
+    assert sol.stats.rounding_limited > 250
+    assert sol.stats.factorizations < 130  # it was 218
+    assert sol.stats.newton_iterations < 1200  # it was 1613
+    assert sol.residuals.position.max() < 4 * max(full.residuals.position.max(), EPS * np.abs(q0).max())
+    np.testing.assert_allclose(sol.q, full.q, rtol=0, atol=1e-10 * np.abs(q0).max())
+
+
 @pytest.mark.slow
 def test_accuracy_is_reached_and_known():
     exact = problem("body-chain").reference

@@ -262,6 +262,39 @@ def test_a_stale_matrix_that_leads_astray_is_replaced():
     assert int(frozen.status) == codes.NOT_CONVERGED
 
 
+def test_amplified_rounding_is_noted_and_confirmed_by_a_new_matrix():
+    """Corrections of 1 stay 1 while the residual is 1e-9, near the expected rounding of 1e-10."""
+    levels = newton.Levels(*(jnp.array(x) for x in ([1e-10], [2.0], 1.0)))
+    options, x = ga.Newton(tol=1e-12), jnp.array([1e3])
+
+    def after(s, error, step, large):
+        value = jnp.array([error])
+        return newton.judged(
+            options,
+            levels,
+            newton.one_group(1),
+            s,
+            x,
+            value,
+            jnp.array([step]),
+            "large" if large else "usual",
+        )
+
+    kept = newton.begun(jnp.array(1.0), jnp.array(0.0))
+    for large, noted in ((False, 0.0), (True, -1e-9)):
+        stuck = after(after(kept, 1e-9, 1.0, large), 1e-9, 1.0, large)
+        assert (float(stuck.status), float(stuck.noise)) == (newton.SLOW_DOWN, noted)
+    far = after(after(kept, 1e-5, 1.0, True), 1e-5, 1.0, True)
+    assert float(far.noise) == 0.0  # this residual is not rounding
+    new = newton.reconsidered(options, stuck)[1]
+    new = newton.renewed(options, new, jnp.array(True), jnp.array(False))
+    new = after(after(new, 1e-3, 1e-5, True), 8e-10, 1e-9, True)
+    assert (float(new.status), float(new.noise)) == (codes.SUCCESS, pytest.approx(8e-10))
+    fit, noise = newton.remembered(options, new, large=True)
+    again = after(newton.begun(fit, noise), 2e-9, 1.0, True)  # with the same residual, one is enough
+    assert (float(again.status), float(again.rounding)) == (codes.SUCCESS, 1.0)
+
+
 @pytest.mark.parametrize(
     "options", [{"policy": "fast"}, {"tol": 0.0}, {"tol": float("nan")}, {"max_iterations": 0}]
 )

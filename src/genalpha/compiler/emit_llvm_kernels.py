@@ -120,20 +120,21 @@ class KernelEmitter:
     def kernel(self, kernel: Kernel) -> None:
         """A function of the array of slots, and of a mask: the lanes that it may change."""
         mask = f", {self.boolean} %mask" if self.masked else ""
-        self.lines.append(f"define internal void @{kernel.name}(ptr noalias %w{mask}) nounwind {{")
+        scratch = "" if self.program.kept is None else ", ptr noalias %scratch"
+        self.lines.append(f"define internal void @{kernel.name}(ptr noalias %w{scratch}{mask}) nounwind {{")
         for i, slot in kernel.loads:
             if slot in self.common:
                 self.spread(i, slot)
                 continue
             flag = self.program.nodes[i].kind == "b"
-            self.say(f"%a{i} = getelementptr {self.number}, ptr %w, i64 {slot}")
+            self.say(f"%a{i} = getelementptr {self.number}, {self.place(slot)}")
             self.say(f"%{'l' if flag else 'n'}{i} = load {self.number}, ptr %a{i}")
             if flag:
                 self.say(f"%n{i} = fcmp une {self.number} %l{i}, {self.constant(0.0)}")
         self.block = "0"
         self.body(structured(self.program.nodes, kernel.body, [i for _, i in kernel.stores]))
         for slot, i in kernel.stores:
-            self.store(str(slot), i, str(slot))
+            self.store(self.place(slot), i, str(slot))
         self.say("ret void")
         self.lines.append("}")
 
@@ -152,14 +153,19 @@ class KernelEmitter:
         zeros = f"<{self.lanes} x i32> zeroinitializer"
         self.say(f"%n{i} = shufflevector {self.number} %i{i}, {self.number} poison, {zeros}")
 
-    def store(self, slot: str, i: int, name: str) -> None:
-        """Store a node in a slot, in the lanes that may change; ``name`` is for intermediate values."""
+    def place(self, slot: int) -> str:
+        """The array in which a slot is, and its number there."""
+        kept = self.program.kept
+        return f"ptr %w, i64 {slot}" if kept is None or slot < kept else f"ptr %scratch, i64 {slot - kept}"
+
+    def store(self, place: str, i: int, name: str) -> None:
+        """Store a node at a place, in the lanes that may change; ``name`` is for intermediate values."""
         value, n = self.name(i), name
         if self.program.nodes[i].kind == "b":
             one, zero = self.constant(1.0), self.constant(0.0)
             self.say(f"%d{n} = select {self.boolean} {value}, {self.number} {one}, {self.number} {zero}")
             value = f"%d{n}"
-        self.say(f"%s{n} = getelementptr {self.number}, ptr %w, i64 {slot}")
+        self.say(f"%s{n} = getelementptr {self.number}, {place}")
         if self.masked:
             self.say(f"%o{n} = load {self.number}, ptr %s{n}")
             self.say(f"%k{n} = select {self.boolean} %mask, {self.number} {value}, {self.number} %o{n}")
@@ -295,7 +301,7 @@ class KernelEmitter:
         place = self.program.tables[i]
         if place.formula is None:
             for slot, j in zip(place.slots, self.program.nodes[i].inputs, strict=True):
-                self.store(str(slot), j, f"{slot}.t")
+                self.store(self.place(slot), j, f"{slot}.t")
             return
         before, (counter, entry, body, others, _) = self.block, place.formula
         self.say(f"br label %fill{i}")
@@ -305,13 +311,13 @@ class KernelEmitter:
         self.broadcast(f"%c{i}", counter)
         self.body(body)
         self.say(f"%slot{i} = add i64 %k{i}, {place.first}")
-        self.store(f"%slot{i}", entry, f"{i}.t")
+        self.store(f"ptr %w, i64 %slot{i}", entry, f"{i}.t")
         self.say(f"%next{i} = add i64 %k{i}, 1")
         self.say(f"%more{i} = icmp slt i64 %next{i}, {place.size}")
         self.say(f"br i1 %more{i}, label %fill{i}, label %filled{i}")
         self.start_block(f"filled{i}")
         for k, j in others:
-            self.store(str(place.first + k), j, f"{place.first + k}.t")
+            self.store(self.place(place.first + k), j, f"{place.first + k}.t")
 
     def take(self, i: int, table: int, index: int) -> None:
         """Read an entry of a table."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from genalpha.compiler import sparse_text
+import numpy as np
+
+from genalpha.compiler import frames, sparse_text
 from genalpha.compiler.emit_llvm import LoopEmitter
 from genalpha.compiler.emit_llvm_kernels import KernelEmitter
 from genalpha.compiler.program import Call, Instructions, Loop, Program
@@ -17,6 +19,7 @@ from genalpha.compiler.repeated import (
     Factor,
     Gather,
     Inside,
+    Keep,
     Largest,
     Load,
     Pick,
@@ -35,9 +38,13 @@ class RepeatedEmitter(LoopEmitter):
 
     parameters = ", ptr noalias %table, ptr noalias %lists"
 
-    def __init__(self, program: Program, width: int, pieces: dict[str, list[str]]) -> None:
+    def __init__(
+        self, program: Program, width: int, pieces: dict[str, list[str]], laid: dict[str, frames.Frames]
+    ) -> None:
         super().__init__(program, 1, "c")
-        self.width, self.pieces = width, pieces
+        self.width, self.pieces, self.laid = width, pieces, laid
+        self.frames: frames.Frames | None = None  # of the kind whose loop is being written
+        self.scratch = ""
         self.vector = f"<{width} x double>"
         self.entries: dict[str, int] = {}  # the numbers of the head entries
 
@@ -153,7 +160,9 @@ class RepeatedEmitter(LoopEmitter):
 
     def each(self, part: Each) -> None:
         """A loop over the groups of a kind."""
-        count, frames = self.entry_of_head(f"groups:{part.kind}"), self.array(f"frames:{part.kind}")
+        count, first = self.entry_of_head(f"groups:{part.kind}"), self.array(f"frames:{part.kind}")
+        self.frames = self.laid[part.kind] if part.stride else None
+        self.scratch = self.array("scratch") if self.frames else ""
         ready = [self.before(inside) for inside in part.body]
         k, head, body, after = (self.label() for _ in range(4))
         before = self.label()
@@ -166,8 +175,8 @@ class RepeatedEmitter(LoopEmitter):
         self.say(f"%gm{k} = icmp slt i64 %g{k}, {count}")
         self.say(f"br i1 %gm{k}, label %{body}, label %{after}")
         self.mark(body)
-        self.say(f"%fo{k} = mul i64 %g{k}, {part.stride * self.width}")
-        self.say(f"%f{k} = getelementptr double, ptr {frames}, i64 %fo{k}")
+        self.say(f"%fo{k} = mul i64 %g{k}, {self.frames.kept * self.width if self.frames else 0}")
+        self.say(f"%f{k} = getelementptr double, ptr {first}, i64 %fo{k}")
         for inside, known in zip(part.body, ready, strict=True):
             self.inside(inside, known, f"%f{k}", f"%g{k}")
         self.say(f"br label %{tail}")
@@ -175,6 +184,27 @@ class RepeatedEmitter(LoopEmitter):
         self.say(f"%gn{k} = add i64 %g{k}, 1")
         self.say(f"br label %{head}")
         self.mark(after)
+
+    def runs(self, part: Gather | Put | Add | Keep) -> Sequence[frames.Run]:
+        """The places of the slots of an instruction."""
+        if self.frames is None:
+            return [frames.Run(0, part.slot, part.number)]
+        return self.frames.runs(part.slot, part.number)
+
+    def at(self, slot: int) -> int:
+        """The place of a slot."""
+        return slot if self.frames is None else int(self.frames.places[slot])
+
+    def array_of(self, frame: str, place: int) -> tuple[str, int]:
+        """The array in which a place of a group is, and its number there."""
+        if self.frames is None or place < self.frames.kept:
+            return frame, place
+        return self.scratch, place - self.frames.kept
+
+    def point(self, pointer: str, frame: str, place: int) -> None:
+        """Point to a place of a group."""
+        array, number = self.array_of(frame, place)
+        self.say(f"{pointer} = getelementptr {self.vector}, ptr {array}, i64 {number}")
 
     def before(self, part: Inside) -> str:
         """What an instruction needs before the loop over groups."""
@@ -186,7 +216,7 @@ class RepeatedEmitter(LoopEmitter):
             zeros = f"<{self.width} x i32> zeroinitializer"
             self.say(f"%sw{k} = shufflevector {self.vector} %si{k}, {self.vector} poison, {zeros}")
             return f"%sw{k}"
-        if isinstance(part, Load | Unload):
+        if isinstance(part, Load | Unload | Keep):
             return self.array(part.array)
         if isinstance(part, Gather | Put | Add):
             return self.list(part.places)
@@ -195,29 +225,39 @@ class RepeatedEmitter(LoopEmitter):
     def inside(self, part: Inside, known: str, frame: str, group: str) -> None:
         k = self.label()
         if isinstance(part, Call):
+            scratch = f", ptr {self.scratch}" if self.frames else ""
             for piece in self.pieces.get(part.kernel, [part.kernel]):
-                self.say(f"call void @{piece}(ptr {frame})")
+                self.say(f"call void @{piece}(ptr {frame}{scratch})")
         elif isinstance(part, Spread):
-            self.say(f"%p{k} = getelementptr {self.vector}, ptr {frame}, i64 {part.slot}")
+            self.point(f"%p{k}", frame, self.at(part.slot))
             self.say(f"store {self.vector} {known}, ptr %p{k}")
         elif isinstance(part, Load | Unload):
-            self.say(f"%p{k} = getelementptr {self.vector}, ptr {frame}, i64 {part.slot}")
+            self.point(f"%p{k}", frame, self.at(part.slot))
             self.say(f"%q{k} = getelementptr {self.vector}, ptr {known}, i64 {group}")
             source, target = (f"%q{k}", f"%p{k}") if isinstance(part, Load) else (f"%p{k}", f"%q{k}")
             self.say(f"%v{k} = load {self.vector}, ptr {source}")
             self.say(f"store {self.vector} %v{k}, ptr {target}")
+        elif isinstance(part, Keep):
+            self.say(f"%base{k} = mul i64 {group}, {part.number}")
+            for offset, place, number in self.runs(part):
+                n = f"{k}.{offset}"
+                self.point(f"%p{n}", frame, place)
+                self.say(f"%o{n} = add i64 %base{k}, {offset}")
+                self.say(f"%q{n} = getelementptr {self.vector}, ptr {known}, i64 %o{n}")
+                self.copy(f"%q{n}", f"%p{n}", str(8 * self.width * number))
         elif isinstance(part, Largest):
             self.largest(part, frame)
         elif isinstance(part, Total):
             self.total(part, frame)
         else:
-            self.places(part, known, frame, group)
+            for run in self.runs(part):
+                self.places(part, run, known, frame, group)
 
     def largest(self, part: Largest, frame: str) -> None:
         for slot in range(part.slot, part.slot + part.number):
             k, vector = self.label(), self.vector
             infinite = "splat (double 0x7FF0000000000000)"
-            self.say(f"%p{k} = getelementptr {vector}, ptr {frame}, i64 {slot}")
+            self.point(f"%p{k}", frame, self.at(slot))
             self.say(f"%v{k} = load {vector}, ptr %p{k}")
             self.say(f"%u{k} = fcmp uno {vector} %v{k}, %v{k}")
             self.say(f"%w{k} = select <{self.width} x i1> %u{k}, {vector} {infinite}, {vector} %v{k}")
@@ -230,7 +270,7 @@ class RepeatedEmitter(LoopEmitter):
 
     def total(self, part: Total, frame: str) -> None:
         k, vector = self.label(), self.vector
-        self.say(f"%p{k} = getelementptr {vector}, ptr {frame}, i64 {part.slot}")
+        self.point(f"%p{k}", frame, self.at(part.slot))
         self.say(f"%v{k} = load {vector}, ptr %p{k}")
         self.say(f"%t{k} = getelementptr double, ptr %w, i64 {part.target}")
         self.say(f"%o{k} = load double, ptr %t{k}")
@@ -239,11 +279,12 @@ class RepeatedEmitter(LoopEmitter):
         )
         self.say(f"store double %n{k}, ptr %t{k}")
 
-    def places(self, part: Gather | Put | Add, known: str, frame: str, group: str) -> None:
-        """A loop over slots, whose entries are at places in memory."""
+    def places(self, part: Gather | Put | Add, run: frames.Run, known: str, frame: str, group: str) -> None:
+        """A loop over some slots, whose entries are at places in memory."""
         k, before, body, after = (self.label() for _ in range(4))
         width, vector = self.width, self.vector
-        self.say(f"%base{k} = mul i64 {group}, {part.number}")
+        self.say(f"%first{k} = mul i64 {group}, {part.number}")
+        self.say(f"%base{k} = add i64 %first{k}, {run.offset}")
         self.say(f"br label %{before}")
         self.mark(before)
         self.say(f"br label %{body}")
@@ -252,8 +293,9 @@ class RepeatedEmitter(LoopEmitter):
         self.say(f"%row{k} = add i64 %base{k}, %j{k}")
         self.say(f"%ip{k} = getelementptr <{width} x i32>, ptr {known}, i64 %row{k}")
         self.say(f"%i{k} = load <{width} x i32>, ptr %ip{k}, align 4")
-        self.say(f"%slot{k} = add i64 %j{k}, {part.slot}")
-        self.say(f"%p{k} = getelementptr {vector}, ptr {frame}, i64 %slot{k}")
+        array, first = self.array_of(frame, run.place)
+        self.say(f"%slot{k} = add i64 %j{k}, {first}")
+        self.say(f"%p{k} = getelementptr {vector}, ptr {array}, i64 %slot{k}")
         if isinstance(part, Gather):
             self.say(f"%z{k} = zext <{width} x i32> %i{k} to <{width} x i64>")
             self.say(f"%q{k} = getelementptr double, ptr %w, <{width} x i64> %z{k}")
@@ -278,7 +320,7 @@ class RepeatedEmitter(LoopEmitter):
                     value = f"%s{n}"
                 self.say(f"store double {value}, ptr %q{n}")
         self.say(f"%jn{k} = add i64 %j{k}, 1")
-        self.say(f"%more{k} = icmp slt i64 %jn{k}, {part.number}")
+        self.say(f"%more{k} = icmp slt i64 %jn{k}, {run.number}")
         self.say(f"br i1 %more{k}, label %{body}, label %{after}")
         self.mark(after)
 
@@ -311,26 +353,38 @@ declare double @llvm.vector.reduce.fadd.v{w}f64(double, <{w} x double>)
 declare double @llvm.fabs.f64(double)"""
 
 
+class Emitted(NamedTuple):
+    """The text of a module, the numbers of the entries of the head by name, and the frames of kinds."""
+
+    text: str
+    entries: dict[str, int]
+    frames: dict[str, frames.Frames]
+
+
 def emit(
     central: Program,
     loop: Loop,
-    kinds: Sequence[Program],
+    kinds: Mapping[str, Program],
     name: str,
     width: int,
     plans: dict[str, Instructions],
-) -> tuple[str, dict[str, int]]:
-    """A module with the loop and other instructions, and the numbers of the entries of the head by name."""
+    held: Mapping[str, np.ndarray],
+) -> Emitted:
+    """A module with the loop and other instructions; for ``held`` see `frames.lay_out`."""
     pieces: dict[str, list[str]] = {}
     declared: dict[str, None] = {}
     lines: list[str] = []
-    for k, program in enumerate(kinds):
+    once = () if isinstance(loop.once, str) else loop.once
+    laid = frames.lay_out(kinds, [once, loop.body, *plans.values()], held)
+    for k, (kind, program) in enumerate(kinds.items()):
+        program = frames.placed(program, laid[kind]) if kind in laid else program
         emitter = KernelEmitter(program, width, f"k{k}", masked=False)
         for kernel in program.kernels.values():
             emitter.kernel(kernel)
         pieces |= program.pieces
         declared |= dict.fromkeys(emitter.declarations())
         lines += emitter.tables() + emitter.lines
-    main = RepeatedEmitter(central, width, pieces)
+    main = RepeatedEmitter(central, width, pieces, laid)
     for kernel in central.kernels.values():
         main.kernel(kernel)
     main.loop(name, loop)
@@ -339,4 +393,5 @@ def emit(
     declared |= dict.fromkeys(main.declarations())
     declared |= dict.fromkeys(_DECLARED.format(w=width).splitlines())
     texts = [text.format(linkage="internal") for text in (sparse_text.FACTOR, sparse_text.SOLVE)]
-    return "\n".join([*declared, *lines, *main.tables(), *main.lines, *texts, ""]), main.entries
+    text = "\n".join([*declared, *lines, *main.tables(), *main.lines, *texts, ""])
+    return Emitted(text, main.entries, laid)

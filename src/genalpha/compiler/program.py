@@ -85,7 +85,8 @@ class Program:
     """Kernels and the nodes they compute. It is immutable.
 
     ``slots`` is the size of the array that the kernels work on. ``tables`` says where tables are. If a kernel
-    was cut, ``pieces`` lists the names of its parts.
+    was cut, ``pieces`` lists the names of its parts. The slots from ``kept`` on are in another array, the
+    scratch (see `frames`).
     """
 
     nodes: tuple[Node, ...]
@@ -94,6 +95,7 @@ class Program:
     slots: int
     tables: dict[int, Table]
     pieces: dict[str, list[str]] = field(default_factory=dict)
+    kept: int | None = None
 
     def tables_of(self, kernel: Kernel) -> set[int]:
         """The tables that a kernel reads."""

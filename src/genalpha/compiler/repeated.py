@@ -18,6 +18,7 @@ class Each(NamedTuple):
     """Run ``body`` for every group of a kind. ``kind`` is its name, ``stride`` the number of its slots.
 
     Its head entries are ``groups:kind`` and ``frames:kind``. If ``stride`` is 0, all groups use one frame.
+    Else only those slots are in frames that a group needs later (see `frames`).
     """
 
     kind: str
@@ -70,6 +71,14 @@ class Add(NamedTuple):
     places: str
 
 
+class Keep(NamedTuple):
+    """Copy ``number`` slots of every group to an array, one group after the other."""
+
+    slot: int
+    number: int
+    array: str
+
+
 class Largest(NamedTuple):
     """Raise the number in the central slot ``target`` to the largest of ``number`` slots.
 
@@ -88,7 +97,7 @@ class Total(NamedTuple):
     target: int
 
 
-Inside = Call | Spread | Load | Unload | Gather | Put | Add | Largest | Total
+Inside = Call | Spread | Load | Unload | Gather | Put | Add | Keep | Largest | Total
 
 
 class Clear(NamedTuple):

@@ -15,6 +15,7 @@ from genalpha.numerics import codes, linear
 from genalpha.numerics.data import NewtonMemory, NewtonReport
 
 Policy = Literal["full", "modified", "frozen"]
+Case = Literal["usual", "partial", "large"]
 Residual = Callable[[Array], Array]
 
 # A matrix beyond this condition number has lost all digits: it is singular to double precision.
@@ -24,6 +25,8 @@ MAX_CONDITION = 1e15
 SLOW, LONG = 0.3, 8
 # It is replaced before the next step if the rate is above STALE, and corrections well above the tolerance.
 STALE, WELL_ABOVE = 0.03, 10.0
+# If corrections are amplified rounding, it is replaced before the next step after more than FEW corrections.
+FEW = 3
 # Parts of the unknowns shrink at different rates. With a kept matrix, a rate below this one may belong only
 # to the part that was large at first, so this one is used instead.
 LEAST_RATE = 0.01
@@ -260,12 +263,14 @@ def judged(
     x: Array,
     value: Array,
     step: Array,
-    exact: bool = True,
+    case: Case = "usual",
 ) -> Numbers:
     """The numbers after a correction ``step`` (N,) that led to ``x``; ``value`` is the residual before.
 
-    If the matrix is not ``exact``, it leaves out parts of the derivative.
+    In the case "partial", the matrix leaves out parts of the derivative. In "large" systems rounding may be
+    amplified: a residual at rounding level leads to corrections far above it (see :func:`_amplified`).
     """
+    exact, large = case != "partial", case == "large"
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
     allowed = newton.tol * size + NOTHING
     moved = jnp.abs(step)
@@ -311,10 +316,25 @@ def judged(
         _contracts(newton, strict, rate, allowed) | (trusted & (strict <= allowed)) | (error == 0)
     )
     # Only residuals that would be harmless with any matrix are remembered as noise.
-    noise = jnp.where(found & (error <= NOISE * size), error, s.noise)
+    harmless = error <= NOISE * size
+    noise = jnp.where(found & harmless, error, s.noise)
+    if large:
+        stuck = (s.jacobians == 0) & (error <= AT_ROUNDING * smallest) & harmless & ~above_noise & ~converged
+        noise = _amplified(s, error, noise, stuck & (rate > SLOW), trusted & converged & ~found)
     rounding = converged & ~within_tolerance
     counts = (s.iterations + 1, noise, rounding.astype(float), s.jacobians, near_singular.astype(float))
     return Numbers(norm, rate, status, *counts)
+
+
+def _amplified(s: Numbers, error: Array, noise: Array, stuck: Array, settled: Array) -> Array:
+    """The rounding level, if rounding is amplified, as in chains of thousands of bodies.
+
+    Corrections with a kept matrix may be ``stuck`` above the allowed error, with a residual not far above
+    rounding. This residual is noted, as a negative number. When the iteration has ``settled`` with a new
+    matrix, the smaller of its residual and the noted one is the rounding level.
+    """
+    noise = jnp.where(settled & (s.noise < 0), jnp.minimum(error, -s.noise), noise)
+    return jnp.where(stuck, -error, noise)
 
 
 def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
@@ -330,10 +350,15 @@ def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
     return astray, Numbers(*(jnp.where(astray, new, old) for new, old in zip(again, s, strict=True)))
 
 
-def remembered(newton: Newton, s: Numbers) -> Array:
+def remembered(newton: Newton, s: Numbers, large: bool = False) -> Array:
     """At the end of a step: 1 if the matrix is fit for the next step, and the remembered rounding level."""
-    stale = _renewing(newton, (s.rate > STALE) & (s.norm > WELL_ABOVE * s.rate))
-    return jnp.stack([jnp.where(stale, 0.0, 1.0), FADING * s.noise])
+    poor, noise = (s.rate > STALE) & (s.norm > WELL_ABOVE * s.rate), s.noise
+    if large:
+        # The ratio of two corrections that are amplified rounding says nothing about the matrix.
+        told = (s.rounding == 0) | (s.near_singular > 0) | (s.norm <= WELL_ABOVE)
+        poor &= told | (s.iterations > FEW)
+        noise = jnp.maximum(noise, 0.0)
+    return jnp.stack([jnp.where(_renewing(newton, poor), 0.0, 1.0), FADING * noise])
 
 
 def counted(s: Numbers) -> tuple[Array, Array, Array, Array]:

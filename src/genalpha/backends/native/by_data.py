@@ -127,7 +127,7 @@ class DataLibrary:
             "probe": [Call("once"), Call("prepare"), *entries],
             "entries": entries,
         }
-        text, head = emit_repeated.emit(self.program, loop, [], "steps", machine.lanes(), plans)
+        text, head, _ = emit_repeated.emit(self.program, loop, {}, "steps", machine.lanes(), plans, {})
         return machine.Library(text, ["steps", *plans], optimized, scheduled=False), head
 
     def patterns(self, slots: np.ndarray, plan: str) -> list[Pattern]:

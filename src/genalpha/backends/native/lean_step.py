@@ -22,7 +22,7 @@ def lean(setup: Setup) -> Setup | None:
 class LeanWriter(Writer):
     """Writes the kernels of `LeanKernels`."""
 
-    exact = False
+    case = "partial"
 
 
 @dataclass

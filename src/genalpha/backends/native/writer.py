@@ -63,10 +63,10 @@ def renewed_by(options: newton.Newton, numbers: newton.Numbers, report: Any) -> 
 class Writer:
     """Writes the kernels of a step for one order of pivots, with separate slots for the factors.
 
-    ``exact`` says that the matrix of the step is the derivative of its equations.
+    ``case`` says whether the matrix leaves out parts of the derivative (see `newton.judged`).
     """
 
-    exact = True
+    case: newton.Case = "usual"
 
     def __init__(self, step: StepKernels) -> None:
         self.step, self.graph, self.options = step, step.graph, step.setup.newton
@@ -140,7 +140,7 @@ class Writer:
         moved = np.array([self.graph.sub(a, b) for a, b in zip(x, correction.ids.tolist(), strict=True)])
 
         def judge(levels: Any, numbers: newton.Numbers, x: Any, value: Any, by: Any) -> Any:
-            after = newton.judged(self.options, levels, step.groups, numbers, x, value, by, self.exact)
+            after = newton.judged(self.options, levels, step.groups, numbers, x, value, by, self.case)
             return self.flagged(after)
 
         inputs = (step.levels, self.numbers, Symbols(moved, "f"), value, correction)

@@ -103,7 +103,7 @@ class Central:
         def correct(levels: Any, n: newton.Numbers, largest: Any, error: Any) -> Any:
             x, by = largest.reshape(2, -1)
             value = jnp.full(x.shape, error)
-            return flagged(options, newton.judged(options, levels, groups, n, x, value, by))
+            return flagged(options, newton.judged(options, levels, groups, n, x, value, by, "large"))
 
         inputs = (level, numbers, self._inputs(self.largest, ITERATION), self._inputs(self.error, ITERATION))
         self.builder.kernel(
@@ -144,7 +144,7 @@ class Central:
             if self.adjusts:
                 carry = Carry(none, none, none, times[2], none, times[3:])
                 after += [method.lag(carry, times[1])]
-            memory = newton.remembered(self.setup.newton, n)
+            memory = newton.remembered(self.setup.newton, n, large=True)
             return (
                 counts,
                 memory,

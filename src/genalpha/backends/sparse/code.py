@@ -37,10 +37,11 @@ class SparseCode:
         self.patterns: list[Any] = []  # of the matrices of the stages, from the first run
         once: Instructions = [*(kind.once() for kind in self.kinds), Call("once")]
         loop = Loop(once, self._body(), self.central.flags["alive"], range(0), self._listed())
-        programs = [*(kind.program for kind in self.kinds), self.stream.program]
+        programs = {kind.name: kind.program for kind in self.kinds} | {"stream": self.stream.program}
         plans = self._plans(once)
-        text, self.entries_of_head = emit_repeated.emit(
-            self.central.program, loop, programs, "steps", self.width, plans
+        held = {kind.name: kind.held for kind in self.kinds}
+        text, self.entries_of_head, self.frames = emit_repeated.emit(
+            self.central.program, loop, programs, "steps", self.width, plans, held
         )
         self.library = machine.Library(text, ["steps", *plans], scheduled=False)
         self.steps = self.library.function(
@@ -64,7 +65,7 @@ class SparseCode:
 
     def _entries(self) -> Instructions:
         """Compute the entries of all parts of the matrix, without adding them up."""
-        return [each._replace(body=each.body[:-1]) for kind in self.kinds for each in kind.matrix()]
+        return [each for kind in self.kinds for each in kind.alone()]
 
     def matrix(self) -> Instructions:
         """Compute the matrices of all stages."""

@@ -178,7 +178,7 @@ class ControlledCentral(Central):
             status = close_step(jnp.array(codes.SUCCESS), output).astype(float)
             size = jnp.sqrt(squares / (2 * setup.dims.n))
             accepted, after = controller.judged(limits, pace, size, status, n.near_singular > 0)
-            fit, new_noise = newton.remembered(setup.newton, n)
+            fit, new_noise = newton.remembered(setup.newton, n, large=True)
             fit = jnp.where(status == codes.SUCCESS, fit, 0.0)
             memory = jnp.stack([fit, jnp.where(accepted, new_noise, noise)])
             timing = jnp.stack([after.t, pace.h, size])

@@ -50,10 +50,8 @@ class SparseControlled(SparseRunner):
                 for slots, values in zip(kind.tolerances, tolerances, strict=True):
                     whole = np.broadcast_to(np.asarray(values, dtype=float), (self.setup.dims.n,))
                     memory.fill(kind, slots, whole[model.places.v])
-                lanes = memory.frames(kind)[:, kind.weight[0]]
-                memory.frames(kind)[:, kind.weight[0]] = (
-                    np.arange(lanes.size).reshape(lanes.shape) < model.copies
-                )
+                lanes = memory.lanes(kind, kind.weight)
+                lanes[:] = np.arange(lanes.size).reshape(lanes.shape) < model.copies
 
     def _pace(self) -> Pace:
         return self.pace

@@ -14,7 +14,7 @@ from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import ONE, ZERO, Graph
 from genalpha.compiler.program import Builder, Call, Program, cut
 from genalpha.compiler.reader import Symbols, inline
-from genalpha.compiler.repeated import Add, Each, Gather, Inside, Largest, Put, Spread
+from genalpha.compiler.repeated import Add, Each, Gather, Inside, Keep, Largest, Put, Spread
 from genalpha.engine.setup import Setup
 from genalpha.engine.step import sizes_of_motion
 from genalpha.mechanics.initial_values import Beginning
@@ -194,6 +194,12 @@ class Kind:
         """The slots of the method's own variables after a step."""
         return self.own
 
+    @property
+    def held(self) -> np.ndarray:
+        """The slots that are read or written outside of machine code."""
+        parts = [*self.own.values(), *self.scale, *self.data]
+        return np.concatenate([np.reshape(part, -1) for part in parts]).astype(int)
+
     # --- instructions -----------------------------------------------------------------------------
 
     def each(self, *body: Inside) -> Each:
@@ -217,6 +223,13 @@ class Kind:
             return []
         add = Add(int(self.entries[0]), len(self.entries), f"{self.name}:entries")
         return [self.each(self._unknowns(), Call(self.kernel("matrix")), add)]
+
+    def alone(self) -> list[Each]:
+        """The entries of the matrix, kept for every copy."""
+        if not len(self.entries):
+            return []
+        keep = Keep(int(self.entries[0]), len(self.entries), f"entries:{self.name}")
+        return [each._replace(body=(*each.body[:-1], keep)) for each in self.matrix()]
 
     def residual(self, stage: int) -> list[Each]:
         rows = self.rows[stage]

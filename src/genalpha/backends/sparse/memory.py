@@ -44,8 +44,10 @@ class SparseMemory:
         self._array("trash", 1)
         for kind in code.kinds:
             groups = -(-kind.model.copies // code.width)
-            self._array(f"frames:{kind.name}", groups * kind.stride * code.width)
+            self._array(f"frames:{kind.name}", groups * code.frames[kind.name].kept * code.width)
+            self._array(f"entries:{kind.name}", groups * len(kind.entries) * code.width)
         self._array("frames:stream", code.stream.slots * code.width)
+        self._array("scratch", max(frames.scratch for frames in code.frames.values()) * code.width)
         self.own_end = self._end
         self.w = aligned(self._end)
         self._lists: dict[str, np.ndarray] = {}
@@ -71,19 +73,38 @@ class SparseMemory:
 
     def frames(self, kind: Kind) -> np.ndarray:
         """The frames of a kind (groups, slots, lanes)."""
-        return self.array(f"frames:{kind.name}").reshape(-1, kind.stride, self.code.width)
+        kept = self.code.frames[kind.name].kept
+        return self.array(f"frames:{kind.name}").reshape(-1, kept, self.code.width)
 
     def fill(self, kind: Kind, slots: np.ndarray, values: np.ndarray) -> None:
         """Write values (K, ...) of all copies into slots (...) of their frames."""
         if slots.size:
             flat = np.asarray(values, dtype=float).reshape(kind.model.copies, -1)
-            self.frames(kind)[:, slots.reshape(-1)] = self._grouped(flat, flat[-1])
+            self.frames(kind)[:, self._places(kind, slots)] = self._grouped(flat, flat[-1])
 
     def read(self, kind: Kind, slots: np.ndarray) -> np.ndarray:
         """The numbers of all copies (K, S) in some slots."""
-        frames = self.frames(kind)
-        found = frames[:, slots.reshape(-1)].swapaxes(1, 2)
-        return found.reshape(len(frames) * self.code.width, slots.size)[: kind.model.copies]
+        return self._by_copy(kind, self.frames(kind)[:, self._places(kind, slots)])
+
+    def lanes(self, kind: Kind, slot: np.ndarray) -> np.ndarray:
+        """One slot of all groups (groups, lanes), to be read or written."""
+        return self.frames(kind)[:, self._places(kind, slot)[0]]
+
+    def _places(self, kind: Kind, slots: np.ndarray) -> np.ndarray:
+        """The places of slots in a frame."""
+        return self.code.frames[kind.name].places[slots.reshape(-1)]
+
+    def _entries(self, kind: Kind) -> np.ndarray:
+        """The entries of the matrices of all copies (K, E), after one of the plans that keep them."""
+        width, found = self.code.width, self.array(f"entries:{kind.name}")
+        groups = -(-kind.model.copies // width)
+        return self._by_copy(kind, found.reshape(groups, len(kind.entries), width))
+
+    @staticmethod
+    def _by_copy(kind: Kind, grouped: np.ndarray) -> np.ndarray:
+        """Numbers (groups, S, lanes) as (K, S)."""
+        groups, slots, lanes = grouped.shape
+        return grouped.swapaxes(1, 2).reshape(groups * lanes, slots)[: kind.model.copies]
 
     def _grouped(self, rows: np.ndarray, padding: Any) -> np.ndarray:
         """Rows (K, E) of copies as (groups, E, lanes)."""
@@ -211,7 +232,7 @@ class SparseMemory:
         """
         code = self.code
         make = lambda k, *matrix: patterned(orders[k], *matrix[:3]) if orders else analysed(*matrix)
-        values = [self.read(kind, kind.entries) for kind in code.kinds]
+        values = [self._entries(kind) for kind in code.kinds]
         done = [0] * len(values)
         found = []
         for stage in range(code.blocks.stages):
