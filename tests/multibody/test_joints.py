@@ -21,7 +21,7 @@ JOINTS = {
     "plane": mb.PointOnPlane,
     "screw": functools.partial(mb.Screw, pitch=0.3),
 }
-FAST = ("revolute", "screw")
+FAST = ("revolute",)
 NAMES = [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in JOINTS]
 AXIS, AT = np.array([0.3, -0.5, 0.8]), np.array([0.4, 0.1, -0.2])
 

@@ -57,6 +57,7 @@ def test_redundant_rows_are_named_and_left_out():
     np.testing.assert_allclose(model.motion(sol).position("coupler")[:, [0, 2]], wanted[:, :2], atol=1e-8)
 
 
+@pytest.mark.slow
 def test_redundant_rows_may_be_kept_for_reactions_of_least_norm():
     model = four_bar()
     kept = model.assemble(redundant="keep")

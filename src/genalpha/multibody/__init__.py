@@ -7,6 +7,7 @@
 from genalpha.multibody.bodies import Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector
 from genalpha.multibody.couplings import Driven, Gear, Rack, Screw
+from genalpha.multibody.files import load
 from genalpha.multibody.forces import (
     AppliedForce,
     Bushing,
@@ -81,6 +82,7 @@ __all__ = [
     "box",
     "capsule",
     "cylinder",
+    "load",
     "mesh",
     "rod",
     "sphere",

@@ -37,6 +37,12 @@ class Connector:
     holonomic: ClassVar[Callable[..., Any] | None] = None
     nonholonomic: ClassVar[Callable[..., Any] | None] = None
     force: ClassVar[Callable[..., Any] | None] = None
+    given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments it was made with, for files
+
+    def __new__(cls, *given: Any, **options: Any) -> Any:
+        made = super().__new__(cls)
+        made.given = given, options
+        return made
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class SpringDamper(Force):
         numbers = {
             "stiffness": _number(stiffness, f"stiffness of {name!r}"),
             "damping": _number(damping, f"damping of {name!r}"),
-            "free": now if length is None else _number(length, f"length of {name!r}"),
+            "length": now if length is None else _number(length, f"length of {name!r}"),
         }
         if law is None and not now > 0:
             raise ValueError(f"the ends of {name!r} are at the same point: a spring needs a direction")
@@ -72,15 +72,15 @@ class SpringDamper(Force):
 
     @staticmethod
     def force(
-        t: Any, a: FrameState, b: FrameState, stiffness: Any, damping: Any, free: Any, law: Any = None
+        t: Any, a: FrameState, b: FrameState, stiffness: Any, damping: Any, length: Any, law: Any = None
     ) -> Any:
         d, speed = b.x - a.x, b.v - a.v
-        length = jnp.sqrt(d @ d)
-        rate = (d @ speed) / length
-        pull = stiffness * (length - free) + damping * rate
+        now = jnp.sqrt(d @ d)
+        rate = (d @ speed) / now
+        pull = stiffness * (now - length) + damping * rate
         if law is not None:
-            pull = pull + law(length, rate)
-        return pair(-(pull / length) * d)
+            pull = pull + law(now, rate)
+        return pair(-(pull / now) * d)
 
 
 class JointForce(Force):

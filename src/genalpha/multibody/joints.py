@@ -91,8 +91,8 @@ class Joint(Connector):
         """Between bodies in the plane, the joint of the plane."""
         ends = [*given[1:3], *(options[x] for x in "ab" if x in options)]
         if cls.planar is not None and any(_in_plane(x) for x in ends):
-            return super().__new__(cls.planar)
-        return super().__new__(cls)
+            return super().__new__(cls.planar, *given, **options)
+        return super().__new__(cls, *given, **options)
 
     def __init__(self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None) -> None:
         super().__init__(name, self._frames(name, a, b, at, axis))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
-from genalpha.multibody import closing
+from genalpha.multibody import closing, files
 from genalpha.multibody.bodies import AnyBody, Ground
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
@@ -192,6 +193,10 @@ class Model:
     def motion(self, sol: Solution) -> Motion:
         """Positions, velocities, joint coordinates, reactions and energies of a solution, by name."""
         return Motion(self, sol)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a JSON file that people can read. Functions of the user's own are refused."""
+        files.save(self, path)
 
     def view(self, sol: Solution, **options: Any) -> View:
         """The motion as an HTML page. Options are those of ``ga.view``, but for its shapes."""

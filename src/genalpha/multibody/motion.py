@@ -220,7 +220,7 @@ class Motion:
     def _stored(self, one: Force) -> np.ndarray | float:
         if isinstance(one, SpringDamper):
             a, b = (self.position(marker) for marker in one.markers)
-            longer = np.linalg.norm(b - a, axis=1) - one.numbers["free"]
+            longer = np.linalg.norm(b - a, axis=1) - one.numbers["length"]
         elif isinstance(one, JointSpring):
             longer = self.coordinate(one.joint, one.driven.name) - one.numbers["free"]
         else:

@@ -1,0 +1,142 @@
+"""Models as files: what is written is read again, and wrong entries are named."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from genalpha import multibody as mb
+from genalpha.multibody import files
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+import iftomm
+
+
+def everything():
+    """A model with one joint or force of every class that needs no function."""
+    model = mb.Model(gravity=(0, 1, -9))
+    one = model.add(mb.Body("one", mb.box(1.0, (1, 0.2, 0.3)).plus(0.5, (0.5, 0, 0)), at=(0, 0, 1)))
+    two = model.add(mb.Body("two", mb.cylinder(2.0, 0.2, 0.5), at=(1, 0, 1), angular_velocity=(1, 2, 3)))
+    bob = model.add(mb.PointMass("bob", 0.5, at=(2, 0, 0), velocity=(0, 1, 0)))
+    flat = model.add(mb.PlanarBody("flat", 1.0, 0.1, at=(3, 1), angle=0.3, center=(0.1, 0)))
+    ground, at = model.ground, {"at": (0.5, 0, 1), "axis": (0, 1, 0)}
+    hinge = model.add(mb.Revolute("hinge", one, two, **at))
+    slot = model.add(mb.Prismatic("slot", ground, two, **at))
+    others = (mb.Spherical, mb.Cylindrical, mb.Planar, mb.Weld, mb.PointOnLine, mb.PointOnPlane, mb.KnifeEdge)
+    for cls in others:
+        model.add(cls(cls.__name__, one, two, **at))
+    model.add(mb.Universal("cardan", one, two, at=(0.5, 0, 1), axis=(1, 0, 0), second=(0, 0, 1)))
+    model.add(mb.Distance("rod", one.frame((0, 0, 0.1)), bob))
+    model.add(mb.Screw("screw", one, two, 0.2, **at))
+    other = model.add(mb.Revolute("other", ground, one, at=(0, 0, 1), axis=(0, 1, 0)))
+    model.add(mb.Gear("gear", hinge, other, teeth=(12, 18), internal=True))
+    model.add(mb.Rack("rack", hinge, slot, radius=0.1))
+    model.add(mb.RollingDisk("wheel", ground, two, radius=0.2))
+    model.add(mb.RollingSphere("ball", ground, one, radius=0.2))
+    model.add(mb.Revolute("pin", ground, flat, at=(3, 1)))
+    model.add(mb.SpringDamper("spring", one, bob, 10.0, damping=0.1))
+    model.add(mb.JointSpring("coil", hinge, 3.0, free=0.1))
+    model.add(mb.Motor("motor", slot, effort=2.0, limit=5.0))
+    model.add(mb.Bushing("rubber", one, two, stiffness=[1, 2, 3, 4, 5, 6]))
+    model.add(mb.AppliedForce("push", one.frame((0.1, 0, 0)), force=(1, 2, 3), follows=True))
+    model.add(mb.SphereContact("floor", ground, one, 0.1, 1e4, friction=0.3))
+    model.add(mb.Drag("air", bob, linear=0.1))
+    return model
+
+
+def test_every_kind_of_joint_and_force_is_written_and_read_again():
+    model = everything()
+    text = json.loads(json.dumps(files.written(model)))
+    again = files.read(text)
+    second = files.written(again)
+    kinds = {type(x).__name__ for x in (*model.joints, *model.forces)}
+    functions = {
+        "Driven",
+        "OnSurface",
+        "VelocityCoupling",
+        "Custom",
+        "JointForce",
+        "PlanarPrismatic",
+        "PlanarWeld",
+    }
+    assert set(files.CONNECTORS) - kinds == functions
+    assert [entry["name"] for entry in text["joints"]] == [entry["name"] for entry in second["joints"]]
+    np.testing.assert_allclose(again.q0, model.q0, atol=1e-14)
+    np.testing.assert_allclose(again.v0, model.v0, atol=1e-14)
+    for one, two in zip([*model.joints, *model.forces], [*again.joints, *again.forces], strict=True):
+        assert type(one) is type(two)
+        assert one.numbers.keys() == two.numbers.keys()
+        for key, value in one.numbers.items():
+            np.testing.assert_allclose(two.numbers[key], value, atol=1e-12, err_msg=f"{one.name} {key}")
+        for a, b in zip(one.markers, two.markers, strict=True):
+            np.testing.assert_allclose(b.pose[0], a.pose[0], atol=1e-12)
+            np.testing.assert_allclose(b.pose[1], a.pose[1], atol=1e-12)
+
+
+def test_a_model_from_a_file_moves_alike(tmp_path):
+    """After closing its joints and leaving out a row."""
+    model = iftomm.bricard()
+    model.assemble(redundant="drop")
+    model.save(tmp_path / "bricard.json")
+    again = mb.load(tmp_path / "bricard.json")
+    assert [joint.dropped for joint in again.joints] == [joint.dropped for joint in model.joints]
+    one, two = (m.solve((0.0, 0.1), h=5e-3, method="index3") for m in (model, again))
+    np.testing.assert_allclose(two.q, one.q, atol=1e-10)
+
+
+TOML = """
+format = "genalpha model 1"
+gravity = [0, -9.81, 0]
+[[bodies]]
+name = "bar"
+type = "PlanarBody"
+mass = 1.0
+moment = 0.1
+at = [0.5, 0]
+[[joints]]
+name = "pin"
+type = "Revolute"
+a = "ground"
+b = { body = "bar", at = [-0.5, 0, 0] }
+"""
+
+
+def test_a_file_written_by_hand(tmp_path):
+    path = tmp_path / "bar.toml"
+    path.write_text(TOML)
+    model = mb.load(path)
+    assert model.assemble().freedom == 1
+    assert type(model["pin"]).__name__ == "PlanarRevolute"
+
+
+def test_functions_cannot_be_written():
+    model = mb.Model()
+    body = model.add(mb.Body("wheel", mb.sphere(1.0, 0.1)))
+    model.add(mb.AppliedForce("wind", body, force=lambda t: (t, 0, 0)))
+    with pytest.raises(ValueError, match=r"'wind' .* has the function 'force', which a file cannot hold"):
+        files.written(model)
+
+
+WRONG = {
+    "bodies\\[0\\] \\(bar\\).masss is unknown: do you mean 'mass'": ("mass = 1.0", "masss = 1.0"),
+    "bodies\\[0\\] \\(bar\\): mass of 'bar' must be positive": ("mass = 1.0", "mass = -1.0"),
+    "joints\\[0\\] \\(pin\\).type is 'Revolut', which is unknown: do you mean 'Revolute'": (
+        '"Revolute"',
+        '"Revolut"',
+    ),
+    "joints\\[0\\] \\(pin\\): the model has nothing with the name 'bat'": ('body = "bar"', 'body = "bat"'),
+    "joints\\[0\\] \\(pin\\).b.att is unknown: do you mean 'at'": ("at = [-0.5, 0, 0]", "att = [0, 0, 0]"),
+    "this is no model": ("genalpha model 1", "something"),
+    "is no TOML": ("[[bodies]]", "[[bodies"),
+    "gravitas is unknown: do you mean 'gravity'": ("gravity =", "gravitas ="),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_entries_are_named(message, tmp_path):
+    path = tmp_path / "bar.toml"
+    path.write_text(TOML.replace(*WRONG[message]))
+    with pytest.raises(ValueError, match=message):
+        mb.load(path)
