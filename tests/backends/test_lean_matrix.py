@@ -56,6 +56,7 @@ def test_the_gpu_stores_the_factors_of_one_stage(gpu):
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-11 * np.abs(b).max(), err_msg=name)
 
 
+@pytest.mark.slow
 @needs_c
 @pytest.mark.parametrize("h", [4e-3, 1e-2])
 def test_long_steps_run_again_with_the_whole_matrix(gpu, h):

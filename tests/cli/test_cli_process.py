@@ -61,6 +61,7 @@ def without_numbers(text):
     return re.sub(r"\s+", " ", re.sub(r"-?\b\d[\d.]*(e[+-]?\d+)?", "#", text)).strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", re.findall(r"```console\n\$ (.*?)```", PAGE, flags=re.DOTALL))
 def test_examples_of_the_page(example, genalpha, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

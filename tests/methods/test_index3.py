@@ -150,6 +150,7 @@ def test_projections_are_the_nearest_points_in_the_norm_of_mass(rng):
     np.testing.assert_allclose(projected, by_formula, atol=1e-12)  # below ACB15 (7)
 
 
+@pytest.mark.slow
 def test_projection_of_rheonomic_and_nonholonomic_velocities():
     p = problem("wheel-on-rod")
     v = ga.project_velocity(p.system, 0.0, p.q0, p.v0 + 0.1, p.args)

@@ -93,6 +93,15 @@ def test_a_loop_that_cannot_be_closed_names_its_joints():
         model.assemble()
 
 
+def test_a_model_that_is_not_assembled_says_so():
+    model = mb.Model()
+    bar = model.add(mb.Body.bar("bar", 1.0, (0, 0, 0), (1, 0, 0)))
+    model.add(mb.Spherical("hook", model.ground.frame((0, 0, 0.1)), bar.frame((-0.5, 0, 0))))
+    with pytest.raises(ga.InconsistentInitialValues) as caught:
+        model.solve((0.0, 0.1), h=0.01)
+    assert caught.value.__notes__ == ["The joints are not closed: call model.assemble() first."]
+
+
 def test_a_singular_position_is_no_redundancy():
     """A flat parallelogram: its rows depend on each other there, and nowhere else."""
     model = mb.Model(gravity=(0, -9.81, 0))
@@ -105,6 +114,7 @@ def test_a_singular_position_is_no_redundancy():
     assert model.assemble() == (1, (), False, 0.0)
 
 
+@pytest.mark.slow
 def test_velocities_follow_from_a_few():
     """The crank is given a rate; the other bodies get theirs from the joints."""
     model = four_bar()

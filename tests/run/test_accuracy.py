@@ -57,6 +57,7 @@ def test_andrews_reaches_its_published_values():
     assert "digits" in sol.summary()
 
 
+@pytest.mark.slow
 def test_columns_on_all_cores_give_the_same_numbers(monkeypatch):
     """Threads change the time of a run and nothing else, also if a column fails."""
     found = {}
@@ -103,6 +104,7 @@ def test_rows_between_and_motion_on_request_keep_the_digits(name):
     assert sol.error.q.shape == (37, sol.v.shape[1])
 
 
+@pytest.mark.slow
 def test_a_mesh_follows_the_time_scales_of_the_motion(monkeypatch):
     """An orbit of eccentricity 0.9: at one end it is 19 times as fast as at the other."""
     e = 0.9
@@ -198,6 +200,7 @@ def test_a_run_continues_and_can_be_stopped_and_saved(tmp_path):
     assert again.stats == half.stats
 
 
+@pytest.mark.slow
 def test_xla_gives_the_same():
     p = problem("pendulum")
     native, xla = (p.solve(accuracy=1e-5, t_end=0.5, backend=backend) for backend in ("native", "xla"))

@@ -12,6 +12,7 @@ from conftest import problem
 CRANK = 2  # the angle of the slider crank's crank
 
 
+@pytest.mark.slow
 def test_a_crank_keeps_its_angle_and_rate():
     p = problem("slider-crank")
     q0, v0 = np.array(p.q0) + 1e-3, np.zeros(9)

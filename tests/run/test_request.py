@@ -59,6 +59,7 @@ def test_a_request_says_what_was_asked_for():
     assert asked.steps.end == 2.0
 
 
+@pytest.mark.slow
 def test_printed_numbers_decide_nothing():
     """Tolerances that differ only in digits that are not printed are different."""
     with np.printoptions(suppress=True, precision=3):

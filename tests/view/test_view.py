@@ -115,6 +115,7 @@ def test_a_failed_run_is_shown_up_to_where_it_came():
     assert sol.message in pages.scene(view.html)["notice"]
 
 
+@pytest.mark.slow
 def test_a_jitted_run_that_failed_is_shown_up_to_where_it_came():
     growing = ga.System(mass=jnp.eye(1), force=lambda t, q, v: q**3 * 50)
     run = jax.jit(lambda q: ga.solve(growing, (0.0, 1.0), q, jnp.ones(1), h=0.01, throw=False))

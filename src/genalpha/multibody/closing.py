@@ -148,17 +148,17 @@ def _positions(
         else:
             break
         q, at, size = there, after, float(np.abs(after.g).max())
-    _refuse(geometry, at)
-    raise AssertionError
+    raise _open(geometry, at)
 
 
-def _refuse(geometry: Geometry, at: AtState) -> None:
+def _open(geometry: Geometry, at: AtState) -> ValueError:
+    """The error that names the joints that stay open."""
     gaps: dict[str, list[str]] = {}
     for row, value in zip(geometry.rows(), at.g, strict=False):
         if abs(value) > 1e-6:
             gaps.setdefault(repr(row.joint.name), []).append(f"{row.name}: {value:.3g}")
     listed = "; ".join(f"{name} ({', '.join(parts)})" for name, parts in list(gaps.items())[:6])
-    raise ValueError(
+    return ValueError(
         f"{len(gaps)} joints cannot be closed from where the bodies are, and stay open by: {listed}. Check "
         "lengths and frames, or put the bodies nearer to where they belong"
     )

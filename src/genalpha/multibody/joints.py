@@ -247,7 +247,7 @@ class Distance(Joint):
         return ((d @ d - length**2) / (2 * length))[None]
 
 
-def only_points(joint: Connector) -> bool:
+def turns_a_point(joint: Connector) -> bool:
     """Whether a joint needs the axes of a point mass, which has none."""
     turning = any(row in joint.rows for row in (*TILT, "about z", "between the axes", "screw"))
     return turning and any(marker.body.kind == POINT for marker in joint.markers)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.errors import InconsistentInitialValues, RedundantConstraints
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
 from genalpha.multibody import closing, files
@@ -20,7 +21,7 @@ from genalpha.multibody.connectors import Connector, Group, groups
 from genalpha.multibody.drawing import pictured
 from genalpha.multibody.forces import Force
 from genalpha.multibody.frames import vector
-from genalpha.multibody.joints import Joint, only_points
+from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.motion import Motion
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
@@ -77,7 +78,7 @@ class Model:
                 )
         if all(marker.body is self.ground for marker in thing.markers):
             raise ValueError(f"{thing!r} has no body that can move")
-        if isinstance(thing, Joint) and only_points(thing):
+        if isinstance(thing, Joint) and turns_a_point(thing):
             raise ValueError(f"{thing!r}: a point mass has no axes; use Spherical, PointOnLine or Distance")
 
     def __getitem__(self, name: str) -> Any:
@@ -174,7 +175,7 @@ class Model:
         self._forget()
 
     def assemble(self, hold: Sequence[str] = (), redundant: str = "error") -> Closed:
-        """Move the bodies so that all joints close, and correct their velocities.
+        """Move the bodies so that all joints close at t = 0, and correct their velocities.
 
         ``hold`` are names of bodies that must not move. Raises :class:`ValueError` with the joints that
         cannot be closed, and by how much.
@@ -188,7 +189,14 @@ class Model:
 
     def solve(self, t_span: Any, **options: Any) -> Solution:
         """``ga.solve`` of the model from where its bodies are, with its options."""
-        return solve(self.system, t_span, self.q0, self.v0, **options)
+        try:
+            return solve(self.system, t_span, self.q0, self.v0, **options)
+        except InconsistentInitialValues as error:
+            error.add_note("The joints are not closed: call model.assemble() first.")
+            raise
+        except RedundantConstraints as error:
+            error.add_note("model.assemble(redundant='drop') leaves redundant rows of joints out.")
+            raise
 
     def motion(self, sol: Solution) -> Motion:
         """Positions, velocities, joint coordinates, reactions and energies of a solution, by name."""
