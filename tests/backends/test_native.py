@@ -16,7 +16,7 @@ import systems
 from conftest import problem
 from genalpha import methods
 from genalpha.backends import loop
-from genalpha.backends.native import code, runners, step
+from genalpha.backends.native import code, machine
 from genalpha.backends.native import kernels as native
 from genalpha.compiler import lu
 from genalpha.numerics import codes
@@ -26,8 +26,6 @@ FAST = [
     ("pendulum", "stabilized"),
     ("spring-chain", "generalized-alpha"),
 ]
-# Splits that change during a run leave no zeros in the matrices; projections add 54 unknowns to 27.
-TOO_LARGE = {("body-chain", "cs"), ("body-chain", "cm")}
 # The stiff forces of the rod and those of the constraints cancel. Rounding is larger there and affects the
 # last corrections.
 ROUNDED = {"flexible-slider-crank"}
@@ -60,9 +58,6 @@ def test_every_problem_and_method_gives_the_same_step_as_xla(name, method):
         pytest.skip("for the usual reaction forces")
     h = p.h * np.array([1.0, 1.0, 0.7])
     one, two = both(name, t_span=(p.t_span[0], p.t_span[0] + h.sum()), h=h, method=method)
-    if (name, method) in TOO_LARGE:
-        assert one.stats.fallback == f"the function needs more than {step.LIMIT} scalar operations"
-        pytest.skip("too large for native kernels")
     assert (one.backend, two.backend) == ("native", "xla")
     assert one.stats.fallback is None
     rounded = name in ROUNDED
@@ -190,7 +185,7 @@ def test_without_the_monitor_the_same_run_fails(monkeypatch):
 
 @pytest.mark.slow
 def test_xla_continues_if_no_order_of_pivots_is_good_for_long(monkeypatch):
-    monkeypatch.setattr(runners, "MOST_ORDERS", 0)
+    monkeypatch.setattr(machine, "MOST_ORDERS", 0)
     sol = ga.solve(fading(), **FADING)
     assert sol.success
     assert sol.stats.fallback == "no order of pivots was good for long; XLA continued from t = 0.984375"
