@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from genalpha.results.solution import Solution
 
 
+def hint(name: object, known: Iterable[str], listing: str) -> str:
+    """The known name that is most like a wrong one, or all of them after ``listing``.
+
+    >>> hint("Revolut", ["Revolute", "Weld"], "there are"), hint("x", ["Revolute", "Weld"], "there are")
+    ("do you mean 'Revolute'?", 'there are Revolute, Weld')
+    """
+    known = list(known)
+    near = difflib.get_close_matches(str(name), known, n=1)
+    return f"do you mean {near[0]!r}?" if near else f"{listing} {', '.join(known)}"
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     """The error for an unknown name. It lists the known names and suggests the nearest one.
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.multibody.frames import (
-    EYE,
     GROUND,
     PLANAR,
     POINT,
     RIGID,
     BodyKind,
+    FrameState,
     along,
     axes_of,
     orientation,
@@ -22,7 +22,7 @@ from genalpha.multibody.frames import (
     vector,
 )
 from genalpha.multibody.inertia import Inertia, rod
-from genalpha.multibody.vectors import cross
+from genalpha.multibody.vectors import EYE, cross
 from genalpha.view.shapes import Shape
 
 
@@ -44,6 +44,11 @@ class Marker:
         """Position (3,) and axes (3, 3) in space, with the body where the model puts it."""
         x, R = self.body.x, self.body.R
         return x + R @ self.r, R @ self.Q
+
+    @property
+    def state(self) -> FrameState:
+        """The same, at rest."""
+        return FrameState(*self.pose, np.zeros(3), np.zeros(3))
 
     def __repr__(self) -> str:
         return f"<frame on {self.body.name!r}>"
@@ -69,6 +74,11 @@ class AnyBody:
         where = f"of a frame on {self.name!r}"
         Q = orientation(rotation, f"rotation {where}") if axis is None else along(axis, f"axis {where}")
         return Marker(self, vector(at, f"at {where}") - self.center, Q)
+
+    @property
+    def middle(self) -> Marker:
+        """The frame at the centre of mass, with the axes of the body."""
+        return Marker(self, np.zeros(3), EYE)
 
     def frame_in_space(self, at: Any, axes: np.ndarray) -> Marker:
         """The frame that is now at a point in space, with these axes (3, 3)."""

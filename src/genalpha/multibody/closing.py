@@ -113,7 +113,7 @@ def _free(model: Model, hold: Sequence[str]) -> np.ndarray:
     for name in held:
         if name not in bodies:
             raise ValueError(f"hold names {name!r}, which is no body of the model: {model.nearest(name)}")
-    parts = [np.full(len(body.velocities()), float(body.name not in held)) for body in model.bodies]
+    parts = [np.full(body.kind.sizes[1], float(body.name not in held)) for body in model.bodies]
     return np.concatenate(parts)
 
 

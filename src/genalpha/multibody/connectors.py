@@ -65,12 +65,9 @@ class Connector:
     @property
     def kind(self) -> tuple[Any, ...]:
         """What connectors have in common that are copies of one part."""
-        bodies = [marker.body for marker in self.markers]
-        moving = _moving(self.markers)
-        same = tuple(moving.index(body) if body in moving else -1 for body in bodies)
         shapes = tuple((key, value.shape) for key, value in self.numbers.items())
-        kinds = tuple(body.kind for body in bodies)
-        return type(self), kinds, same, shapes, tuple(self.functions.items()), self.dropped
+        kinds = tuple(marker.body.kind for marker in self.markers)
+        return type(self), kinds, self.which, shapes, tuple(self.functions.items()), self.dropped
 
     def kept(self, speeds: bool) -> list[tuple[int, str]]:
         """Numbers and names of the rows for positions, or for velocities, that were not left out."""
@@ -78,28 +75,35 @@ class Connector:
         names = self.speed_rows if speeds else self.rows
         return [(first + i, name) for i, name in enumerate(names) if first + i not in self.dropped]
 
-    def bound(self) -> dict[str, Callable[..., Any]]:
-        """Its functions of t and frames, by name."""
-        return bound(type(self), self, self.numbers)
+    def bound(self, numbers: dict[str, Any] | None = None) -> dict[str, Callable[..., Any]]:
+        """Its functions of t and frames by name, without rows that are left out; with other ``numbers``."""
+        found: dict[str, Callable[..., Any]] = {}
+        own: dict[str, Any] = self.numbers if numbers is None else numbers
+        for name, speeds in (("holonomic", False), ("nonholonomic", True), ("force", None)):
+            function, kept = getattr(type(self), name), [] if speeds is None else self.kept(speeds)
+            if function is None or (speeds is not None and not kept):
+                continue
+            given = functools.partial(function, **own, **self.functions)
+            first = len(self.rows) if speeds else 0
+            whole = speeds is None or len(kept) == len(self.speed_rows if speeds else self.rows)
+            chosen = np.array([i - first for i, _ in kept], dtype=int)
+            found[name] = given if whole else functools.partial(_chosen, given, chosen)
+        return found
+
+    @property
+    def moving(self) -> list[AnyBody]:
+        """Its bodies that are nodes of an assembly, each once."""
+        return list(dict.fromkeys(m.body for m in self.markers if m.body.kind.space is not None))
+
+    @property
+    def which(self) -> tuple[int | None, ...]:
+        """For every frame, the place of its body in ``moving``; None for the ground."""
+        moving = self.moving
+        return tuple(moving.index(m.body) if m.body in moving else None for m in self.markers)
 
     def __repr__(self) -> str:
         between = " and ".join(repr(marker.body.name) for marker in self.markers)
         return f"<{type(self).__name__} {self.name!r} of {between}>"
-
-
-def bound(cls: Any, one: Connector, numbers: dict[str, Any]) -> dict[str, Callable[..., Any]]:
-    """The functions of a connector of t and frames, without the rows that are left out."""
-    found: dict[str, Callable[..., Any]] = {}
-    for name, speeds in (("holonomic", False), ("nonholonomic", True), ("force", None)):
-        function, kept = getattr(cls, name), [] if speeds is None else one.kept(speeds)
-        if function is None or (speeds is not None and not kept):
-            continue
-        given = functools.partial(function, **numbers, **one.functions)
-        first = len(one.rows) if speeds else 0
-        whole = speeds is None or len(kept) == len(one.speed_rows if speeds else one.rows)
-        chosen = np.array([i - first for i, _ in kept], dtype=int)
-        found[name] = given if whole else functools.partial(_chosen, given, chosen)
-    return found
 
 
 def _chosen(function: Callable[..., Any], rows: np.ndarray, *frames: Any) -> Any:
@@ -135,15 +139,14 @@ def between(name: str, a: Any, b: Any, at: Any = None, axis: Any = None) -> tupl
 
 
 class Group(NamedTuple):
-    """All connectors of one kind, and the bodies of each that move."""
+    """All connectors of one kind."""
 
     members: list[Connector]
-    moving: list[list[AnyBody]]
 
     def part(self, numbers: dict[str, int]) -> Part:
         """The part of an assembly; ``numbers`` are those of the nodes of bodies by name."""
         one = self.members[0]
-        nodes = np.array([[numbers[body.name] for body in bodies] for bodies in self.moving])
+        nodes = np.array([[numbers[body.name] for body in m.moving] for m in self.members])
         ends = tuple(
             {
                 "r": np.stack([m.markers[k].r for m in self.members]),
@@ -160,8 +163,7 @@ class Group(NamedTuple):
     def _functions(self, single: bool) -> dict[str, Any]:
         """The functions of the part."""
         one = self.members[0]
-        kinds = [marker.body.kind for marker in one.markers]
-        which = [self.moving[0].index(m.body) if m.body in self.moving[0] else None for m in one.markers]
+        kinds, which, count = [marker.body.kind for marker in one.markers], one.which, len(one.moving)
         listed = lambda x: [x] if single else x
 
         def frames(q: Any, v: Any, ends: Any) -> list[FrameState]:
@@ -172,14 +174,14 @@ class Group(NamedTuple):
 
         def part_of(name: str) -> Any:
             """A function of the part, from that of frames."""
-            act = lambda t, q, v, ends, own: bound(type(one), one, own)[name](t, *frames(q, v, ends))
+            act = lambda t, q, v, ends, own: one.bound(own)[name](t, *frames(q, v, ends))
             if name == "holonomic":
                 return lambda t, q, ends, own: act(t, q, None, ends, own)
             if name == "nonholonomic":
                 return act
 
             def force(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
-                loads: list[Any] = [0.0] * len(self.moving[0])
+                loads: list[Any] = [0.0] * count
                 for kind, i, end, wrench in zip(kinds, which, ends, act(t, q, v, ends, own), strict=True):
                     if i is not None:
                         loads[i] = loads[i] + kind.load(listed(q)[i], end["r"], wrench)
@@ -194,12 +196,5 @@ def groups(connectors: Sequence[Connector]) -> list[Group]:
     """The connectors by kind, in the order in which kinds first appear."""
     found: dict[Any, Group] = {}
     for one in connectors:
-        group = found.setdefault(one.kind, Group([], []))
-        group.members.append(one)
-        group.moving.append(_moving(one.markers))
+        found.setdefault(one.kind, Group([])).members.append(one)
     return list(found.values())
-
-
-def _moving(markers: Sequence[Marker]) -> list[AnyBody]:
-    """The bodies that are nodes of an assembly, each once."""
-    return list(dict.fromkeys(m.body for m in markers if m.body.kind.space is not None))

@@ -8,9 +8,16 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector, between
 from genalpha.multibody.frames import FrameState, positive
 from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Joint, gap, late, tilt, turn
+
+
+def _angle(a: Marker, b: Marker) -> Any:
+    """The angle of b about z of a, where the bodies are in the model. NumPy needs no compilation."""
+    cos, sin = turn(a.state, b.state)
+    return np.arctan2(sin, cos)
 
 
 class Screw(Joint):
@@ -54,15 +61,8 @@ class Gear(Joint):
         Connector.__init__(
             self, name, (*first.markers, *second.markers), functions={"powers": _Powers(self.counts)}
         )
-        self.numbers["start"] = self._start()
-
-    def _start(self) -> np.ndarray:
-        """The angle between the teeth as the model is built."""
-        angles = []
-        for a, b in (self.markers[:2], self.markers[2:]):
-            seen = a.pose[1].T @ b.pose[1][:, 0]
-            angles.append(np.arctan2(seen[1], seen[0]))
-        return np.array(self.counts[0] * angles[0] + self.counts[1] * angles[1])
+        angles = _angle(*self.markers[:2]), _angle(*self.markers[2:])
+        self.numbers["start"] = np.array(self.counts[0] * angles[0] + self.counts[1] * angles[1])
 
     @staticmethod
     def holonomic(
@@ -112,9 +112,8 @@ class Rack(Joint):
         by = slider.coordinate("displacement").value
         numbers = {"radius": positive(radius, f"radius of {name!r}"), "start": 0.0}
         Connector.__init__(self, name, frames, numbers, {"travel": by})
-        a, b, c, d = (FrameState(*marker.pose, np.zeros(3), np.zeros(3)) for marker in frames)
-        cos, sin = turn(a, b)
-        self.numbers["start"] = np.array(np.arctan2(sin, cos) - by(c, d) / numbers["radius"])
+        travel = by(*(marker.state for marker in slider.markers))
+        self.numbers["start"] = np.array(_angle(*hinge.markers) - travel / numbers["radius"])
 
     @staticmethod
     def holonomic(

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from genalpha.multibody.bodies import Marker
 from genalpha.multibody.forces import SpringDamper
-from genalpha.multibody.joints import Joint, Revolute, Spherical, Universal
+from genalpha.multibody.joints import Revolute, Spherical, Universal
 from genalpha.multibody.motion import Motion
 from genalpha.results.solution import Solution
 from genalpha.view import shapes
@@ -44,7 +43,7 @@ def pictured(
 
 def _joints(model: Model, motion: Motion) -> list[shapes.Shape]:
     """A pin for each joint with an axis, a ball for each other one that holds a point."""
-    points = np.concatenate([motion.position(Marker(b, np.zeros(3), np.eye(3))) for b in model.bodies])
+    points = np.concatenate([motion.position(body.middle) for body in model.bodies])
     size = float(np.ptp(points, axis=0).max()) or 1.0
     found: list[shapes.Shape] = []
     for joint in model.joints:
@@ -62,12 +61,10 @@ def _joints(model: Model, motion: Motion) -> list[shapes.Shape]:
 
 def _body(model: Model, motion: Motion, body: Any) -> list[shapes.Shape]:
     """The shape of a body, or rods from its centre to its joints."""
-    center = Marker(body, np.zeros(3), np.eye(3))
-    state = motion.frame(center)
+    state = motion.frame(body.middle)
     if body.shape is not None:
         return [replace(body.shape, at=(np.asarray(state.x), np.asarray(state.R)), name=body.name)]
-    joints = [x for x in model.joints if isinstance(x, Joint)]
-    ends = [marker for joint in joints for marker in joint.markers[:2] if marker.body is body]
+    ends = [marker for joint in model.joints for marker in joint.markers[:2] if marker.body is body]
     size = max((float(np.linalg.norm(marker.r)) for marker in ends), default=0.0)
     found: list[shapes.Shape] = [shapes.Sphere(0.12 * size or 0.05, at=np.asarray(state.x), name=body.name)]
     for marker in ends:

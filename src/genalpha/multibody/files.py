@@ -7,7 +7,6 @@ with ``body``, ``at`` and ``rotation`` or ``axis``. Messages say where a wrong e
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import json
 import os
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from genalpha.engine import files
+from genalpha.errors import hint
 from genalpha.multibody import couplings, forces, joints, rolling
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector
@@ -36,7 +36,8 @@ _SHAPES = {"Box", "Cylinder", "Capsule", "Sphere", "Mesh"}
 
 def _classes(base: type[Any], *modules: Any) -> dict[str, Any]:
     found = [x for module in modules for x in vars(module).values() if inspect.isclass(x)]
-    return {x.__name__: x for x in found if issubclass(x, base) and x is not base}
+    public = [x for x in found if issubclass(x, base) and not x.__name__.startswith("_")]
+    return {x.__name__: x for x in public if x is not base}
 
 
 JOINTS = _classes(joints.Joint, joints, couplings, rolling)
@@ -161,18 +162,16 @@ def read(data: Any) -> Model:
 def _known(entry: dict[str, Any], names: Any, where: str) -> None:
     for key in entry:
         if key not in names:
-            near = difflib.get_close_matches(str(key), list(names), n=1)
-            hint = f"do you mean {near[0]!r}?" if near else f"there can be {', '.join(names)}"
-            raise ValueError(f"{where}{'.' if where else ''}{key} is unknown: {hint}")
+            near = hint(key, names, "there can be")
+            raise ValueError(f"{where}{'.' if where else ''}{key} is unknown: {near}")
 
 
 def _add(model: Model, kind: str, entry: dict[str, Any], where: str) -> None:
     classes = {"bodies": BODIES, "joints": JOINTS, "forces": FORCES}[kind]
     name = entry.pop("type", None)
     if name not in classes:
-        near = difflib.get_close_matches(str(name), classes, n=1)
-        hint = f"do you mean {near[0]!r}?" if near else f"there are {', '.join(classes)}"
-        raise ValueError(f"{where}.type is {name!r}, which is unknown: {hint}")
+        near = hint(name, classes, "there are")
+        raise ValueError(f"{where}.type is {name!r}, which is unknown: {near}")
     cls = classes[name]
     if kind == "bodies":
         model.add(_body_from(cls, entry, where))

@@ -14,7 +14,7 @@ import numpy as np
 from genalpha import rotation
 from genalpha.multibody.connectors import Connector, between, frame_on
 from genalpha.multibody.frames import FrameState, Wrench, positive, vector
-from genalpha.multibody.joints import Joint, gap
+from genalpha.multibody.joints import Joint, drift, gap
 from genalpha.multibody.vectors import cross
 
 ZERO = np.zeros(3)
@@ -34,8 +34,7 @@ def _number(value: Any, what: str) -> float:
 
 def relative(a: FrameState, b: FrameState) -> tuple[Any, Any]:
     """Velocity and angular velocity of b as seen from a, in the axes of a."""
-    v = b.v - a.v - cross(a.w, b.x - a.x)
-    return a.seen(v), a.seen(b.w - a.w)
+    return a.seen(drift(a, b)), a.seen(b.w - a.w)
 
 
 class Force(Connector):
@@ -319,8 +318,7 @@ class SphereContact(Force):
         deep = of["radius"] - gap(a, b)[2]
         p = 0.5 * (deep + jnp.sqrt(deep**2 + of["soft"] ** 2))
         down = -of["radius"] * a.axis
-        v = b.v + cross(b.w, down) - a.v - cross(a.w, b.x + down - a.x)
-        seen = a.seen(v)
+        seen = a.seen(drift(a, b, down))
         push = of["stiffness"] * p ** of["exponent"] * jnp.maximum(0.0, 1 - of["damping"] * seen[2])
         slip = jnp.sqrt(seen[0] ** 2 + seen[1] ** 2 + 1e-6 * of["slow"] ** 2)
         drag = of["friction"] * push * jnp.tanh(slip / of["slow"]) / slip

@@ -10,9 +10,7 @@ from jax import Array
 from scipy.spatial.transform import Rotation
 
 from genalpha.mechanics.spaces import Euclidean, R3xSO3, Space
-from genalpha.multibody.vectors import cross, matrix
-
-EYE = np.eye(3)
+from genalpha.multibody.vectors import EYE, cross, matrix
 
 
 class FrameState(NamedTuple):
@@ -52,6 +50,12 @@ class BodyKind(NamedTuple):
 
     name: str
     space: Space | None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many coordinates and velocities a body has."""
+        dim = 0 if self.space is None else int(self.space.dim or 0)
+        return (0 if self.space is None else self.space.size(dim)), dim
 
     def state(self, q: Any, v: Any, r: Any, Q: Any) -> FrameState:
         """A frame of a body with coordinates ``q`` and velocities ``v``. For the ground both are unused."""

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.multibody.frames import EYE, orientation, positive, vector
-from genalpha.view import shapes
+from genalpha.multibody.frames import orientation, positive, vector
+from genalpha.multibody.vectors import EYE
+from genalpha.view import checks, shapes
 from genalpha.view.shapes import Shape
-
-_AXES = {"x": 0, "y": 1, "z": 2}
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +116,8 @@ def sphere(mass: Any = None, radius: Any = None, *, density: Any = None, hollow:
 
 def _round(mass: float, across: float, along: float, axis: str) -> tuple[float, np.ndarray]:
     """Principal moments of a body that is round about an axis."""
-    if axis not in _AXES:
-        raise ValueError(f"axis must be 'x', 'y' or 'z', got {axis!r}")
     moments = np.full(3, across)
-    moments[_AXES[axis]] = along
+    moments[checks.AXES[checks.axis(axis, "a round body")]] = along
     return mass, moments
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector, between
 from genalpha.multibody.frames import PLANAR, POINT, FrameState, along, positive, vector
+from genalpha.multibody.vectors import cross
 
 SHIFT = ("x", "y", "z")
 TILT = ("about x", "about y")
@@ -29,6 +30,14 @@ def apart(a: FrameState, b: FrameState) -> Any:
 def gap(a: FrameState, b: FrameState) -> Any:
     """The position (3,) of b in the axes of a."""
     return a.seen(b.x - a.x)
+
+
+def drift(a: FrameState, b: FrameState, arm: Any = None) -> Any:
+    """The velocity (3,) relative to a of the origin of b, or of a point of its body at ``arm`` from it."""
+    v, d = b.v - a.v, b.x - a.x
+    if arm is not None:
+        v, d = v + cross(b.w, arm), d + arm
+    return v - cross(a.w, d)
 
 
 def tilt(a: FrameState, b: FrameState) -> Any:

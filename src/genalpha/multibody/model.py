@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.errors import InconsistentInitialValues, RedundantConstraints
+from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
 from genalpha.multibody import closing, files
@@ -89,8 +88,7 @@ class Model:
 
     def nearest(self, name: str) -> str:
         """A hint at the name that is most like a wrong one."""
-        near = difflib.get_close_matches(str(name), self._things, n=1)
-        return f"do you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, self._things))}"
+        return hint(name, self._things, "it has")
 
     def __contains__(self, name: object) -> bool:
         return name in self._things
@@ -148,6 +146,15 @@ class Model:
             name=kind.__name__,
         )
 
+    def slices(self) -> dict[str, tuple[slice, slice]]:
+        """Where each body is in q and in v, by name."""
+        found, (q, v) = {}, (0, 0)
+        for body in self.bodies:
+            size, n = body.kind.sizes
+            found[body.name] = slice(q, q + size), slice(v, v + n)
+            q, v = q + size, v + n
+        return found
+
     @property
     def q0(self) -> np.ndarray:
         """Coordinates of all bodies where the model has them."""
@@ -162,11 +169,8 @@ class Model:
 
     def place(self, q: np.ndarray, v: np.ndarray) -> None:
         """Put all bodies where the coordinates say, with these velocities."""
-        at = 0, 0
-        for body in self.bodies:
-            sizes = len(body.coordinates()), len(body.velocities())
-            body.put(q[at[0] : at[0] + sizes[0]], v[at[1] : at[1] + sizes[1]])
-            at = at[0] + sizes[0], at[1] + sizes[1]
+        for body, (of_q, of_v) in zip(self.bodies, self.slices().values(), strict=True):
+            body.put(q[of_q], v[of_v])
 
     def drop(self, rows: Sequence[tuple[Connector, int]]) -> None:
         """Leave out rows of joints, by number, which depend on others."""

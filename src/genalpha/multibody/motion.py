@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from genalpha.compiler import machine
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
 from genalpha.multibody.connectors import Connector
 from genalpha.multibody.forces import Force, JointSpring, SpringDamper
-from genalpha.multibody.frames import FrameState
+from genalpha.multibody.frames import BodyKind, FrameState
 from genalpha.multibody.joints import Joint
 from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
@@ -36,12 +37,7 @@ class Motion:
     def __init__(self, model: Model, sol: Solution) -> None:
         self.model, self.sol = model, sol
         self.t, self._q, self._v = (np.asarray(x) for x in (sol.t, sol.q, sol.v))
-        self._first: dict[str, tuple[slice, slice]] = {}
-        q = v = 0
-        for body in model.bodies:
-            sizes = len(body.coordinates()), len(body.velocities())
-            self._first[body.name] = slice(q, q + sizes[0]), slice(v, v + sizes[1])
-            q, v = q + sizes[0], v + sizes[1]
+        self._first = model.slices()
 
     # --- frames -----------------------------------------------------------------------------------
 
@@ -61,13 +57,13 @@ class Motion:
         return where.frame(at)
 
     def _state(self, marker: Marker) -> FrameState:
-        body, r, Q = marker.body, jnp.asarray(marker.r), jnp.asarray(marker.Q)
+        body = marker.body
         if body.kind.space is None:
-            one = body.kind.state(None, None, r, Q)
-            found = [jnp.broadcast_to(x, (len(self.t), *x.shape)) for x in one]
+            found = [np.broadcast_to(x, (len(self.t), *x.shape)) for x in marker.state]
         else:
             of_q, of_v = self._first[body.name]
-            found = _each(body.kind.state, (self._q[:, of_q], self._v[:, of_v]), (r, Q))
+            rows = (self._q[:, of_q], self._v[:, of_v], marker.r[None], marker.Q[None])
+            found = _states(body.kind)(rows, machine.lanes())
         return FrameState(*(np.asarray(x) for x in found))
 
     def position(self, where: Any, at: Any = (0.0, 0.0, 0.0)) -> np.ndarray:
@@ -228,8 +224,15 @@ class Motion:
         return 0.5 * one.numbers["stiffness"] * longer**2
 
 
-def _each(function: Callable[..., Any], rows: Any, same: Any = ()) -> Any:
+@functools.cache
+def _states(kind: BodyKind) -> Rowwise:
+    """The frames of bodies of a kind: a function of rows, made once for all of them."""
+    size, n = kind.sizes
+    return Rowwise("frame", kind.state, (np.zeros(size), np.zeros(n), np.zeros(3), np.eye(3)))
+
+
+def _each(function: Callable[..., Any], rows: Any) -> Any:
     """A function of rows, for all of them: by machine code, which is compiled faster than by XLA."""
-    given = jax.tree.map(lambda x: np.asarray(x, dtype=float), (*rows, *(x[None] for x in same)))
+    given = jax.tree.map(lambda x: np.asarray(x, dtype=float), tuple(rows))
     example = jax.tree.map(lambda x: x[0], given)
     return Rowwise("motion", function, example)(given, machine.lanes())

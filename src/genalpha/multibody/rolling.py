@@ -10,27 +10,25 @@ import numpy as np
 
 from genalpha.multibody.connectors import Connector, between
 from genalpha.multibody.frames import FrameState, positive
-from genalpha.multibody.joints import Joint, gap
-from genalpha.multibody.vectors import cross
+from genalpha.multibody.joints import Joint, drift, gap
 
 
-def _slip(plane: FrameState, v: Any) -> Any:
-    """The velocity (2,) of a point along x and y of a plane."""
-    return plane.seen(v - plane.v)[:2]
-
-
-class RollingDisk(Joint):
-    """A thin disk that rolls on a plane without slip.
-
-    ``a`` has the plane, x and y of its frame; ``b`` has the disk, whose axis is z of its frame. The rim
-    touches the plane, and its lowest point does not slip.
-    """
+class _Rolling(Joint):
+    """A round body ``b`` on a plane, x and y of the frame of ``a``, whose contact point does not slip."""
 
     rows, speed_rows = ("contact",), ("slip x", "slip y")
 
     def __init__(self, name: str, a: Any, b: Any, radius: Any) -> None:
         numbers = {"radius": positive(radius, f"radius of {name!r}")}
         Connector.__init__(self, name, between(name, a, b), numbers)
+
+
+class RollingDisk(_Rolling):
+    """A thin disk that rolls on a plane without slip.
+
+    ``a`` has the plane, x and y of its frame; ``b`` has the disk, whose axis is z of its frame. The rim
+    touches the plane, and its lowest point does not slip.
+    """
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
@@ -41,17 +39,11 @@ class RollingDisk(Joint):
     def nonholonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
         lean = a.axis @ b.axis
         down = (lean * b.axis - a.axis) * (radius / jnp.sqrt(1 - lean**2))
-        return _slip(a, b.v + cross(b.w, down) - cross(a.w, b.x + down - a.x))
+        return a.seen(drift(a, b, down))[:2]
 
 
-class RollingSphere(Joint):
+class RollingSphere(_Rolling):
     """A ball that rolls on a plane without slip: ``a`` has the plane, ``b`` the ball, at its centre."""
-
-    rows, speed_rows = ("contact",), ("slip x", "slip y")
-
-    def __init__(self, name: str, a: Any, b: Any, radius: Any) -> None:
-        numbers = {"radius": positive(radius, f"radius of {name!r}")}
-        Connector.__init__(self, name, between(name, a, b), numbers)
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
@@ -59,8 +51,7 @@ class RollingSphere(Joint):
 
     @staticmethod
     def nonholonomic(t: Any, a: FrameState, b: FrameState, radius: Any) -> Any:
-        down = -radius * a.axis
-        return _slip(a, b.v + cross(b.w, down) - cross(a.w, b.x + down - a.x))
+        return a.seen(drift(a, b, -radius * a.axis))[:2]
 
 
 class KnifeEdge(Joint):
@@ -70,7 +61,7 @@ class KnifeEdge(Joint):
 
     @staticmethod
     def nonholonomic(t: Any, a: FrameState, b: FrameState) -> Any:
-        return (b.R[:, 1] @ (b.v - a.v - cross(a.w, b.x - a.x)))[None]
+        return (b.R[:, 1] @ drift(a, b))[None]
 
 
 class VelocityCoupling(Joint):
