@@ -112,6 +112,13 @@ class Assembly(System):
             raise ValueError(f"{x.shape[-1]} numbers cannot be divided among {count} nodes")
         return x.reshape(*x.shape[:-1], count, x.shape[-1] // count)
 
+    def entries(self, kind: str, count: int) -> tuple[str, int, Callable[[int], range]]:
+        if kind not in ("q", "v"):
+            return super().entries(kind, count)
+        widths = [(s.size(int(s.dim or 0)), int(s.dim or 0))[kind == "v"] for s in self.node_spaces]
+        ends = np.cumsum(widths)
+        return "node", len(widths), lambda i: range(int(ends[i]) - widths[i], int(ends[i]))
+
     # --- functions of the whole system ------------------------------------------------------------
 
     def own_args(self, args: Args) -> Sequence[Any]:
