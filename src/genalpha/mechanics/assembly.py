@@ -98,6 +98,13 @@ class Assembly(System):
         found = [getattr(part, name) for part in self.parts for name in FUNCTIONS]
         return [function for function in found if callable(function)]
 
+    def forget_if_changed(self, others: tuple[Any, ...] = ()) -> None:
+        known = self._reads.get(0)
+        super().forget_if_changed(others)
+        if known is not None and self._reads[0] is not known:
+            for element in self.elements:
+                element.forget()
+
     @property
     def constant_mass(self) -> bool:
         return all(element.constant_mass for element in self.elements)

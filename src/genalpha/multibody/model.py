@@ -136,15 +136,15 @@ class Model:
         mine = [(i, body) for i, body in enumerate(bodies) if type(body) is kind]
         keys = mine[0][1].numbers()
         own = {key: np.stack([body.numbers()[key] for _, body in mine]) for key in keys}
-        mass = lambda t, q, of, *g: kind.inertia_matrix(t, q, of, jnp.stack(g))
-        force = lambda t, q, v, of, *g: kind.weight(t, q, v, of, jnp.stack(g))
-        return Part(
+        mass, force, made = _of_bodies(kind)
+        part = Part(
             mass=mass,
             force=force,
             nodes=[i for i, _ in mine],
             args=(own, *map(np.asarray, self.gravity)),
             name=kind.__name__,
         )
+        return part.sharing(made)
 
     def slices(self) -> dict[str, tuple[slice, slice]]:
         """Where each body is in q and in v, by name."""
@@ -213,3 +213,11 @@ class Model:
     def view(self, sol: Solution, **options: Any) -> View:
         """The motion as an HTML page. Options are those of ``ga.view``, but for its shapes."""
         return pictured(self, sol, **options)
+
+
+@functools.cache
+def _of_bodies(kind: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    """Mass and weight of bodies of a kind, and what is made of them: compiled once for all models."""
+    mass = lambda t, q, of, *g: kind.inertia_matrix(t, q, of, jnp.stack(g))
+    force = lambda t, q, v, of, *g: kind.weight(t, q, v, of, jnp.stack(g))
+    return mass, force, {}

@@ -24,6 +24,8 @@ from genalpha.numerics.derivatives import value_and_rate
 Vectors = tuple[np.ndarray, np.ndarray, np.ndarray]
 # Multipliers of reactions of the user's own are found by Newton's method, to this relative change.
 CHANGE, MOST_ITERATIONS = 1e-10, 50
+# Functions of parts with so many copies are optimized. With fewer copies this takes longer than it saves.
+MANY = 64
 
 
 class Terms(NamedTuple):
@@ -91,6 +93,10 @@ def _loads(model: KindModel, t: Any, q: Any, v: Any, lam: Any, psi: Any, data: A
     return Loads(forces(lam, psi), -by_lam.T, -by_psi.T)
 
 
+# Functions that depend on the part alone.
+_OF_PARTS = (_terms, _along, _loads)
+
+
 class Equations:
     """Functions of single copies, applied to all of them, and what the whole is made of.
 
@@ -105,8 +111,14 @@ class Equations:
         key = (name, model.name)
         if key not in self._functions:
             example = jax.tree.map(lambda x: np.asarray(x)[0], rows)
-            one = lambda *x: function(model, *x)
-            self._functions[key] = Rowwise(f"{name}_{model.name}", one, example, often=True)
+            one, often = lambda *x: function(model, *x), model.copies >= MANY
+            make = lambda: Rowwise(f"{name}_{model.name}", one, example, often=often)
+            if function in _OF_PARTS and model.element is not None:  # any assembly may use it
+                shapes = tuple(map(np.shape, jax.tree.leaves(example)))
+                made = model.element.made((name, often, jax.tree.structure(example), shapes), make)
+            else:
+                made = make()
+            self._functions[key] = made
         return self._functions[key](rows, machine.lanes())
 
     def data(self, model: KindModel) -> Any:
