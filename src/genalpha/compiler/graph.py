@@ -56,12 +56,15 @@ class Graph:
         self.constants: dict[int, float | bool] = {}
         self.contents: dict[int, np.ndarray] = {}  # the numbers of tables that are known
         self.limit, self.operations = limit, 0
+        self._resets: list[int] = []  # how many nodes were left by each
         self._known: dict[tuple[object, ...], int] = {}
         self.rules: dict[int, Rule] = {}
-        for value in (0.0, 1.0):
-            self.constant(value)
-        for flag in (False, True):
-            self.flag(flag)
+        assert [self.constant(0.0), self.constant(1.0), self.flag(False), self.flag(True)] == [
+            ZERO,
+            ONE,
+            FALSE,
+            TRUE,
+        ]
 
     def reset(self, count: int) -> None:
         """Forget all nodes but the first ``count``."""
@@ -71,6 +74,12 @@ class Graph:
         self.contents = {i: numbers for i, numbers in self.contents.items() if i < count}
         self.rules = {i: rule for i, rule in self.rules.items() if i < count}
         self.operations = sum(node.op not in _FREE for node in self.nodes)
+        self._resets.append(count)
+
+    def kept(self) -> Callable[[], bool]:
+        """A function that says whether no reset has forgotten a node of the present graph."""
+        count, resets = len(self.nodes), len(self._resets)
+        return lambda: all(left >= count for left in self._resets[resets:])
 
     # --- making nodes ---------------------------------------------------------------------------
 
