@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.compiler.arithmetic import COMPARISONS, FUNCTIONS, LOGIC, SEARCHES, operate
+from genalpha.compiler.stated import Rule
 
 ZERO, ONE, FALSE, TRUE = 0, 1, 2, 3
 # What needs no code, and does not count as an operation.
@@ -24,20 +25,6 @@ FEW = 8
 
 class Unsupported(Exception):  # not an error: another backend is used then
     """Why a function cannot become a scalar program."""
-
-
-class Rule(NamedTuple):
-    """A derivative that is stated instead of derived.
-
-    The derivative is with respect to the nodes ``inputs``. ``partials`` returns pairs of a node and the
-    derivative with respect to it; it is called when the derivative is needed. The node may be a new
-    expression of ``inputs``. The nodes that ``held`` returns are stopped in this derivative only, not in
-    higher derivatives.
-    """
-
-    inputs: tuple[int, ...]
-    partials: Callable[[], Sequence[tuple[int, int]]]
-    held: Callable[[], Sequence[int]] = tuple
 
 
 class Node(NamedTuple):
@@ -59,12 +46,10 @@ class Graph:
         self._resets: list[int] = []  # how many nodes were left by each
         self._known: dict[tuple[object, ...], int] = {}
         self.rules: dict[int, Rule] = {}
-        assert [self.constant(0.0), self.constant(1.0), self.flag(False), self.flag(True)] == [
-            ZERO,
-            ONE,
-            FALSE,
-            TRUE,
-        ]
+        for value in (0.0, 1.0):
+            self.constant(value)
+        for flag in (False, True):
+            self.flag(flag)
 
     def reset(self, count: int) -> None:
         """Forget all nodes but the first ``count``."""

@@ -216,8 +216,8 @@ def kernels(
 
     ``doubles`` and ``fixed`` are what `floating` finds in ``args``. With ``sampled``, steps under error
     control keep both ends of the steps that contain given times. With ``lean``, the stages of given steps
-    share one matrix. With ``taped``, records are long enough for derivatives. Raises the errors of a bad start, and :class:`Unsupported` if only XLA can run the
-    setup.
+    share one matrix. With ``taped``, records are long enough for derivatives. Raises the errors of a bad
+    start, and :class:`Unsupported` if only XLA can run the setup.
     """
     controlled = SampledKernels if sampled else ControlledKernels
     given = LeanKernels if lean else StepKernels

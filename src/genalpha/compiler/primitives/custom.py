@@ -10,8 +10,9 @@ import numpy as np
 from jax.api_util import debug_info
 from jax.extend import core
 
-from genalpha.compiler.graph import Graph, Rule
+from genalpha.compiler.graph import Graph
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
+from genalpha.compiler.stated import Rule
 
 Partials = dict[int, list[tuple[int, int]]]  # for each output, by its position among all outputs
 
