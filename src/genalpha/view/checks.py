@@ -27,6 +27,7 @@ COLORS = {
     "yellow": "#e3c23c",
 }
 PALETTE = ("blue", "orange", "green", "red", "purple", "teal", "pink", "brown", "olive")
+GROUPS = ("bodies", "joints", "frames", "traces", "forces")
 AXES = {"x": 0, "y": 1, "z": 2}
 _HEX = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
