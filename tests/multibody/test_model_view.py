@@ -126,3 +126,14 @@ def test_a_universal_joint_has_two_axes_and_a_distance_is_a_rod():
     shapes = drawn(model, Instant(State(np.array(0.0), model.q0, model.v0, none, none, none)))
     (rod,) = [shape for shape in shapes if shape.name == "rod"]
     np.testing.assert_allclose([rod.start[0], rod.end[0]], [[0, 0, 0], [2, 0, 0]])
+
+
+def test_a_slider_in_the_plane_is_a_box_along_its_way():
+    model = mb.Model((0, -9.81, 0))
+    block = model.add(mb.PlanarBody("block", 1.0, 0.1, at=(1.0, 1.0)))
+    model.add(mb.Prismatic("slot", model.ground, block, at=(0, 0), axis=(1, 1)))
+    none = np.zeros(0)
+    rows = Instant(State(np.array(0.0), model.q0, model.v0, none, none, none))
+    slot = {shape.name: shape for shape in drawn(model, rows)}["slot"]
+    assert slot.size[0] > slot.size[1] == slot.size[2]
+    np.testing.assert_allclose(slot.at[1][0][:, 0], np.array([1, 1, 0]) / np.sqrt(2))

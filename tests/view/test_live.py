@@ -56,6 +56,9 @@ def test_every_shape_is_where_its_functions_say():
         assert live.handles["arrow"].vertices[:, 2].max() == pytest.approx(5 + 2 * 0.375)
         np.testing.assert_allclose(live.handles["spring"].points[[0, -1], [0, 1]], [[0, 0, 0], [2, 2, 5]])
         np.testing.assert_allclose(live.handles["trace"].points, [[[1, 2, 3], [2, 2, 5]]])
+        live.show(state(0.5, 1.0, 2.0, 3.0))
+        live.show(state(0.6, 4.0, 4.0, 4.0))  # time has gone back, and the path begins again
+        np.testing.assert_allclose(live.handles["trace"].points, [[[1, 2, 3], [4, 4, 4]]])
 
 
 @needs_viser

@@ -55,14 +55,17 @@ def drawn(
     found = [shape for body in model.bodies for shape in _body(model, motion, body)]
     for spring in (x for x in model.forces if isinstance(x, SpringDamper)):
         a, b = (motion.position(marker) for marker in spring.markers)
-        found.append(shapes.Spring(start=a, end=b, name=spring.name))
-    found += _joints(model, motion) if joints else []
+        longest = float(np.linalg.norm(b - a, axis=1).max())
+        found.append(shapes.Spring(start=a, end=b, radius=0.06 * longest or None, name=spring.name))
+    size, whole = _sizes(model, motion)
+    found += _joints(model, motion, size) if joints else []
     for where in _chosen(axes, model.bodies):
         state = motion.frame(where)
         found.append(shapes.Frame(at=(state.x, state.R), name=_called("axes of", where)))
     for where in _chosen(traces, model.bodies):
         found.append(shapes.Trace(motion.position(where), name=_called("path of", where)))
-    return found + [_force(model, motion, joint, force_scale) for joint in forces]
+    arrow = {"scale": force_scale, "width": max(0.016 * size, 0.003 * whole)}
+    return found + [_force(model, motion, joint, arrow) for joint in forces]
 
 
 def _chosen(given: Any, every: Sequence[Any]) -> list[Any]:
@@ -77,21 +80,29 @@ def _called(what: str, where: Any) -> str:
     return "" if isinstance(where, Marker) else f"{what} {getattr(where, 'name', where)}"
 
 
-def _force(model: Model, motion: Motion, joint: Any, scale: float | None) -> shapes.Shape:
+def _sizes(model: Model, motion: Motion) -> tuple[float, float]:
+    """A usual length of a body, twice a usual distance of a joint from a centre of mass, and of the whole."""
+    markers = [marker for joint in model.joints for marker in joint.markers]
+    arms = [float(np.linalg.norm(m.r)) for m in markers if m.body is not model.ground and m.r.any()]
+    points = np.concatenate(
+        [motion.position(marker) for marker in [b.middle for b in model.bodies] + markers]
+    )
+    whole = float(np.ptp(points, axis=0).max()) or 1.0
+    return min(whole, 2 * float(np.median(arms))) if arms else whole, whole
+
+
+def _force(model: Model, motion: Motion, joint: Any, look: dict[str, Any]) -> shapes.Shape:
     """The force of a joint on the body of its second frame."""
     force = motion.reaction(joint).force  # in the axes of the first frame
     found = model[joint] if isinstance(joint, str) else joint
     vector = np.einsum("kij,kj->ki", motion.rotation(found.markers[0]), force)
     at = motion.position(found.markers[1])
-    return shapes.Arrow(at=at, vector=vector, scale=scale, name=f"force of {found.name}")
+    return shapes.Arrow(at=at, vector=vector, **look, name=f"force of {found.name}")
 
 
-def _joints(model: Model, motion: Motion) -> list[shapes.Shape]:
-    """Small symbols of the joints."""
+def _joints(model: Model, motion: Motion, size: float) -> list[shapes.Shape]:
+    """Small symbols of the joints. ``size`` is a usual length of a body."""
     frames = {joint: [motion.frame(marker) for marker in joint.markers[:2]] for joint in model.joints}
-    points = [motion.position(body.middle) for body in model.bodies]
-    points += [frame.x for pair in frames.values() for frame in pair]
-    size = float(np.ptp(np.concatenate(points), axis=0).max()) or 1.0
     return [
         replace(shape, name=f"{part}{joint.name}", color="black", group="joints")
         for joint, (a, b) in frames.items()
@@ -105,7 +116,7 @@ def _symbol(joint: Joint, a: FrameState, b: FrameState, size: float) -> dict[str
     Couplings and rolling have none.
     """
     first, second = (a.x, a.R), (b.x, b.R)
-    radius, length = 0.014 * size, 0.055 * size
+    radius, length = 0.022 * size, 0.09 * size
     rail = {"rail of ": shapes.Rod(start=a.x, end=b.x, radius=0.4 * radius)}
     if isinstance(joint, Revolute):
         return {"": shapes.Cylinder(radius, length, at=first)}

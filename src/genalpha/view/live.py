@@ -66,6 +66,7 @@ class Live:
         self.rate = None if rate is None else checks.positive(rate, "rate")
         self._up, self._browser = up, browser
         self.server: Any = viser.ViserServer(host="127.0.0.1", port=port, label="genalpha", verbose=False)
+        self.server.gui.configure_theme(show_logo=False, show_share_button=False)  # sharing needs the network
         self.address = f"http://127.0.0.1:{self.server.get_port()}"
         self.handles: dict[str, Any] = {}
         self._clock: Any = self.server.gui.add_text("t", "", disabled=True)
@@ -103,6 +104,9 @@ class Live:
     def show(self, state: State) -> None:
         """Show a state now."""
         rows, first = Instant(state), not self.handles
+        if rows.t[0] < self._before:
+            self._paths = {}
+        self._before = rows.t[0]
         scene = Scene(rows.t, self._shapes(rows), up=self._up)
         with self.server.atomic():
             for item in scene.items:
