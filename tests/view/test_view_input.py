@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 import genalpha as ga
 import pages
 import systems
+from genalpha import multibody as mb
 from genalpha import shapes
 
 FAR = np.ones((3, 3))
@@ -137,3 +139,17 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["ball.html"]
     with pytest.raises(IsADirectoryError):
         ga.View(view.scene).save(tmp_path)
+
+
+def test_rotations_with_three_digits_are_made_exact():
+    """Shapes and bodies take the same forms. 0.866 stands for the cosine of 30°."""
+    R = np.array([[0.866, -0.5, 0], [0.5, 0.866, 0], [0, 0, 1]])
+    exact = Rotation.from_euler("z", 30, degrees=True)
+    (item,) = ga.Scene([0.0], [shapes.Box((1, 1, 1), at=((0, 0, 0), R))]).items
+    np.testing.assert_allclose(np.roll(item.tracks["at"].p[0], -1), exact.as_quat(), atol=1e-4)
+    for turned in (R, np.roll(exact.as_quat().round(3), 1), np.pi / 6):
+        body = mb.Body("body", mb.sphere(1.0, 0.1), rotation=turned)
+        np.testing.assert_allclose(body.R @ body.R.T, np.eye(3), atol=1e-14)
+        np.testing.assert_allclose(body.R, exact.as_matrix(), atol=5e-4)
+    with pytest.raises(ValueError, match="rotation of 'body' is not orthonormal"):
+        mb.Body("body", mb.sphere(1.0, 0.1), rotation=R.round(2))
