@@ -137,15 +137,15 @@ class Model:
         mine = [(i, body) for i, body in enumerate(bodies) if type(body) is kind]
         keys = mine[0][1].numbers()
         own = {key: np.stack([body.numbers()[key] for _, body in mine]) for key in keys}
-        mass = lambda t, q, of, *g: kind.inertia_matrix(t, q, of, jnp.stack(g))
-        force = lambda t, q, v, of, *g: kind.weight(t, q, v, of, jnp.stack(g))
-        return Part(
+        mass, force, made = _of_bodies(kind)
+        part = Part(
             mass=mass,
             force=force,
             nodes=[i for i, _ in mine],
             args=(own, *map(np.asarray, self.gravity)),
             name=kind.__name__,
         )
+        return part.sharing(made)
 
     def slices(self) -> dict[str, tuple[slice, slice]]:
         """Where each body is in q and in v, by name."""
@@ -258,3 +258,11 @@ class Model:
     def _up(self) -> str:
         """Which axis points upwards in pictures: y if all bodies move in the plane of x and y."""
         return "y" if all(body.kind.name == "planar" for body in self.bodies) else "z"
+
+
+@functools.cache
+def _of_bodies(kind: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    """Mass and weight of bodies of a kind, and what is made of them: compiled once for all models."""
+    mass = lambda t, q, of, *g: kind.inertia_matrix(t, q, of, jnp.stack(g))
+    force = lambda t, q, v, of, *g: kind.weight(t, q, v, of, jnp.stack(g))
+    return mass, force, {}
