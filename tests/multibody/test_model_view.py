@@ -65,6 +65,10 @@ def test_wrong_names_are_named(pendulum):
         model.view(sol, frames=3, reactions=["bob"])
     with pytest.raises(TypeError, match="a view needs a Solution, got State"):
         model.view(sol(0.5))
+    other = mb.Model()
+    other.add(mb.PointMass("p", 1.0))
+    with pytest.raises(ValueError, match=r"7 coordinates and 6 velocities in a row, and .* has 3 and 3"):
+        other.view(sol, frames=3)
 
 
 def test_a_gif_of_a_model(pendulum, tmp_path):
