@@ -28,7 +28,8 @@ def pictured(
     rows = Sampled(sol, frames)
     sampled: Any = SimpleNamespace(t=rows.t, q=rows.column("q", "a view"), v=rows.column("v", "a view"))
     motion = Motion(model, sampled)
-    drawn = [shape for body in model.bodies for shape in _body(model, motion, body)]
+    bodies: list[Any] = [*([model.ground] if model.ground.shape else []), *model.bodies]
+    drawn = [shape for body in bodies for shape in _body(model, motion, body)]
     for spring in (x for x in model.forces if isinstance(x, SpringDamper)):
         a, b = (motion.position(marker) for marker in spring.markers)
         drawn.append(shapes.Spring(start=a, end=b, name=spring.name))

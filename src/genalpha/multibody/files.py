@@ -18,7 +18,7 @@ import numpy as np
 
 from genalpha.engine import files
 from genalpha.errors import hint
-from genalpha.multibody import couplings, forces, joints, rolling
+from genalpha.multibody import couplings, forces, joints, rolling, rotors
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector
 from genalpha.multibody.frames import quaternion_of
@@ -41,7 +41,7 @@ def _classes(base: type[Any], *modules: Any) -> dict[str, Any]:
 
 
 JOINTS = _classes(joints.Joint, joints, couplings, rolling)
-FORCES = _classes(forces.Force, forces)
+FORCES = _classes(forces.Force, forces, rotors)
 CONNECTORS = JOINTS | FORCES
 
 
@@ -56,6 +56,7 @@ def written(model: Model) -> dict[str, Any]:
         "bodies": [_body(body) for body in model.bodies],
         "joints": [_connector(joint) for joint in model.joints],
         "forces": [_connector(force) for force in model.forces],
+        **({"frames": {name: _plain(frame) for name, frame in model.frames.items()}} if model.frames else {}),
     }
 
 
@@ -124,9 +125,20 @@ def _plain(value: Any) -> Any:
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def load(path: str | os.PathLike[str]) -> Model:
-    """The model in a file, JSON or TOML."""
+def load(path: str | os.PathLike[str], **options: Any) -> Model:
+    """The model in a file: JSON or TOML, a robot in URDF (.urdf), or a MuJoCo model in MJCF (.xml, .mjcf).
+
+    Options for URDF: ``base="fixed"`` or ``"free"``, whether the first link can move. For URDF and MJCF:
+    ``folders``, where meshes are looked for as well. For MJCF: ``controls``, values or functions of t of
+    actuators by name. What a robot or MuJoCo model has that is not supported is listed in ``model.notes``.
+    """
     file = Path(os.path.expanduser(os.fspath(path)))
+    if file.suffix.lower() in (".urdf", ".xml", ".mjcf"):
+        from genalpha.multibody import mjcf, urdf
+
+        return urdf.load(file, **options) if file.suffix.lower() == ".urdf" else mjcf.load(file, **options)
+    if options:
+        raise TypeError(f"{file.name} has no option {next(iter(options))!r}: options are for URDF and MJCF")
     try:
         data = tomllib.loads(file.read_text()) if file.suffix == ".toml" else json.loads(file.read_text())
     except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
@@ -140,7 +152,7 @@ def read(data: Any) -> Model:
 
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"this is no model: its entry 'format' must be {FORMAT!r}")
-    _known(data, ("format", "gravity", *_LISTS), "")
+    _known(data, ("format", "gravity", "frames", *_LISTS), "")
     model = Model(**({"gravity": data["gravity"]} if "gravity" in data else {}))
     for kind in _LISTS:
         entries = data.get(kind, [])
@@ -156,6 +168,8 @@ def read(data: Any) -> Model:
             except (ValueError, TypeError, KeyError) as error:
                 text = str(error.args[0]) if error.args else str(error)
                 raise ValueError(text if text.startswith(kind) else f"{where}: {text}") from error
+    for name, frame in data.get("frames", {}).items():
+        model.frames[name] = _resolved(model, "body", frame, f"frames.{name}")
     return model
 
 
@@ -217,4 +231,4 @@ def _resolved(model: Model, key: str, value: Any, where: str) -> Any:
         return model[value["body"]].frame(**{k: v for k, v in value.items() if k != "body"})
     if key in ("a", "b", "body", "joint", "first", "second", "hinge", "slider") and isinstance(value, str):
         return model[value]
-    return tuple(value) if key == "teeth" and isinstance(value, list) else value
+    return tuple(value) if key in ("teeth", "of") and isinstance(value, list) else value
