@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from types import SimpleNamespace
+
 import numpy as np
 
-from genalpha.multibody.frames import axes_of
+import genalpha as ga
 from genalpha import multibody as mb
+from genalpha.multibody.frames import axes_of
 
 OFF = '<option><flag contact="disable" limit="disable" frictionloss="disable"/></option>'
 
@@ -24,7 +28,7 @@ PENDULUM = f"""
   </worldbody>
 </mujoco>"""
 
-ARM = f"""
+ARM = """
 <mujoco model="arm">
   <compiler eulerseq="zyx"/>
   <option gravity="0.5 0 -9.81"><flag contact="disable" limit="disable"/></option>
@@ -124,6 +128,105 @@ COMPOUND = f"""
   </worldbody>
 </mujoco>"""
 
+CRANK = f"""
+<mujoco model="slider crank">
+  {OFF}
+  <worldbody>
+    <body name="crank">
+      <joint name="drive" axis="0 1 0"/>
+      <geom type="capsule" size="0.02" fromto="0 0 0 0.2 0 0"/>
+      <body name="rod" pos="0.2 0 0">
+        <joint name="pin" axis="0 1 0"/>
+        <geom type="capsule" size="0.015" fromto="0 0 0 0.6 0 0"/>
+      </body>
+    </body>
+    <body name="slider" pos="0.8 0 0">
+      <joint name="guide" type="slide" axis="1 0 0" damping="0.5"/>
+      <geom type="box" size="0.05 0.04 0.04"/>
+    </body>
+  </worldbody>
+  <equality><connect name="eye" body1="rod" body2="slider" anchor="0.6 0 0"/></equality>
+</mujoco>"""
+
+FOUR_BAR = f"""
+<mujoco model="four-bar">
+  <compiler angle="radian"/>{OFF}
+  <default><joint axis="0 1 0"/><geom type="capsule" size="0.02"/></default>
+  <worldbody>
+    <body name="crank">
+      <joint name="A"/>
+      <geom fromto="0 0 0 0.2 0 0.3"/>
+      <body name="coupler" pos="0.2 0 0.3">
+        <joint name="B"/>
+        <geom fromto="0 0 0 0.8 0 0.4"/>
+        <body name="half" pos="0.8 0 0.4">
+          <joint name="C"/>
+          <geom fromto="0 0 0 0.1 0 -0.35"/>
+        </body>
+      </body>
+    </body>
+    <body name="rocker" pos="1.2 0 0">
+      <joint name="D"/>
+      <geom fromto="0 0 0 -0.1 0 0.35"/>
+    </body>
+    <body name="follower" pos="0 0.3 0">
+      <joint name="F" ref="0.1"/>
+      <geom fromto="0 0 0 0.3 0 0"/>
+    </body>
+  </worldbody>
+  <equality>
+    <weld name="closure" body1="half" body2="rocker"/>
+    <joint name="cam" joint1="F" joint2="A" polycoef="0.05 -0.7 0.3 0.1 0"/>
+  </equality>
+</mujoco>"""
+
+URDF = """
+<robot name="planner">
+  <link name="base"><visual><geometry><box size="0.3 0.3 0.1"/></geometry></visual></link>
+  <link name="column">
+    <inertial>
+      <origin xyz="0.01 0.02 0.25" rpy="0.1 0.2 0.3"/><mass value="4"/>
+      <inertia ixx="0.09" iyy="0.08" izz="0.03" ixy="0.002" ixz="-0.003" iyz="0.001"/>
+    </inertial>
+    <visual><origin xyz="0 0 0.25"/><geometry><cylinder radius="0.05" length="0.5"/></geometry></visual>
+    <collision><geometry><sphere radius="0.1"/></geometry></collision>
+  </link>
+  <link name="boom">
+    <inertial>
+      <origin xyz="0.3 0 0"/><mass value="2"/>
+      <inertia ixx="0.005" iyy="0.06" izz="0.06" ixy="0" ixz="0" iyz="0"/>
+    </inertial>
+  </link>
+  <link name="lamp">
+    <inertial>
+      <origin xyz="0 0 0.05" rpy="0.4 0 0"/><mass value="0.5"/>
+      <inertia ixx="0.001" iyy="0.002" izz="0.0015" ixy="0" ixz="0" iyz="0"/>
+    </inertial>
+  </link>
+  <link name="tool0"/>
+  <link name="rail">
+    <inertial><mass value="1.5"/><inertia ixx="0.01" iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/></inertial>
+  </link>
+  <joint name="yaw" type="continuous">
+    <parent link="base"/><child link="column"/>
+    <origin xyz="0 0 0.1" rpy="0.1 0 0.5"/><axis xyz="0 0 1"/><dynamics damping="0.3" friction="0.2"/>
+  </joint>
+  <joint name="pitch" type="revolute">
+    <parent link="column"/><child link="boom"/>
+    <origin xyz="0.05 0 0.5" rpy="0 -0.3 0"/><axis xyz="0 1 0.2"/>
+    <limit lower="-1" upper="2" effort="10" velocity="3"/>
+  </joint>
+  <joint name="mount" type="fixed">
+    <parent link="boom"/><child link="lamp"/><origin xyz="0.6 0 0" rpy="0 0.7 0"/>
+  </joint>
+  <joint name="flange" type="fixed"><parent link="lamp"/><child link="tool0"/><origin xyz="0 0 0.1"/></joint>
+  <joint name="shift" type="prismatic">
+    <parent link="lamp"/><child link="rail"/>
+    <origin xyz="0 0.1 0.2" rpy="0 0 1"/><axis xyz="1 0.5 0"/><dynamics damping="1.5"/>
+    <limit lower="0" upper="0.4" effort="0" velocity="0"/>
+  </joint>
+</robot>"""
+
 
 def written(folder, text: str, name: str = "robot.xml"):
     path = folder / name
@@ -182,3 +285,47 @@ def joint_accelerations(model: mb.Model, q, v, a) -> dict[str, np.ndarray]:
             ways = {"x": 0, "y": 1, "displacement": 2, "angle": 3}
             found[joint.name] = np.array([seen[ways[one.name]] for one in joint.coordinates])
     return found
+
+
+def coordinates(model: mb.Model, names: list[str]) -> tuple[dict[str, float], dict[str, float]]:
+    """Values and rates of joints where the model is."""
+    row = SimpleNamespace(t=np.zeros(1), q=model.q0[None], v=model.v0[None])
+    motion = model.motion(row)
+    return {x: motion.coordinate(x).item() for x in names}, {x: motion.rate(x).item() for x in names}
+
+
+def accelerations(model: mb.Model) -> np.ndarray:
+    """Those of all bodies where the model is."""
+    return np.asarray(ga.consistent(model.system, 0.0, model.q0, model.v0).a)
+
+
+def read(folder, text: str, name: str = "robot.xml", **options) -> mb.Model:
+    """The model of a file, without its warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return mb.load(written(folder, text, name), **options)
+
+
+def _closed(model: mb.Model, names: list[str], values: dict, rates: dict) -> tuple:
+    """The model with its loops closed, starting from values of joints."""
+    q, v = model.pose(values)
+    model.place(q, v)
+    model.assemble(hold=["crank"], redundant="drop")
+    now, _ = coordinates(model, names)
+    # Rates of all joints, which assemble corrects to the nearest that the loop allows.
+    model.place(*model.pose(now, rates))
+    model.assemble(redundant="drop")
+    return model, names, *coordinates(model, names)
+
+
+def closed_crank(folder) -> tuple:
+    """The slider crank away from its dead point, moving: model, joints, values and rates."""
+    model = read(folder, CRANK)
+    return _closed(model, ["drive", "pin", "guide"], {"drive": 0.7, "pin": -0.9}, {"drive": 3.0, "pin": -4.0})
+
+
+def closed_four_bar(folder) -> tuple:
+    """The four-bar linkage with its follower, moving."""
+    model = read(folder, FOUR_BAR)
+    names = ["A", "B", "C", "D", "F"]
+    return _closed(model, names, {"A": 0.3}, {"A": 2.0, "B": -1.0})

@@ -83,7 +83,8 @@ def _body(body: AnyBody) -> dict[str, Any]:
         sizes = {
             f.name: getattr(body.shape, f.name) for f in dataclasses.fields(body.shape) if f.name != "at"
         }
-        sizes = {key: _plain(value) for key, value in sizes.items() if value is not None and value != ""}
+        said = lambda value: isinstance(value, np.ndarray) or value not in (None, "")
+        sizes = {key: _plain(value) for key, value in sizes.items() if said(value)}
         entry["shape"] = {"type": type(body.shape).__name__, **sizes}
     return entry
 
