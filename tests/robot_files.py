@@ -205,7 +205,9 @@ URDF = """
   </link>
   <link name="tool0"/>
   <link name="rail">
-    <inertial><mass value="1.5"/><inertia ixx="0.01" iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/></inertial>
+    <inertial>
+      <mass value="1.5"/><inertia ixx="0.01" iyy="0.02" izz="0.02" ixy="0" ixz="0" iyz="0"/>
+    </inertial>
   </link>
   <joint name="yaw" type="continuous">
     <parent link="base"/><child link="column"/>

@@ -72,9 +72,9 @@ def test_motion(tmp_path, name):
     q, v = model.pose(values, rates)
     for (of_q, of_v), body in zip(model.slices().values(), model.bodies, strict=True):
         sign = np.sign(q[of_q][3:] @ sol.q[-1][of_q][3:])
-        np.testing.assert_allclose(sol.q[-1][of_q][:3], q[of_q][:3], atol=2e-6, err_msg=body.name)
-        np.testing.assert_allclose(sign * sol.q[-1][of_q][3:], q[of_q][3:], atol=2e-6, err_msg=body.name)
-        np.testing.assert_allclose(sol.v[-1][of_v], v[of_v], atol=2e-5, err_msg=body.name)
+        np.testing.assert_allclose(sol.q[-1][of_q][:3], q[of_q][:3], atol=1e-8, err_msg=body.name)
+        np.testing.assert_allclose(sign * sol.q[-1][of_q][3:], q[of_q][3:], atol=1e-8, err_msg=body.name)
+        np.testing.assert_allclose(sol.v[-1][of_v], v[of_v], atol=1e-7, err_msg=body.name)
 
 
 def test_slider_crank_with_the_tree_of_mujoco(tmp_path):

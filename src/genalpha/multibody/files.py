@@ -137,7 +137,11 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
     if file.suffix.lower() in (".urdf", ".xml", ".mjcf"):
         from genalpha.multibody import mjcf, urdf
 
-        return urdf.load(file, **options) if file.suffix.lower() == ".urdf" else mjcf.load(file, **options)
+        reader: Any = urdf.load if file.suffix.lower() == ".urdf" else mjcf.load
+        try:
+            return reader(file, **options)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
     if options:
         raise TypeError(f"{file.name} has no option {next(iter(options))!r}: options are for URDF and MJCF")
     try:

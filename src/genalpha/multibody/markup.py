@@ -50,9 +50,7 @@ def parsed(path: Path) -> ET.Element:
         return parser.close()
     except ET.ParseError as error:
         more = ": run xacro first" if "unbound prefix" in str(error) else ""
-        raise ValueError(f"{path} is no XML that can be read: {error}{more}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path.name} is no XML that can be read: {error}{more}") from error
 
 
 class Entry:
@@ -66,9 +64,8 @@ class Entry:
     ) -> None:
         self.element, self.tag, self.notes = element, element.tag, notes
         self.attributes = {**(given or {}), **element.attrib}
-        name = element.get("name")
-        self.where = f"{parent}/{self.tag}" if parent else self.tag
-        self.where += f" ({name})" if name else ""
+        name = element.get("name") if parent else None
+        self.where = (f"{parent}/" if parent else "") + self.tag + (f" ({name})" if name else "")
         self._asked: set[str] = set()
 
     def wrong(self, text: str, key: str = "") -> ValueError:

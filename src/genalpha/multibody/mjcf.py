@@ -41,7 +41,7 @@ def load(path: Path, *, folders: Sequence[Any] = (), controls: Mapping[str, Any]
     root = Entry(whole(path), "", notes)
     if root.tag != "mujoco":
         more = ": a URDF file has the ending .urdf" if root.tag == "robot" else ""
-        raise ValueError(f"{path} is no MJCF: its first element is {root.tag!r}, and must be 'mujoco'{more}")
+        raise ValueError(f"its first element is {root.tag!r}, and must be 'mujoco'{more}")
     root.finish({"model": ""})
     return _Reader(root, path, folders).model(controls or {})
 
@@ -87,20 +87,22 @@ class _Reader:
             if one.tag not in ACTUATORS:
                 raise one.unknown(ACTUATORS)
             if "actuation" not in self.settings.off:
-                parts.actuator(self.settings.entry(one.element, "actuator"), controls, used)
+                parts.actuator(
+                    self.settings.entry(one.element, f"{self.root.where}/actuator"), controls, used
+                )
         for name in controls:
             if name not in used:
                 raise ValueError(f"controls has {name!r}: {hint(name, used - {''}, 'the actuators are')}")
         equalities = [x for section in sections.get("equality", []) for x in section.children()]
         for i, one in enumerate(equalities if "equality" not in self.settings.off else []):
-            given = self.settings.entry(one.element, "equality")
+            given = self.settings.entry(one.element, f"{self.root.where}/equality")
             shared = self.settings.classes[one.element.get("class", "main")].get("equality", {})
             given.attributes = {**shared, **one.element.attrib}
             parts.equality(given, i)
 
     def _asset(self, entry: Entry) -> None:
         if entry.tag == "mesh":
-            self.meshes.add(self.settings.entry(entry.element, "asset"))
+            self.meshes.add(self.settings.entry(entry.element, f"{self.root.where}/asset"))
         elif entry.tag == "model":
             self.notes.add("models that are attached are not read", entry.where)
         elif entry.tag not in ("texture", "material", "hfield", "skin"):

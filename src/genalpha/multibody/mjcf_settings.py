@@ -56,9 +56,9 @@ def whole(path: Path) -> ET.Element:
             if element[i].tag == "include":
                 file = path.parent / element[i].get("file", "")
                 if not file.is_file():
-                    raise ValueError(f"{path}: there is no file {element[i].get('file')!r} to include")
+                    raise ValueError(f"there is no file {element[i].get('file')!r} to include")
                 if file.resolve() in seen:
-                    raise ValueError(f"{path}: {file.name} is included twice: include it once")
+                    raise ValueError(f"{file.name} is included twice: include it once")
                 seen.add(file.resolve())
                 element[i : i + 1] = list(parsed(file))
             else:

@@ -48,7 +48,7 @@ def load(path: Path, *, base: str = "fixed", folders: Sequence[Any] = (), gravit
     notes = Notes()
     root = Entry(parsed(path), "", notes)
     if root.tag != "robot":
-        raise ValueError(f"{path} is no URDF: its first element is {root.tag!r}, and must be 'robot'")
+        raise ValueError(f"its first element is {root.tag!r}, and must be 'robot'")
     root.finish({"name": "", "version": ""})
     links: dict[str, Entry] = {}
     joints: dict[str, _JointEntry] = {}
