@@ -59,6 +59,7 @@ class _Reader:
         self._names, self._joints = set[str](), set[str]()
         self._specs: list[list[Spec]] = []  # of every link
         self._stated: list[Inertia | None] = []
+        self._solids: list[list[tuple[Callable[[], Inertia], Pose]]] = []
 
     def model(self, controls: Mapping[str, Any]) -> Model:
         sections: dict[str, list[Entry]] = {}
@@ -71,8 +72,8 @@ class _Reader:
         for asset in (x for section in sections.get("asset", []) for x in section.children()):
             self._asset(asset)
         self._walk(sections.get("worldbody", []))
-        for link, specs, stated in zip(self.tree.links, self._specs, self._stated, strict=True):
-            self._finish(link, specs, stated)
+        for i, link in enumerate(self.tree.links):
+            self._finish(link, i)
         model = self.tree.model(self.settings.gravity)
         for name, (on, pose) in self.sites.items():
             model.frames[self.tree.free_name(name, "site", model)] = self.tree.on(on, pose)
@@ -133,6 +134,7 @@ class _Reader:
         self._names.add(name)
         self._specs.append([])
         self._stated.append(None)
+        self._solids.append([])
 
     def _body(self, entry: Entry, above: int, pose: Pose, childclass: Any) -> tuple[int, Any]:
         name = str(entry.text("name") or f"body {len(self.tree.links)}")
@@ -189,7 +191,7 @@ class _Reader:
     def _geom(self, entry: Entry, link: int, pose: Pose) -> None:
         geom = mjcf_geoms.read(entry, self.settings, self.meshes)
         if geom.solid is not None:
-            self.tree.links[link].solids.append(geom.solid.moved(*pose))
+            self._solids[link].append((geom.solid, pose))
         if geom.surface is not None:
             self.tree.links[link].surfaces.append(geom.surface.moved(*pose))
 
@@ -201,17 +203,20 @@ class _Reader:
         if name:
             self.sites[name] = self.tree.links[link].name, pose @ at
 
-    def _finish(self, link: Link, specs: list[Spec], stated: Inertia | None) -> None:
+    def _finish(self, link: Link, i: int) -> None:
         """The joint and the inertia of a link, when all its elements are read."""
-        link.plan, ways = mjcf_joints.plan(specs, link.name, link.where)
+        link.plan, ways = mjcf_joints.plan(self._specs[i], link.name, link.where)
         if len(ways) > 1:
             names = ", ".join(
                 f"{way.spec.name!r}{' as ' if way.coordinate else ''}{way.coordinate}" for way in ways
             )
             self.notes.add("several joints of a body are one", f"{link.plan.name!r}: {names}")  # type: ignore[union-attr]
         self.ways |= {way.spec.name: way for way in ways}
-        if stated is not None and self.settings.from_geoms != "true":
+        stated, how = self._stated[i], self.settings.from_geoms
+        if stated is not None and how != "true":
             link.solids = [stated]
+        elif how != "false" and i > 0:  # the world has no mass
+            link.solids = [solid().moved(*pose) for solid, pose in self._solids[i]]
         mass, moment = self.settings.least
         if (mass or moment) and link.solids:
             found = total(*link.solids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +24,9 @@ MOST_DRAWN = 2  # the largest group that MuJoCo draws by default
 
 
 class Geom(NamedTuple):
-    """What a geom gives to its body."""
+    """What a geom gives to its body. ``solid`` makes its inertia, which is not always needed."""
 
-    solid: Inertia | None
+    solid: Callable[[], Inertia] | None
     surface: Surface | None
 
 
@@ -98,17 +98,18 @@ def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:
         raise entry.wrong(f"is given for a {kind}, which is not supported: state its size", "mesh")
     if kind in ("plane", "hfield"):
         return Geom(None, None)
-    surface = assets(mesh, entry.where) if kind == "mesh" else _surface(kind, sizes)
-    counts = settings.groups[0] <= group <= settings.groups[1]
+    surface = lambda: assets(mesh, entry.where) if kind == "mesh" else _surface(kind, sizes)
+    drawn = surface() if group <= MOST_DRAWN else None
     weight: Any = {"density": density} if mass is None else {"mass": float(mass[0])}
-    solid = None
-    if counts and next(iter(weight.values())) > 0 and settings.from_geoms != "false":
+
+    def solid() -> Inertia:
         try:
-            solid = _solid(kind, sizes, surface, weight).moved(*pose)
+            return _solid(kind, sizes, surface() if kind == "mesh" else None, weight).moved(*pose)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{entry.where}: {error}") from error
-    drawn = surface.moved(*pose) if surface is not None and group <= MOST_DRAWN else None
-    return Geom(solid, drawn)
+
+    counts = settings.groups[0] <= group <= settings.groups[1] and next(iter(weight.values())) > 0
+    return Geom(solid if counts else None, None if drawn is None else drawn.moved(*pose))
 
 
 def placed(entry: Entry, settings: Settings, kind: str) -> tuple[Pose, np.ndarray]:
