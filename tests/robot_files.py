@@ -128,6 +128,34 @@ COMPOUND = f"""
   </worldbody>
 </mujoco>"""
 
+MIXED = f"""
+<mujoco model="inertias of geoms, also of a mesh, with bounds; springs of free and ball joints">
+  <compiler angle="radian" eulerseq="XyZ" inertiafromgeom="true" boundmass="0.5" boundinertia="0.01"/>{OFF}
+  <option gravity="1 2 -3"/>
+  <default><general gear="2"/></default>
+  <asset>
+    <mesh name="t" vertex="0 0 0 1 0 0 0 1 0 0 0 1" face="0 2 1 0 1 3 0 3 2 1 2 3"
+      scale="0.5 -0.25 0.375" refpos="0.125 0 0" refquat="0 0.6 0.8 0"/>
+  </asset>
+  <worldbody>
+    <body name="a" pos="1 0 1" euler="0.3 0.2 0.7">
+      <joint name="float" type="free" damping="0.7" stiffness="2"/>
+      <inertial pos="0 0 0" mass="100" diaginertia="1 1 1"/>
+      <geom type="mesh" mesh="t" pos="0.1 0.2 0" quat="1 0 0.5 0"/>
+      <geom type="cylinder" size="0.1" fromto="0 0 0 0.3 0.2 0.1" mass="0.4"/>
+      <body name="b" pos="0 0.3 0">
+        <joint name="h" axis="1 2 3" pos="0.1 0 0" springref="0.5" stiffness="4"/>
+        <geom size="0.05" mass="0.01"/>
+        <body name="c" pos="0 0.3 0">
+          <joint name="ball" type="ball" stiffness="1" damping="0.3"/>
+          <geom type="box" size="0.05 0.1 0.2" density="300"/>
+        </body>
+      </body>
+    </body>
+  </worldbody>
+  <actuator><position name="p" joint="h" kp="3"/><general name="g" joint="h" gainprm="1.5"/></actuator>
+</mujoco>"""
+
 CRANK = f"""
 <mujoco model="slider crank">
   {OFF}

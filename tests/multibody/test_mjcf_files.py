@@ -93,6 +93,27 @@ def test_default_classes_and_included_files(tmp_path):
         load(tmp_path, arm('<joint class="sof"/>'), defaults)
 
 
+def test_frames_of_equalities(tmp_path):
+    """A connect and a weld of sites, and a weld with a stated pose, which need not hold in the file."""
+    one = f'<body name="one" pos="1 0 0"><freejoint/>{SOLID}<site name="s" pos="0 1 0"/></body>'
+    two = f'<body name="two" pos="0 0 2"><freejoint/>{SOLID}<site name="t" euler="0 0 90"/></body>'
+    more = """<equality><connect site1="s" site2="t"/><weld site1="s" site2="t"/>
+      <weld body1="one" body2="two" relpose="0 0 3 0 0 0 1"/><weld body1="one" body2="two"/></equality>"""
+    model = load(tmp_path, one + two, more)
+    frames = [[marker.pose for marker in joint.markers] for joint in model.joints]
+    turned, half = [[0, -1, 0], [1, 0, 0], [0, 0, 1]], np.diag([-1, -1, 1])
+    expected = [
+        [((1, 1, 0), np.eye(3)), ((0, 0, 2), turned)],
+        [((1, 1, 0), np.eye(3)), ((0, 0, 2), turned)],
+        [((1, 0, 3), half), ((0, 0, 2), np.eye(3))],
+        [((1, 0, 0), np.eye(3)), ((1, 0, 0), np.eye(3))],
+    ]
+    for found, wanted in zip(frames, expected, strict=True):
+        for (x, R), (at, axes) in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(x, at, atol=1e-15)
+            np.testing.assert_allclose(R, axes, atol=1e-15)
+
+
 def test_controls_are_numbers_or_functions(tmp_path):
     more = '<actuator><motor name="m" joint="pin" gear="2"/></actuator>'
     model = load(tmp_path, arm(), more, controls={"m": lambda t: 3 * t})

@@ -7,7 +7,7 @@ import genalpha as ga
 import robot_files as files
 from genalpha import multibody as mb
 
-mujoco = pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install mujoco")
+mujoco = pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install --group peers")
 from mujoco_states import Peer  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -16,6 +16,7 @@ TREES = {
     "arm": (files.ARM, files.CONTROLS),
     "tree": (files.TREE, {}),
     "compound": (files.COMPOUND, {}),
+    "mixed": (files.MIXED, {"p": 0.3, "g": 1.1}),
 }
 
 

@@ -234,3 +234,12 @@ def test_files_that_are_more_than_text_are_refused(tmp_path):
         mb.load(files.written(tmp_path, files.URDF, "robot.urdf"), base="loose")
     with pytest.raises(TypeError, match="has no option 'base'"):
         mb.load(files.written(tmp_path, "{}", "model.json"), base="free")
+
+
+@pytest.mark.slow
+def test_a_robot_is_drawn_with_its_base(tmp_path):
+    model = files.read(tmp_path, files.URDF, "robot.urdf")
+    page = model.view(model.solve((0.0, 0.02), h=1e-3), traces=["tool0"])
+    drawn = {item.name for item in page.scene.items}
+    assert {"ground", "column", "boom", "rail"} <= drawn
+    assert len(model["column"].shape.triangles) > 50

@@ -17,7 +17,7 @@ from genalpha.multibody.mjcf_joints import Spec, Way
 from genalpha.multibody.mjcf_parts import Parts
 from genalpha.multibody.mjcf_settings import ACTUATORS, Settings, silent, whole
 from genalpha.multibody.model import Model
-from genalpha.multibody.trees import ORIGIN, Link, Pose, Tree
+from genalpha.multibody.trees import ORIGIN, Pose, Tree, TreeLink
 
 # Sections that are no part of the motion, and those that are and are not read.
 _SILENT = ("compiler", "option", "size", "statistic", "visual", "default", "custom")
@@ -130,7 +130,7 @@ class _Reader:
             waiting += [(one, link, pose, childclass) for one in inside[::-1]]
 
     def _link(self, name: str, above: int | None, pose: Pose, where: str) -> None:
-        self.tree.links.append(Link(name, above, pose, where))
+        self.tree.links.append(TreeLink(name, above, pose, where))
         self._names.add(name)
         self._specs.append([])
         self._stated.append(None)
@@ -203,7 +203,7 @@ class _Reader:
         if name:
             self.sites[name] = self.tree.links[link].name, pose @ at
 
-    def _finish(self, link: Link, i: int) -> None:
+    def _finish(self, link: TreeLink, i: int) -> None:
         """The joint and the inertia of a link, when all its elements are read."""
         link.plan, ways = mjcf_joints.plan(self._specs[i], link.name, link.where)
         if len(ways) > 1:

@@ -75,7 +75,7 @@ class Meshes:
         if found is None:
             return None
         triangles = found.triangles if np.prod(scale) > 0 else found.triangles[:, ::-1]
-        return Surface((found.points * scale - at) @ R, triangles)
+        return Surface(((found.points - at) @ R) * scale, triangles)
 
 
 def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:

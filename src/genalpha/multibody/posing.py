@@ -31,7 +31,7 @@ _POSED = (*_BY_COORDINATES, Spherical, Universal)
 _QUARTER = Rotation.from_rotvec([-np.pi / 2, 0, 0]).as_matrix()  # z of b is y of a
 
 
-class Moved(NamedTuple):
+class Relative(NamedTuple):
     """Frame b as seen from frame a: position d (3,), axes R (3, 3), and their rates, in the axes of a."""
 
     d: np.ndarray
@@ -111,13 +111,15 @@ def _numbers(value: Any, count: int, joint: Joint) -> np.ndarray:
     )
 
 
-def _moved(joint: Joint, value: Any, rate: Any) -> Moved:
+def _moved(joint: Joint, value: Any, rate: Any) -> Relative:
     """The relative pose of the frames of a joint, and its rates."""
     a, b = (marker.state for marker in joint.markers[:2])
-    now = Moved(a.R.T @ (b.x - a.x), a.R.T @ b.R, np.zeros(3), np.zeros(3))
+    now = Relative(a.R.T @ (b.x - a.x), a.R.T @ b.R, np.zeros(3), np.zeros(3))
     if isinstance(joint, Spherical):
         R = now.R if value is None else orientation(value, f"the value of {joint.name!r}")
-        return Moved(np.zeros(3), R, np.zeros(3), np.zeros(3) if rate is None else _numbers(rate, 3, joint))
+        return Relative(
+            np.zeros(3), R, np.zeros(3), np.zeros(3) if rate is None else _numbers(rate, 3, joint)
+        )
     if isinstance(joint, Universal):
         return _cardan(joint, now, value, rate)
     ways = joint.coordinates
@@ -129,10 +131,10 @@ def _moved(joint: Joint, value: Any, rate: Any) -> Moved:
             R, w[2] = orientation(x, "angle"), speed
         else:
             d[direction(way)], v[direction(way)] = x, speed
-    return Moved(d, R, v, w)
+    return Relative(d, R, v, w)
 
 
-def _cardan(joint: Joint, now: Moved, value: Any, rate: Any) -> Moved:
+def _cardan(joint: Joint, now: Relative, value: Any, rate: Any) -> Relative:
     """The pose of a universal joint, from angles about z of a and about z of b."""
     if value is None:
         first = np.arctan2(-now.R[0, 2], now.R[1, 2])
@@ -141,10 +143,10 @@ def _cardan(joint: Joint, now: Moved, value: Any, rate: Any) -> Moved:
         first, second = _numbers(value, 2, joint)
     R = orientation(first, "angle") @ _QUARTER @ orientation(second, "angle")
     speeds = np.zeros(2) if rate is None else _numbers(rate, 2, joint)
-    return Moved(np.zeros(3), R, np.zeros(3), speeds[0] * EYE[2] + speeds[1] * R[:, 2])
+    return Relative(np.zeros(3), R, np.zeros(3), speeds[0] * EYE[2] + speeds[1] * R[:, 2])
 
 
-def _next(joint: Joint, moved: Moved, state: FrameState, here: AnyBody) -> FrameState:
+def _next(joint: Joint, moved: Relative, state: FrameState, here: AnyBody) -> FrameState:
     """The state of the centre of the other body of a joint."""
     a, b = joint.markers[:2]
     forward = a.body is here

@@ -53,7 +53,7 @@ class Plan(NamedTuple):
 
 
 @dataclass
-class Link:
+class TreeLink:
     """A body of a file. ``pose`` is relative to ``parent``, the number of a link before it, or to space.
 
     ``solids`` are inertias and ``points`` masses with a place, in its axes; ``surfaces`` are drawn.
@@ -74,7 +74,7 @@ class Tree:
 
     def __init__(self, path: Path, notes: Notes) -> None:
         self.path, self.notes = path, notes
-        self.links: list[Link] = []
+        self.links: list[TreeLink] = []
         self.poses: dict[str, Pose] = {}  # in space, by the name of a link
         self.carriers: dict[str, AnyBody] = {}
         self.joints: dict[str, Joint] = {}  # with the parent, by the name of a link
@@ -116,10 +116,10 @@ class Tree:
                 self.joints[link.name] = self._joint(model, link, link.plan)
         return model
 
-    def _place(self, model: Model) -> dict[str, list[Link]]:
+    def _place(self, model: Model) -> dict[str, list[TreeLink]]:
         """Poses of all links, and the links that move as one, by the name of the first; '' is the ground."""
         roots: dict[str, str] = {}
-        groups: dict[str, list[Link]] = {}
+        groups: dict[str, list[TreeLink]] = {}
         for link in self.links:
             above = None if link.parent is None else self.links[link.parent]
             self.poses[link.name] = link.pose if above is None else self.poses[above.name] @ link.pose
@@ -129,7 +129,7 @@ class Tree:
             self.carriers[link.name] = model.ground
         return groups
 
-    def _inertia(self, link: Link, members: list[Link]) -> Inertia:
+    def _inertia(self, link: TreeLink, members: list[TreeLink]) -> Inertia:
         """Mass and inertia of a link and of all that are fixed to it, in its axes."""
         here, solids, points = self.poses[link.name], [], []
         for one in members:
@@ -150,13 +150,13 @@ class Tree:
             raise ValueError(f"{link.where}: {error}") from error
         return Inertia(found.mass, found.tensor, found.center)
 
-    def _shape(self, members: list[Link], body: AnyBody) -> shapes.Shape | None:
+    def _shape(self, members: list[TreeLink], body: AnyBody) -> shapes.Shape | None:
         """All surfaces of links as one, in the axes of their body at its centre of mass."""
         back = Pose(-body.R.T @ body.x, body.R.T)
         found = [surface.moved(*(back @ self.poses[one.name])) for one in members for surface in one.surfaces]
         return shapes.Mesh(*meshes.joined(found)) if found else None
 
-    def _joint(self, model: Model, link: Link, plan: Plan) -> Joint:
+    def _joint(self, model: Model, link: TreeLink, plan: Plan) -> Joint:
         """The joint of a link with its parent."""
         at = self.poses[link.name]
         above = model.ground if link.parent is None else self.carriers[self.links[link.parent].name]

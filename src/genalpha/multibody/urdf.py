@@ -18,7 +18,7 @@ from genalpha.multibody.joints import Planar, Prismatic, Revolute
 from genalpha.multibody.markup import Entry, Notes, parsed
 from genalpha.multibody.meshes import Surface
 from genalpha.multibody.model import GRAVITY, Model
-from genalpha.multibody.trees import FREE, ORIGIN, Link, Plan, Pose, Tree, mesh_file, surface_of
+from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Tree, TreeLink, mesh_file, surface_of
 from genalpha.multibody.vectors import EYE
 
 JOINTS: dict[str, Any] = {
@@ -73,7 +73,7 @@ def load(path: Path, *, base: str = "fixed", folders: Sequence[Any] = (), gravit
             else None
         )
         above, pose = (numbers[joint.parent], joint.origin) if joint else (None, ORIGIN)
-        link = Link(name, above, pose, links[name].where, plan)
+        link = TreeLink(name, above, pose, links[name].where, plan)
         _read_link(links[name], link, path, folders)
         numbers[name] = len(tree.links)
         tree.links.append(link)
@@ -177,7 +177,7 @@ def _origin(entry: Entry) -> Pose:
     return Pose(x, Rotation.from_euler("xyz", rpy).as_matrix() if rpy.any() else EYE)
 
 
-def _read_link(entry: Entry, link: Link, path: Path, folders: Sequence[Any]) -> None:
+def _read_link(entry: Entry, link: TreeLink, path: Path, folders: Sequence[Any]) -> None:
     """Inertia and surfaces of a link."""
     entry.finish({"name": "", "type": ""})
     for one in entry.children():
@@ -191,7 +191,7 @@ def _read_link(entry: Entry, link: Link, path: Path, folders: Sequence[Any]) -> 
             raise one.unknown(("inertial", "visual", "collision"))
 
 
-def _inertial(entry: Entry, link: Link) -> None:
+def _inertial(entry: Entry, link: TreeLink) -> None:
     entry.finish()
     at, mass, tensor = ORIGIN, 0.0, np.zeros((3, 3))
     for one in entry.children():
@@ -217,7 +217,7 @@ def _inertial(entry: Entry, link: Link) -> None:
         link.points.append((mass, at.x))
 
 
-def _visual(entry: Entry, link: Link, path: Path, folders: Sequence[Any]) -> None:
+def _visual(entry: Entry, link: TreeLink, path: Path, folders: Sequence[Any]) -> None:
     entry.finish({"name": ""})
     at, surface = ORIGIN, None
     for one in entry.children():
