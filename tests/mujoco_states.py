@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import mujoco
 import numpy as np
+import pytest
 
 from genalpha import multibody as mb
 from genalpha.multibody.frames import axes_of
+
+mujoco = pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install --group peers")
 
 
 class Peer:

@@ -54,6 +54,8 @@ def test_a_mesh_has_the_inertia_of_its_volume(tmp_path):
     np.testing.assert_allclose(model["b"].center, [0.5, 0.25, 1.25])
     with pytest.raises(ValueError, match=r"geom.mesh is 'x': meshes of the assets are t"):
         load(tmp_path, body.replace('mesh="t"', 'mesh="x"'), f"<asset>{mesh}</asset>")
+    with pytest.raises(ValueError, match=r"asset/mesh \(t\).inertia is 'convex', which is not supported"):
+        load(tmp_path, body, f"<asset>{mesh}</asset>".replace("name=", "inertia='convex' name="))
     with pytest.raises(ValueError, match=r"asset/mesh \(t\): there is no mesh 'a.stl'"):
         load(tmp_path, body, '<asset><mesh name="t" file="a.stl"/></asset>')
 
@@ -215,3 +217,5 @@ def test_files_that_are_something_else(tmp_path):
         mb.load(files.written(tmp_path, "<!DOCTYPE a SYSTEM 'http://example.org/a.dtd'><mujoco/>"))
     with pytest.raises(ValueError, match=r"its first element is 'robot'.*ending .urdf"):
         mb.load(files.written(tmp_path, "<robot/>"))
+    with pytest.raises(TypeError, match=r"robot.xml has no option 'base': there can be folders, controls"):
+        mb.load(files.written(tmp_path, "<mujoco/>"), base="free")

@@ -6,9 +6,7 @@ import pytest
 import genalpha as ga
 import robot_files as files
 from genalpha import multibody as mb
-
-mujoco = pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install --group peers")
-from mujoco_states import Peer  # noqa: E402
+from mujoco_states import Peer, mujoco  # skips all where MuJoCo is not installed
 
 pytestmark = pytest.mark.slow
 TREES = {

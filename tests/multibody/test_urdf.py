@@ -7,6 +7,7 @@ import pytest
 
 import robot_files as files
 from genalpha import multibody as mb
+from genalpha.multibody import files as model_files
 
 SOLID = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
 
@@ -43,6 +44,15 @@ def test_links_joints_and_frames(tmp_path):
     np.testing.assert_allclose(tool.r + tool.body.center, [0.6, 0, 0] + R @ [0, 0, 0.1], atol=1e-15)
     assert model["tool0"] is tool
     assert model["base"].body is model.ground
+    again = model_files.read(model_files.written(model))  # frames are kept in files
+    np.testing.assert_allclose(again["tool0"].pose[0], tool.pose[0], atol=1e-14)
+    for wrong, message in (
+        ({"x": {"body": "bom"}}, "frames.x: .*'boom'"),
+        ({"boom": "boom"}, "already"),
+        (1, "table"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model_files.read({**model_files.written(model), "frames": wrong})
     assert {one.name: float(one.numbers["damping"]) for one in model.forces} == {
         "yaw damper": 0.3,
         "shift damper": 1.5,

@@ -20,7 +20,7 @@ from genalpha.engine import files
 from genalpha.errors import hint
 from genalpha.multibody import couplings, forces, joints, rolling, rotors
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody, PointMass
-from genalpha.multibody.connectors import Connector
+from genalpha.multibody.connectors import Connector, frame_on
 from genalpha.multibody.frames import quaternion_of
 from genalpha.multibody.inertia import Inertia
 from genalpha.view import shapes
@@ -138,6 +138,10 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
         from genalpha.multibody import mjcf, urdf
 
         reader: Any = urdf.load if file.suffix.lower() == ".urdf" else mjcf.load
+        known = list(inspect.signature(reader).parameters)[1:]
+        for name in options:
+            if name not in known:
+                raise TypeError(f"{file.name} has no option {name!r}: {hint(name, known, 'there can be')}")
         try:
             return reader(file, **options)
         except ValueError as error:
@@ -173,9 +177,22 @@ def read(data: Any) -> Model:
             except (ValueError, TypeError, KeyError) as error:
                 text = str(error.args[0]) if error.args else str(error)
                 raise ValueError(text if text.startswith(kind) else f"{where}: {text}") from error
-    for name, frame in data.get("frames", {}).items():
-        model.frames[name] = _resolved(model, "body", frame, f"frames.{name}")
+    _frames(model, data.get("frames", {}))
     return model
+
+
+def _frames(model: Model, frames: Any) -> None:
+    """Frames with names."""
+    if not isinstance(frames, dict):
+        raise ValueError("frames must be a table of frames by name")
+    for name, frame in frames.items():
+        where = f"frames.{name}"
+        if name in model:
+            raise ValueError(f"{where}: the model has {model[name]!r} already: names must differ")
+        try:
+            model.frames[name] = frame_on(_resolved(model, "body", frame, where), where)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{where}: {error.args[0]}") from error
 
 
 def _known(entry: dict[str, Any], names: Any, where: str) -> None:

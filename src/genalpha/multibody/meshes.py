@@ -68,8 +68,10 @@ def ellipsoid(half: np.ndarray) -> Surface:
 def read(path: Path) -> Surface:
     """The surface in a file. Raises ValueError with what is wrong."""
     try:
-        points, triangles = _obj(path.read_text()) if path.suffix.lower() == ".obj" else _stl(path)
-    except (ValueError, IndexError, UnicodeDecodeError) as error:
+        points, triangles = (
+            _obj(path.read_text(errors="replace")) if path.suffix.lower() == ".obj" else _stl(path)
+        )
+    except (ValueError, IndexError) as error:
         raise ValueError(f"the mesh {path} cannot be read: {error}") from error
     if not len(triangles) or not np.isfinite(points).all():
         raise ValueError(f"the mesh {path} has no triangles, or points that are not finite")

@@ -56,8 +56,9 @@ class Meshes:
         corners = entry.numbers("face", (3, 10**9))
         at = entry.numbers("refpos", 3, np.zeros(3))
         R = self.settings._axes("quat", entry.numbers("refquat", 4, np.array([1.0, 0, 0, 0])))
-        if entry.choice("inertia", ("convex", "exact", "legacy", "shell"), "exact") == "shell":
-            raise entry.wrong("is 'shell', which is not supported: state the inertia of the body", "inertia")
+        how = entry.choice("inertia", ("exact", "legacy", "convex", "shell"), "exact")
+        if how in ("convex", "shell"):
+            raise entry.wrong(f"is {how!r}, which is not supported: state the inertia of the body", "inertia")
         looks = "content_type material maxhullvert name normal smoothnormal texcoord"
         entry.finish(silent(looks))
         if file is not None:
