@@ -22,11 +22,12 @@ TREES = {
 def pair(request, tmp_path_factory):
     text, controls = TREES[request.param]
     model = files.read(tmp_path_factory.mktemp("mjcf"), text, controls=controls)
-    return model, Peer(text, model, controls)
+    # MuJoCo keeps the points of meshes with single precision.
+    return model, Peer(text, model, controls), 1e-9 if request.param == "mixed" else 1e-10
 
 
 def test_accelerations_of_trees_at_random_states(pair):
-    model, peer = pair
+    model, peer, tolerance = pair
     rng = np.random.default_rng(1)
     for _ in range(20):
         peer.random(rng)
@@ -34,14 +35,14 @@ def test_accelerations_of_trees_at_random_states(pair):
         values, rates, expected = peer.state()
         q, v = model.pose(values, rates)
         found = files.joint_accelerations(model, q, v, ga.consistent(model.system, 0.0, q, v).a)
-        size = 1 + np.abs(peer.d.qacc).max()
+        size = tolerance * (1 + np.abs(peer.d.qacc).max())
         for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-10 * size, err_msg=name)
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=size, err_msg=name)
 
 
 def test_centres_and_masses(pair):
     """Poses of all bodies, with those that are merged counted with their parents."""
-    model, peer = pair
+    model, peer, _ = pair
     peer.random(np.random.default_rng(2))
     mujoco.mj_forward(peer.m, peer.d)
     values, rates, _ = peer.state()
