@@ -163,67 +163,83 @@ class Group(NamedTuple):
         )
         own = {key: np.stack([m.numbers[key] for m in self.members]) for key in one.numbers}
         single = nodes.shape[1] == 1
-        functions = self._functions(single)
+        functions, made = _functions(Same(one))
         label = f"{type(one).__name__} {one.name!r}" + ("" if len(self.members) == 1 else " and others")
-        return Part(nodes=nodes[:, 0] if single else nodes, args=(ends, own), name=label, **functions)
+        nodes = nodes[:, 0] if single else nodes
+        return Part(nodes=nodes, args=(ends, own), name=label, **functions).sharing(made)
 
-    def _functions(self, single: bool) -> dict[str, Any]:
-        """The functions of the part."""
-        one = self.members[0]
-        kinds, which, count = [marker.body.kind for marker in one.markers], one.which, len(one.moving)
-        listed = lambda x: [x] if single else x
 
-        def frames(q: Any, v: Any, ends: Any) -> list[FrameState]:
-            q, v = listed(q), None if v is None else listed(v)
-            at: Any = lambda x, i: None if x is None or i is None else x[i]
-            placed = zip(kinds, which, ends, strict=True)
-            return [kind.state(at(q, i), at(v, i), end["r"], end["Q"]) for kind, i, end in placed]
+class Same(NamedTuple):
+    """A connector that stands for all of its kind."""
 
-        def part_of(name: str) -> Any:
-            """A function of the part, from that of frames."""
-            act = lambda t, q, v, ends, own: one.bound(own)[name](t, *frames(q, v, ends))
-            if name == "holonomic":
-                return lambda t, q, ends, own: act(t, q, None, ends, own)
-            if name == "nonholonomic":
-                return act
+    one: Connector
 
-            def force(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
-                loads: list[Any] = [0.0] * count
-                for kind, i, end, wrench in zip(kinds, which, ends, act(t, q, v, ends, own), strict=True):
-                    if i is not None:
-                        loads[i] = loads[i] + kind.load(listed(q)[i], end["r"], wrench)
-                return loads[0] if single else tuple(loads)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.one.kind == other.one.kind
 
-            return force
+    def __hash__(self) -> int:
+        return hash(self.one.kind)
 
-        found = {name: part_of(name) for name in one.bound() if name != "kinetic"}
-        return found | (self._kinetic(frames, single) if "kinetic" in one.bound() else {})
 
-    def _kinetic(self, frames: Callable[..., list[FrameState]], single: bool) -> dict[str, Any]:
-        """The mass JᵀJ and the force −Jᵀ(dJ/dt)v of speeds s = J v."""
-        one = self.members[0]
-        kinds = [body.kind for body in one.moving]
-        cuts = np.cumsum([kind.sizes[1] for kind in kinds])
-        split = lambda v: v if single else jnp.split(v, cuts[:-1])
+@functools.lru_cache(maxsize=128)
+def _functions(same: Same) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """The functions of the part of a kind, and what is made of them, once for all models."""
+    one = same.one
+    kinds, which, count = [marker.body.kind for marker in one.markers], one.which, len(one.moving)
+    single = count == 1
+    listed = lambda x: [x] if single else x
 
-        def speeds(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
-            return one.bound(own)["kinetic"](t, *frames(q, v, ends))
+    def frames(q: Any, v: Any, ends: Any) -> list[FrameState]:
+        q, v = listed(q), None if v is None else listed(v)
+        at: Any = lambda x, i: None if x is None or i is None else x[i]
+        placed = zip(kinds, which, ends, strict=True)
+        return [kind.state(at(q, i), at(v, i), end["r"], end["Q"]) for kind, i, end in placed]
 
-        def slopes(t: Any, q: Any, ends: Any, own: Any) -> Any:
-            return jax.jacfwd(lambda v: speeds(t, q, split(v), ends, own))(jnp.zeros(cuts[-1]))
-
-        def mass(t: Any, q: Any, ends: Any, own: Any) -> Any:
-            J = slopes(t, q, ends, own)
-            return J.T @ J
+    def part_of(name: str) -> Any:
+        """A function of the part, from that of frames."""
+        act = lambda t, q, v, ends, own: one.bound(own)[name](t, *frames(q, v, ends))
+        if name == "holonomic":
+            return lambda t, q, ends, own: act(t, q, None, ends, own)
+        if name == "nonholonomic":
+            return act
 
         def force(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
-            space: Any = [kind.space for kind in kinds]
-            rates = space[0].rate(q, v) if single else [s.rate(*x) for s, *x in zip(space, q, v, strict=True)]
-            moved = jax.jvp(lambda q: speeds(t, q, v, ends, own), (q if single else list(q),), (rates,))[1]
-            load = split(-(moved @ slopes(t, q, ends, own)))
-            return load if single else tuple(load)
+            loads: list[Any] = [0.0] * count
+            for kind, i, end, wrench in zip(kinds, which, ends, act(t, q, v, ends, own), strict=True):
+                if i is not None:
+                    loads[i] = loads[i] + kind.load(listed(q)[i], end["r"], wrench)
+            return loads[0] if single else tuple(loads)
 
-        return {"mass": mass, "force": force}
+        return force
+
+    found = {name: part_of(name) for name in one.bound() if name != "kinetic"}
+    return found | (_kinetic(one, frames) if "kinetic" in one.bound() else {}), {}
+
+
+def _kinetic(one: Connector, frames: Callable[..., list[FrameState]]) -> dict[str, Any]:
+    """The mass JᵀJ and the force −Jᵀ(dJ/dt)v of speeds s = J v."""
+    kinds = [body.kind for body in one.moving]
+    cuts, single = np.cumsum([kind.sizes[1] for kind in kinds]), len(kinds) == 1
+    split = lambda v: v if single else jnp.split(v, cuts[:-1])
+
+    def speeds(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
+        return one.bound(own)["kinetic"](t, *frames(q, v, ends))
+
+    def slopes(t: Any, q: Any, ends: Any, own: Any) -> Any:
+        return jax.jacfwd(lambda v: speeds(t, q, split(v), ends, own))(jnp.zeros(cuts[-1]))
+
+    def mass(t: Any, q: Any, ends: Any, own: Any) -> Any:
+        J = slopes(t, q, ends, own)
+        return J.T @ J
+
+    def force(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
+        space: Any = [kind.space for kind in kinds]
+        rates = space[0].rate(q, v) if single else [s.rate(*x) for s, *x in zip(space, q, v, strict=True)]
+        moved = jax.jvp(lambda q: speeds(t, q, v, ends, own), (q if single else list(q),), (rates,))[1]
+        load = split(-(moved @ slopes(t, q, ends, own)))
+        return load if single else tuple(load)
+
+    return {"mass": mass, "force": force}
 
 
 def groups(connectors: Sequence[Connector]) -> list[Group]:
