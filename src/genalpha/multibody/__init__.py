@@ -6,7 +6,7 @@
 
 from genalpha.multibody.bodies import Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector
-from genalpha.multibody.couplings import Driven, Gear, Rack, Screw
+from genalpha.multibody.couplings import Driven, Gear, Mimic, Rack, Screw
 from genalpha.multibody.files import load
 from genalpha.multibody.forces import (
     AppliedForce,
@@ -37,6 +37,7 @@ from genalpha.multibody.joints import (
 from genalpha.multibody.model import Model
 from genalpha.multibody.motion import Motion, Reaction
 from genalpha.multibody.rolling import KnifeEdge, OnSurface, RollingDisk, RollingSphere, VelocityCoupling
+from genalpha.multibody.rotors import Rotor
 
 __all__ = [
     "AppliedForce",
@@ -56,6 +57,7 @@ __all__ = [
     "JointSpring",
     "KnifeEdge",
     "Marker",
+    "Mimic",
     "Model",
     "Motion",
     "Motor",
@@ -71,6 +73,7 @@ __all__ = [
     "Revolute",
     "RollingDisk",
     "RollingSphere",
+    "Rotor",
     "Screw",
     "SphereContact",
     "Spherical",

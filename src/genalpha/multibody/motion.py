@@ -17,6 +17,7 @@ from genalpha.multibody.connectors import Connector
 from genalpha.multibody.forces import Force, JointSpring, SpringDamper
 from genalpha.multibody.frames import BodyKind, FrameState
 from genalpha.multibody.joints import Joint
+from genalpha.multibody.rotors import Rotor
 from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
 
@@ -210,6 +211,8 @@ class Motion:
                 kinetic += 0.5 * body.mass * (v**2).sum(axis=1)
             count = 2 if isinstance(body, PlanarBody) else 3
             gravity -= body.mass * q[:, :count] @ self.model.gravity[:count]
+        for rotor in (one for one in self.model.forces if isinstance(one, Rotor)):
+            kinetic += rotor.energy(self.rate(rotor.joint, rotor.driven.name))
         springs = np.zeros(len(self.t))
         for one in self.model.forces:
             springs += self._stored(one)
