@@ -42,14 +42,10 @@ def squeezer() -> mb.Model:
     model = mb.Model(gravity=(0, 0, 0))
     A, B, C = np.array([-0.06934, -0.00227]), np.array([-0.03635, 0.03273]), (0.014, 0.072)
     beta, theta, gamma, phi, delta, omega, epsilon = SQUEEZER
-    turned = lambda angle, x: np.array([np.cos(angle), np.sin(angle)]) * x[0] + turned_left(angle) * x[1]
-    turned_left = lambda angle: np.array([-np.sin(angle), np.cos(angle)])
-    F = turned(beta, (0.007, 0))  # pins: O, F, E, H, K, and A and B on the ground
-    E, H, K = (
-        F - turned(beta + theta, (0.028, 0)),
-        A + turned(delta, (0.04, 0)),
-        A - turned(epsilon, (0, 0.04)),
-    )
+    along = lambda angle: np.array([np.cos(angle), np.sin(angle)])
+    F = 0.007 * along(beta)  # pins: O, F, E, H, K, and A and B on the ground
+    E = F - 0.028 * along(beta + theta)
+    H, K = A + 0.04 * along(delta), A + 0.04 * along(epsilon - np.pi / 2)
     bodies: list[Any] = []  # the frame of each is at a pin
     for mass, moment, at, angle, center in (
         (0.04325, 2.194e-6, (0, 0), beta, (0.00092, 0)),
