@@ -124,17 +124,21 @@ def anchors() -> tuple[np.ndarray, np.ndarray]:
     return ring(0.8, corner + 0.2 * side), ring(0.5, corner + np.pi / 3 * side - 0.25 * side)
 
 
-def stewart(push: float = 0.0) -> mb.Model:
+def stewart() -> mb.Model:
     """A platform of 20 kg on six legs, each a cylinder on a cardan joint and a piston with a ball joint.
 
-    Every leg has a motor with a constant force ``push``.
+    Every leg has a motor with the constant force that holds the platform at rest, by virtual work: if it
+    rises by d, a leg gets longer by d times its slope, and turns about its foot by the rest.
     """
     model = mb.Model()
     base, top = anchors()
     top = top + np.array([0, 0, HEIGHT])
     platform = model.add(mb.Body("platform", mb.cylinder(20.0, 0.5, 0.08), at=(0, 0, HEIGHT)))
     for i, (foot, head) in enumerate(zip(base, top, strict=True), start=1):
-        z = (head - foot) / np.linalg.norm(head - foot)
+        length = np.linalg.norm(head - foot)
+        z = (head - foot) / length
+        rise = LEG * (1 - z[2] ** 2) / length  # of the centre of a cylinder, for a unit of d
+        push = 9.81 * (20.0 / 6 + 3.0 * rise + 1.5 * (1 - rise)) / z[2]
         x = np.cross((0, 0, 1), z) / np.linalg.norm(np.cross((0, 0, 1), z))
         y = np.cross(z, x)
         R = np.stack([x, y, z], axis=1)

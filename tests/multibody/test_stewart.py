@@ -105,8 +105,18 @@ def driven():
 
 
 def forces(model, sol):
+    """Along every leg: of its drive, and of its motor, which is constant."""
     found = model.motion(sol)
-    return np.stack([found.reaction(f"drive {i}").force[:, 2] for i in range(1, 7)], axis=1)
+    motors = [model[f"motor {i}"].numbers["constant"] for i in range(1, 7)]
+    return np.stack([found.reaction(f"drive {i}").force[:, 2] for i in range(1, 7)], axis=1) + motors
+
+
+@pytest.mark.slow
+def test_constant_forces_hold_the_platform_at_rest():
+    model = mechanisms.stewart()
+    model.assemble()
+    found = ga.consistent(model.system, 0.0, model.q0, model.v0)
+    np.testing.assert_allclose(found.a, 0.0, atol=1e-10)
 
 
 def test_forces_of_the_legs_are_those_of_virtual_work(driven):
