@@ -105,3 +105,10 @@ def test_a05_governor_with_stiff_springs():
     for t, wanted in GOVERNOR.items():
         assert s[round(t / 2e-3)] == pytest.approx(wanted, rel=3e-4)
     assert motion.coordinate("bearing")[500] == pytest.approx(5.586346965868998, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a05_with_error_control():
+    """It goes on with coupled stages after some 0.85 s, in the middle of a block of steps."""
+    motion = run(iftomm.governor(), 1.0, rtol=1e-4)
+    assert motion.position("slider")[-1, 2] == pytest.approx(GOVERNOR[1.0], rel=1e-3)
