@@ -29,6 +29,7 @@ from genalpha.results.assemble import Ending, Work
 from genalpha.results.deferred import Deferred, value
 from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
+from genalpha.run.closures import opened
 from genalpha.run.request import Request
 
 
@@ -54,7 +55,7 @@ def separated(args: Args) -> tuple[list[Any], Callable[[list[Any]], Args], tuple
 
 def refusal(asked: Request) -> str:
     """Why machine code cannot take a run under a transform; empty if it can, as far as is known."""
-    setup, steps, start = asked.setup, asked.steps, asked.start
+    setup, steps = asked.setup, asked.steps
     if asked.backend == "xla":
         return "backend='xla'"
     if isinstance(steps, Controlled) and (asked.output.every > 1 or asked.output.dense):
@@ -63,8 +64,6 @@ def refusal(asked: Request) -> str:
         return "projections of the velocity under a JAX transform"
     if setup.system.reaction is not None:
         return "a reaction of the user's own under a JAX transform"
-    if start.closes_over_traced:
-        return "a system that closes over traced values"
     size = sum(setup.method.sizes(setup.dims).values())
     if size > UNROLLED or (isinstance(setup.system, Assembly) and size > UNROLLED):
         return f"{size} unknowns under a JAX transform"
@@ -76,6 +75,8 @@ def run(asked: Request) -> Solution:
     reason = refusal(asked)
     if reason:
         raise Unsupported(reason)
+    if asked.start.closes_over_traced:
+        asked = opened(asked)
     setup, start, steps = asked.setup, asked.start, asked.steps
     doubles, rebuild, about = separated(asked.args)
     shapes = tuple(jnp.shape(x) for x in doubles)
