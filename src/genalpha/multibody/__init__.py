@@ -20,6 +20,7 @@ from genalpha.multibody.forces import (
     SpringDamper,
 )
 from genalpha.multibody.frames import FrameState, Wrench
+from genalpha.multibody.friction import Friction
 from genalpha.multibody.inertia import Inertia, box, capsule, cylinder, mesh, rod, sphere, total
 from genalpha.multibody.joints import (
     Cylindrical,
@@ -35,7 +36,7 @@ from genalpha.multibody.joints import (
     Weld,
 )
 from genalpha.multibody.model import Model
-from genalpha.multibody.motion import Motion, Reaction
+from genalpha.multibody.motion import Momentum, Motion, Reaction
 from genalpha.multibody.rolling import KnifeEdge, OnSurface, RollingDisk, RollingSphere, VelocityCoupling
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Driven",
     "Force",
     "FrameState",
+    "Friction",
     "Gear",
     "Inertia",
     "Joint",
@@ -57,6 +59,7 @@ __all__ = [
     "KnifeEdge",
     "Marker",
     "Model",
+    "Momentum",
     "Motion",
     "Motor",
     "OnSurface",

@@ -13,8 +13,9 @@ import numpy as np
 
 from genalpha import rotation
 from genalpha.multibody.connectors import Connector, between, frame_on
-from genalpha.multibody.frames import FrameState, Wrench, positive, vector
-from genalpha.multibody.joints import Joint, drift, gap
+from genalpha.multibody.frames import FrameState, Wrench, drift, positive, vector
+from genalpha.multibody.joints import Joint, gap
+from genalpha.multibody.reactions import relative
 from genalpha.multibody.vectors import cross
 
 ZERO = np.zeros(3)
@@ -30,11 +31,6 @@ def _number(value: Any, what: str) -> float:
     if not found >= 0.0 or not np.isfinite(found):
         raise ValueError(f"{what} must be zero or positive, got {value!r}")
     return found
-
-
-def relative(a: FrameState, b: FrameState) -> tuple[Any, Any]:
-    """Velocity and angular velocity of b as seen from a, in the axes of a."""
-    return a.seen(drift(a, b)), a.seen(b.w - a.w)
 
 
 class Force(Connector):

@@ -34,6 +34,14 @@ class FrameState(NamedTuple):
         return x @ self.R
 
 
+def drift(a: FrameState, b: FrameState, arm: Any = None) -> Any:
+    """The velocity (3,) relative to a of the origin of b, or of a point of its body at ``arm`` from it."""
+    v, d = b.v - a.v, b.x - a.x
+    if arm is not None:
+        v, d = v + cross(b.w, arm), d + arm
+    return v - cross(a.w, d)
+
+
 class Wrench(NamedTuple):
     """A force (3,) at the origin of a frame and a torque (3,), in space-fixed axes."""
 
