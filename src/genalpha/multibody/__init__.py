@@ -35,6 +35,7 @@ from genalpha.multibody.joints import (
     Universal,
     Weld,
 )
+from genalpha.multibody.limits import Limit
 from genalpha.multibody.model import Model
 from genalpha.multibody.motion import Momentum, Motion, Reaction
 from genalpha.multibody.rolling import KnifeEdge, OnSurface, RollingDisk, RollingSphere, VelocityCoupling
@@ -57,6 +58,7 @@ __all__ = [
     "Joint",
     "JointSpring",
     "KnifeEdge",
+    "Limit",
     "Marker",
     "Model",
     "Momentum",

@@ -126,6 +126,17 @@ def positive(value: Any, what: str) -> float:
     return found
 
 
+def nonnegative(value: Any, what: str) -> float:
+    """A number that is zero or positive."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be a number, got {value!r}") from error
+    if not 0.0 <= found < np.inf:
+        raise ValueError(f"{what} must be zero or positive, got {value!r}")
+    return found
+
+
 def orientation(value: Any, what: str) -> np.ndarray:
     """A rotation matrix (3, 3), from a matrix, a unit quaternion (w, x, y, z), an angle about z, or None."""
     if value is None:

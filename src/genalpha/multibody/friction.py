@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.multibody.frames import positive
+from genalpha.multibody.frames import nonnegative, positive
 
 _LEAST = 1e-8  # a slip below this part of ``speed`` has no direction
 
@@ -50,14 +50,9 @@ class Friction:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            value, what = getattr(self, one.name), f"{one.name} of a Friction"
-            if value is None and one.default is None:
-                continue
-            if one.name == "coefficient" and isinstance(value, int | float | np.number) and value == 0:
-                found = 0.0
-            else:
-                found = positive(value, what)
-            object.__setattr__(self, one.name, found)
+            value, check = getattr(self, one.name), nonnegative if one.name == "coefficient" else positive
+            if value is not None or one.default is not None:
+                object.__setattr__(self, one.name, check(value, f"{one.name} of a Friction"))
 
     def numbers(self) -> np.ndarray:
         """The entries of :class:`Of`. Lengths that are not given are zero, and so are their inverses."""

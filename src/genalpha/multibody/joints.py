@@ -71,6 +71,13 @@ class Coordinate(NamedTuple):
         """The difference to a wanted value, or its sine."""
         return late(a, b, wanted) if self.turns else self.value(a, b) - wanted
 
+    def off(self, a: FrameState, b: FrameState, wanted: Any) -> Any:
+        """The difference to a wanted value; that of angles is from −π to π."""
+        if not self.turns:
+            return self.value(a, b) - wanted
+        cos, sin = turn(a, b)
+        return jnp.arctan2(late(a, b, wanted), cos * jnp.cos(wanted) + sin * jnp.sin(wanted))
+
 
 ANGLE = Coordinate("angle", angle, turns=True)
 SLIDE = Coordinate("displacement", lambda a, b: gap(a, b)[2])

@@ -18,6 +18,7 @@ from genalpha.multibody.connectors import Connector
 from genalpha.multibody.forces import Force, JointSpring, SpringDamper
 from genalpha.multibody.frames import BodyKind, FrameState, Wrench
 from genalpha.multibody.joints import Joint
+from genalpha.multibody.limits import Limit
 from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
 
@@ -256,6 +257,8 @@ class Motion:
             longer = np.linalg.norm(b - a, axis=1) - one.numbers["length"]
         elif isinstance(one, JointSpring):
             longer = self.coordinate(one.joint, one.driven.name) - one.numbers["free"]
+        elif isinstance(one, Limit):
+            return one.stored(self.coordinate(one.joint, one.driven.name))
         else:
             return 0.0
         return 0.5 * one.numbers["stiffness"] * longer**2
