@@ -37,7 +37,10 @@ def test_an_angle_reaches_a_value_in_every_turn():
 
 @pytest.mark.parametrize(
     "steps",
-    [pytest.param({"h": 0.013}, id="given"), pytest.param({"rtol": 1e-6}, id="controlled", marks=pytest.mark.slow)],
+    [
+        pytest.param({"h": 0.013}, id="given"),
+        pytest.param({"rtol": 1e-6}, id="controlled", marks=pytest.mark.slow),
+    ],
 )
 def test_a_wheel_between_two_stops_loses_energy_in_every_impact(steps):
     """It hits at 1/ω, then after 2 at ω e, then after 2 at ω e², and keeps e² of its energy."""
@@ -88,6 +91,7 @@ def test_a_limit_is_a_spring_at_the_end_of_the_range():
     np.testing.assert_allclose(motion.power(stop)[2:-2], -power[2:-2], atol=0.02 * np.abs(power).max())
 
 
+@pytest.mark.slow
 def test_a_limit_of_an_angle_holds_beyond_half_a_turn_and_takes_energy():
     """The range of 3 to 4 passes the angle at which arctan2 jumps. Damping takes energy, and never pulls."""
     model = wheel(angle=0.0)
@@ -131,7 +135,10 @@ def rate(t, y):
 
 @pytest.mark.parametrize(
     "steps",
-    [pytest.param({"h": 5e-4}, id="given", marks=pytest.mark.slow), pytest.param({"rtol": 1e-8}, id="controlled")],
+    [
+        pytest.param({"h": 5e-4}, id="given", marks=pytest.mark.slow),
+        pytest.param({"rtol": 1e-8}, id="controlled"),
+    ],
 )
 def test_events_and_impacts_of_a_double_pendulum(steps):
     """Times against an independent integrator; velocities after the impact from the equations in angles.
@@ -235,6 +242,7 @@ def test_bad_limits_are_named(message):
         BAD[message](model, model["hinge"])
 
 
+@pytest.mark.slow
 def test_a_joint_that_others_hold_cannot_hit_a_stop():
     model = wheel()
     model.add(mb.Driven("drive", model["hinge"], lambda t: RATE * t))

@@ -141,7 +141,10 @@ WRONG = {
     "joints\\[0\\] \\(pin\\).b.att is unknown: do you mean 'at'": ("at = [-0.5, 0, 0]", "att = [0, 0, 0]"),
     "joints\\[0\\] \\(pin\\).friction.radios is unknown: do you mean 'radius'": ("radius =", "radios ="),
     "joints\\[0\\] \\(pin\\).friction has no coefficient": ("coefficient = 0.2, ", ""),
-    "joints\\[0\\] \\(pin\\): coefficient of a Friction must be zero": ("coefficient = 0.2", "coefficient = -1"),
+    "joints\\[0\\] \\(pin\\): coefficient of a Friction must be zero": (
+        "coefficient = 0.2",
+        "coefficient = -1",
+    ),
     "forces\\[0\\] \\(range\\): 'range' has no end": ("upper = 1.5", ""),
     "this is no model": ("genalpha model 1", "something"),
     "is no TOML": ("[[bodies]]", "[[bodies"),

@@ -73,8 +73,8 @@ class Event:
         and need not use jax.numpy. Velocities and positions must satisfy the constraints. The run continues
         with them, and with accelerations and multipliers computed from them. The default is None: no change.
 
-    period : for functions that are known up to multiples of it, such as an angle from −π to π (2π). A change of
-        sign by more than half of it is a jump between two values of the same angle, and no event. The default
+    period : for functions that are known up to multiples of it, such as an angle from −π to π (2π). A change
+        of sign by more than half of it is a jump between two values of one angle, and no event. The default
         is None.
 
     The attributes ``terminal``, ``direction`` and ``reset`` of a plain function work too, as in SciPy.

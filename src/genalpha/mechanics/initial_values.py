@@ -17,6 +17,8 @@ from genalpha.numerics.derivatives import jacobian, value_and_rate
 
 Multipliers = tuple[Array, Array]
 _QUICK = 4
+# Residuals that are left by quick iterations, relative to the first ones.
+_SOLVED = 1e-11
 _NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
 
 
@@ -124,13 +126,19 @@ class _Hidden(NamedTuple):
         return weights[:, None] * jnp.concatenate([of.G, of.K]) * self.scale.a
 
     def solve(
-        self, of: Matrices, t: Array, q: Array, v: Array, multipliers: Multipliers | None
+        self,
+        of: Matrices,
+        t: Array,
+        q: Array,
+        v: Array,
+        multipliers: Multipliers | None,
+        once: bool = False,
     ) -> tuple[Array, NewtonReport]:
         """x at a state, and a report.
 
         For the default reaction this is one linear solve. Otherwise Newton's method starts from
         ``multipliers`` (λ, ψ). The default is ones, because the derivative of forces such as λ² is zero at
-        zero.
+        zero. With ``once`` it makes one iteration.
         """
         dims, scale = self.dims, self.scale
         if self.system.reaction is None:
@@ -141,7 +149,7 @@ class _Hidden(NamedTuple):
         lam, psi = (jnp.ones(dims.m), jnp.ones(dims.p)) if multipliers is None else multipliers
         guess = self.guess(lam, psi)
         size = jnp.max(jnp.abs(self.residual(guess, t, q, v)))
-        return _root(lambda x: self.residual(x, t, q, v), guess, size)
+        return (_corrected if once else _root)(lambda x: self.residual(x, t, q, v), guess, size)
 
     def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
         """x' along the motion, from the differentiated equations."""
@@ -150,7 +158,7 @@ class _Hidden(NamedTuple):
         if self.system.reaction is None:
             matrix = _saddle(of.M, self.rows(of), self.scale.a)
         else:
-            matrix = jax.jacfwd(lambda x: self.residual(x, t, q, v))(x)
+            matrix = jacobian(lambda x: self.residual(x, t, q, v), x)
         return -linear.solve_once(matrix, along)
 
 
@@ -181,7 +189,7 @@ def quick_accelerations(
     for _ in range(_QUICK):
         x = x - linear.solve_once(jacobian(residual, x), residual(x))
     left = jnp.max(jnp.abs(residual(x)))
-    return hidden.unpack(jnp.where(left <= 1e-11 * size, x, jnp.nan))
+    return hidden.unpack(jnp.where(left <= _SOLVED * size, x, jnp.nan))
 
 
 def underlying(
@@ -205,12 +213,13 @@ def begin(
     args: Args,
     multipliers: Multipliers | None = None,
     want_rate: bool = True,
+    once: bool = False,
 ) -> Beginning:
-    """All values at the start, in one function that can be traced."""
+    """All values at the start, in one function that can be traced. ``once`` is as in `_Hidden.solve`."""
     t = jnp.asarray(t, float)
     of = matrices(system, dims, t, q, v, args)
     hidden = _Hidden(system, dims, scales(of), args)
-    x, report = hidden.solve(of, t, q, v, multipliers)
+    x, report = hidden.solve(of, t, q, v, multipliers, once)
     a_dot = hidden.unpack(hidden.rate(x, of, t, q, v))[0] if want_rate else jnp.zeros_like(v)
     g, g_dot = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0), jnp.zeros(0))
     return Beginning(
@@ -227,13 +236,19 @@ def begin(
     )
 
 
-def settled(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> tuple[State, Array]:
+def settled(
+    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args, guess: Multipliers
+) -> tuple[State, Array]:
     """A state near (q, v) on the constraints, and the largest remaining residual (see :func:`nearest`).
 
-    It is for the default reaction.
+    With a reaction of the user's own, few iterations are made from ``guess`` (λ, ψ). If they are not enough,
+    the residual is NaN.
     """
     q, v, scale, left = nearest(system, dims, t, q, v, args)
-    return State(t, q, v, *underlying(system, dims, scale, t, q, v, args)), left
+    if system.reaction is None:
+        return State(t, q, v, *underlying(system, dims, scale, t, q, v, args)), left
+    found = quick_accelerations(system, dims, scale, t, q, v, args, guess)
+    return State(t, q, v, *found), left + 0 * sum(jnp.sum(x) for x in found)
 
 
 def nearest(
@@ -367,6 +382,16 @@ def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tupl
     memory = newton.no_memory(guess.size)
     x, _, report = newton.solve(_NEWTON, residual, guess, memory, levels, newton.one_group(guess.size))
     return x, report
+
+
+def _corrected(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
+    """One iteration of Newton's method, and whether it was the last one that is needed."""
+    x = guess - linear.solve_once(jacobian(residual, guess), residual(guess))
+    solved = jnp.max(jnp.abs(residual(x))) <= _SOLVED * size
+    one, no = jnp.array(1), jnp.array(False)
+    return x, NewtonReport(
+        jnp.where(solved, codes.SUCCESS, codes.NOT_CONVERGED), one, one, no, no, jnp.ones(())
+    )
 
 
 def _linear_root(matrix: Array, value: Array) -> tuple[Array, NewtonReport]:

@@ -155,7 +155,9 @@ class Rubbing(NamedTuple):
         for name in ("radius", "face", "length"):
             if getattr(friction, name) is not None and name not in self.uses:
                 has = " and ".join(self.uses) or "no lengths"
-                raise ValueError(f"friction of {joint} has a {name}, which does not count there: it has {has}")
+                raise ValueError(
+                    f"friction of {joint} has a {name}, which does not count there: it has {has}"
+                )
         if self.needs and all(getattr(friction, name) is None for name in self.needs):
             raise ValueError(f"friction of {joint} needs a {' or a '.join(self.needs)}: it is a torque")
         return friction.numbers()

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.engine.events import Event
+from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
 from genalpha.multibody import closing, files, limits

@@ -210,7 +210,9 @@ class Motion:
         """
         point = np.asarray(about, dtype=float)
         if point.shape not in ((3,), (len(self.t), 3)) or not np.isfinite(point).all():
-            raise ValueError(f"about must be a point (3,), or one for each of {len(self.t)} rows, got {about!r}")
+            raise ValueError(
+                f"about must be a point (3,), or one for each of {len(self.t)} rows, got {about!r}"
+            )
         linear, angular = np.zeros((len(self.t), 3)), np.zeros((len(self.t), 3))
         for body in self.model.bodies:
             at = self._state(body.middle)
