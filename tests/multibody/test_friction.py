@@ -1,4 +1,4 @@
-"""Friction in joints: sliding, creeping and turning by hand formulas, orders, balances of force and energy."""
+"""Friction in joints: sliding, creeping and turning by hand formulas, orders, balances of energy."""
 
 import jax
 import jax.numpy as jnp
@@ -312,5 +312,5 @@ def test_a_joint_without_friction_says_so(swinging):
     bar = model.add(mb.PlanarBody("bar", 1.0, 1.0, at=(1, 0)))
     pin = model.add(mb.Revolute("pin", model.ground, bar, at=(0, 0)))
     motion = mb.Motion(model, swinging.solve((0.0, 0.008), h=8e-3, method="index3"))
-    with pytest.raises(ValueError, match="'pin' .* has no friction"):
+    with pytest.raises(ValueError, match=r"'pin' .* has no friction"):
         motion.friction(pin)

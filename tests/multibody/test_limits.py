@@ -1,4 +1,4 @@
-"""Events of joint coordinates, limits of joints, impacts on stops, momentum: against independent solutions."""
+"""Events of joint coordinates, limits of joints, impacts on stops, momentum."""
 
 import numpy as np
 import pytest
@@ -246,5 +246,5 @@ def test_bad_limits_are_named(message):
 def test_a_joint_that_others_hold_cannot_hit_a_stop():
     model = wheel()
     model.add(mb.Driven("drive", model["hinge"], lambda t: RATE * t))
-    with pytest.raises(ValueError, match="'hinge' .* cannot move: other joints hold it"):
+    with pytest.raises(ValueError, match=r"'hinge' .* cannot move: other joints hold it"):
         model.solve((0.0, 1.0), h=0.01, method="index3", events=model.stops("hinge", upper=1.0))

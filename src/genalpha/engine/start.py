@@ -37,12 +37,9 @@ class RunStart(NamedTuple):
     pace: Pace | None = None
 
 
-def begin(
-    setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any = None, once: bool = False
-) -> Beginning:
+def begin(setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any = None) -> Beginning:
     """Consistent values at the start, as the method needs them."""
-    rate = setup.method.needs_rate
-    return initial_values.begin(setup.system, setup.dims, t, q, v, args, guess, rate, once)
+    return initial_values.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
 
 
 def project(
@@ -55,11 +52,6 @@ def project(
 def start_run(setup: Setup, t: Any, q: Any, v: Any, first: Any, args: Args, guess: Any = None) -> RunStart:
     """Everything before the first step. ``first`` is its size, or the control that chooses it."""
     return from_consistent(setup, begin(setup, t, q, v, args, guess), first, args)
-
-
-def start_once(setup: Setup, t: Any, q: Any, v: Any, first: Any, args: Args, guess: Any) -> RunStart:
-    """The same after one iteration for a reaction of the user's own, from a guess of the multipliers."""
-    return from_consistent(setup, begin(setup, t, q, v, args, guess, once=True), first, args)
 
 
 def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> RunStart:

@@ -17,9 +17,14 @@ from genalpha.numerics.derivatives import jacobian, value_and_rate
 
 Multipliers = tuple[Array, Array]
 _QUICK = 4
-# Residuals that are left by quick iterations, relative to the first ones.
-_SOLVED = 1e-11
 _NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
+
+
+class Once(NamedTuple):
+    """A guess of multipliers from which only one iteration is made: then it is repeated from outside."""
+
+    lam: Array
+    psi: Array
 
 
 class Beginning(NamedTuple):
@@ -126,19 +131,13 @@ class _Hidden(NamedTuple):
         return weights[:, None] * jnp.concatenate([of.G, of.K]) * self.scale.a
 
     def solve(
-        self,
-        of: Matrices,
-        t: Array,
-        q: Array,
-        v: Array,
-        multipliers: Multipliers | None,
-        once: bool = False,
+        self, of: Matrices, t: Array, q: Array, v: Array, multipliers: Multipliers | None
     ) -> tuple[Array, NewtonReport]:
         """x at a state, and a report.
 
         For the default reaction this is one linear solve. Otherwise Newton's method starts from
         ``multipliers`` (λ, ψ). The default is ones, because the derivative of forces such as λ² is zero at
-        zero. With ``once`` it makes one iteration.
+        zero.
         """
         dims, scale = self.dims, self.scale
         if self.system.reaction is None:
@@ -146,10 +145,10 @@ class _Hidden(NamedTuple):
                 _saddle(of.M, self.rows(of), scale.a),
                 self.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v),
             )
-        lam, psi = (jnp.ones(dims.m), jnp.ones(dims.p)) if multipliers is None else multipliers
-        guess = self.guess(lam, psi)
+        guess = self.guess(*(multipliers or (jnp.ones(dims.m), jnp.ones(dims.p))))
         size = jnp.max(jnp.abs(self.residual(guess, t, q, v)))
-        return (_corrected if once else _root)(lambda x: self.residual(x, t, q, v), guess, size)
+        root = _corrected if isinstance(multipliers, Once) else _root
+        return root(lambda x: self.residual(x, t, q, v), guess, size)
 
     def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
         """x' along the motion, from the differentiated equations."""
@@ -187,9 +186,8 @@ def quick_accelerations(
     x = hidden.guess(*guess)
     size = jnp.max(jnp.abs(residual(x)))
     for _ in range(_QUICK):
-        x = x - linear.solve_once(jacobian(residual, x), residual(x))
-    left = jnp.max(jnp.abs(residual(x)))
-    return hidden.unpack(jnp.where(left <= _SOLVED * size, x, jnp.nan))
+        x, report = _corrected(residual, x, size)
+    return hidden.unpack(jnp.where(report.status == codes.SUCCESS, x, jnp.nan))
 
 
 def underlying(
@@ -213,13 +211,12 @@ def begin(
     args: Args,
     multipliers: Multipliers | None = None,
     want_rate: bool = True,
-    once: bool = False,
 ) -> Beginning:
-    """All values at the start, in one function that can be traced. ``once`` is as in `_Hidden.solve`."""
+    """All values at the start, in one function that can be traced."""
     t = jnp.asarray(t, float)
     of = matrices(system, dims, t, q, v, args)
     hidden = _Hidden(system, dims, scales(of), args)
-    x, report = hidden.solve(of, t, q, v, multipliers, once)
+    x, report = hidden.solve(of, t, q, v, multipliers)
     a_dot = hidden.unpack(hidden.rate(x, of, t, q, v))[0] if want_rate else jnp.zeros_like(v)
     g, g_dot = system.g_and_dot(t, q, v, args) if dims.m else (jnp.zeros(0), jnp.zeros(0))
     return Beginning(
@@ -241,8 +238,7 @@ def settled(
 ) -> tuple[State, Array]:
     """A state near (q, v) on the constraints, and the largest remaining residual (see :func:`nearest`).
 
-    With a reaction of the user's own, few iterations are made from ``guess`` (λ, ψ). If they are not enough,
-    the residual is NaN.
+    It is NaN if few iterations from ``guess`` (λ, ψ) are not enough for a reaction of the user's own.
     """
     q, v, scale, left = nearest(system, dims, t, q, v, args)
     if system.reaction is None:
@@ -385,13 +381,11 @@ def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tupl
 
 
 def _corrected(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
-    """One iteration of Newton's method, and whether it was the last one that is needed."""
+    """One iteration of Newton's method, and whether it is the last."""
     x = guess - linear.solve_once(jacobian(residual, guess), residual(guess))
-    solved = jnp.max(jnp.abs(residual(x))) <= _SOLVED * size
-    one, no = jnp.array(1), jnp.array(False)
-    return x, NewtonReport(
-        jnp.where(solved, codes.SUCCESS, codes.NOT_CONVERGED), one, one, no, no, jnp.ones(())
-    )
+    last = jnp.max(jnp.abs(residual(x))) <= 1e-11 * size
+    status, one, no = jnp.where(last, codes.SUCCESS, codes.NOT_CONVERGED), jnp.array(1), jnp.array(False)
+    return x, NewtonReport(status, one, one, no, no, jnp.ones(()))
 
 
 def _linear_root(matrix: Array, value: Array) -> tuple[Array, NewtonReport]:

@@ -140,7 +140,7 @@ def table(of: Of, F: Any, M: Any, v: Any, w: Any) -> Load:
 
 
 class Rubbing(NamedTuple):
-    """The friction of a class of joints: its law, the lengths that it uses, and those of which it needs one."""
+    """The friction of a class of joints: its law, and the lengths that it uses. It needs one of ``needs``."""
 
     law: Callable[..., Load]
     uses: tuple[str, ...] = ()

@@ -46,9 +46,9 @@ def ends_of(lower: Any, upper: Any, turns: bool, what: str) -> dict[str, float]:
 class Limit(JointForce):
     """A spring that pushes a joint coordinate back into its range, ``lower`` to ``upper``; one may be None.
 
-    Beyond an end by p, the push is stiffness·p·(1 + damping·p'), never a pull; p is smoothed over ``soft``, in
-    units of the coordinate. The range of an angle is less than one turn; half a turn beyond the middle of the
-    range, or beyond the only end, it counts as below the other end.
+    Beyond an end by p, the push is stiffness·p·(1 + damping·p'), never a pull; p is smoothed over ``soft``,
+    in units of the coordinate. The range of an angle is less than one turn. An angle counts as that within
+    half a turn of the middle of the range, or of its only end.
     """
 
     def __init__(
@@ -130,7 +130,8 @@ def event(
     frames = _frames(model, found)
 
     def reached(t: Any, q: Any, v: Any, *args: Any) -> Any:
-        return by.off(*frames(q, v), wanted)
+        a, b = frames(q, v)
+        return by.off(a, b, wanted)
 
     def fast(t: Any, q: Any, v: Any, *args: Any) -> Any:
         return JointForce.moved(by, *frames(q, v))[1] - wanted

@@ -138,9 +138,9 @@ class Motion:
     def reaction(self, joint: Any, frame: int = 1) -> Reaction:
         """The force and torque of a joint on the body of frame b, at the origin of that frame.
 
-        They are in the axes of frame a, and include friction. The opposite force acts on the body of a, at the
-        same point. ``frame`` is the number of another frame of the joint. Rows that were left out as redundant
-        count as zero.
+        They are in the axes of frame a, and include friction. The opposite force acts on the body of a, at
+        the same point. ``frame`` is the number of another frame of the joint. Rows that were left out as
+        redundant count as zero.
         """
 
         def load(functions: Any, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
@@ -184,8 +184,8 @@ class Motion:
     def power(self, thing: Any) -> np.ndarray:
         """The power (K,) that a force or a joint gives to the bodies.
 
-        That of a joint is the loss in its friction, which is never positive, or the power of a drive. An ideal
-        joint has none.
+        That of a joint is the loss in its friction, which is never positive, or the power of a drive. An
+        ideal joint has none.
         """
         found = self.model[thing] if isinstance(thing, str) else thing
         given = lambda wrenches, frames: sum(

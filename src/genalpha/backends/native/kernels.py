@@ -26,8 +26,9 @@ from genalpha.engine import row
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
 from genalpha.engine.setup import Setup
-from genalpha.engine.start import RunStart, start_once, start_run
+from genalpha.engine.start import RunStart, start_run
 from genalpha.mechanics import start_errors
+from genalpha.mechanics.initial_values import Once
 from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import Scale
@@ -246,7 +247,7 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
     doubles, rebuild, _ = floating(args)
     start, iteration, found, good = None, None, None, np.array(False)
     if setup.system.reaction is not None:  # it needs an iteration
-        once = lambda t, q, v, h, x, guess: start_once(setup, t, q, v, h, rebuild(x), guess)
+        once = lambda t, q, v, h, x, guess: start_run(setup, t, q, v, h, rebuild(x), guess)
         iteration = Rowwise("start", once, (*at.columns(doubles), _guess(setup, at)), LIMIT)
         found = _iterated(setup, iteration, at, doubles)
         good = np.array(found is not None)
@@ -289,9 +290,10 @@ def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
     return NativeRun(made, start, doubles)
 
 
-def _guess(setup: Setup, at: StartValues) -> Any:
+def _guess(setup: Setup, at: StartValues) -> Once:
     """The multipliers from which an iteration starts."""
-    return (np.ones(setup.dims.m), np.ones(setup.dims.p)) if at.guess is None else at.guess
+    ones: Any = (np.ones(setup.dims.m), np.ones(setup.dims.p))
+    return Once(*(ones if at.guess is None else at.guess))
 
 
 def _iterated(
@@ -306,7 +308,7 @@ def _iterated(
             return found
         if not np.isfinite(np.concatenate([state.lam, state.psi])).all():
             break
-        guess = (state.lam, state.psi)
+        guess = Once(state.lam, state.psi)
     return None
 
 
