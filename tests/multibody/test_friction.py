@@ -259,6 +259,22 @@ def test_a_pendulum_with_friction_between_stops(reference):
 
 
 @pytest.mark.slow
+def test_consistent_multipliers_by_native_code_are_those_by_xla(swinging):
+    """At the start, and after an event, where friction is large."""
+    fast = pendulum()
+    fast["bar"].velocity, fast["bar"].angular_velocity = np.array([0, 6 * ARM]), 6.0
+    q, v = fast.q0, fast.v0
+    sol = ga.solve(swinging.system, (0.0, 0.1), q, v, h=4e-3, method="index3")
+    found = ga.consistent(swinging.system, 0.0, q, v)
+    np.testing.assert_allclose(sol.lam[0], found.lam, rtol=1e-10)
+    np.testing.assert_allclose(sol.a[0], found.a, rtol=1e-10)
+    here = swinging.event("pin", 0.2)
+    sol = ga.solve(swinging.system, (0.0, 0.1), q, v, h=4e-3, method="index3", events=here)
+    found = ga.consistent(swinging.system, sol.t_events[0][0], sol.q_events[0][0], sol.v_events[0][0])
+    np.testing.assert_allclose(sol.lam_events[0][0], found.lam, rtol=1e-9)
+
+
+@pytest.mark.slow
 def test_a_puck_slides_across_a_slope():
     """Friction is against the velocity, and bends its path: against the equations in the plane."""
     tilt = Rotation.from_rotvec([0, 0.3, 0]).as_matrix()
