@@ -35,7 +35,7 @@ class Friction:
     length : of the bearing, whose middle is the frame of b. Its ends carry the torque across the axis.
     speed : the slip at which friction has 76 % of its full size. Below it friction is viscous: at rest, a
         joint creeps.
-    soft : a force below which friction vanishes smoothly.
+    soft : a small force, which makes normal forces smooth at zero: N = √(F² + soft²).
 
     >>> Friction(0.2, radius=0.01).speed
     0.001

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -75,8 +75,7 @@ class Limit(JointForce):
 
     @staticmethod
     def force(t: Any, a: FrameState, b: FrameState, coordinate: Any, **of: Any) -> Any:
-        ends = [(of[key], sign) for key, sign in (("lower", -1.0), ("upper", 1.0)) if key in of]
-        middle = sum(end for end, _ in ends) / len(ends)
+        ends, middle = _range(of)
         value, (_, rate) = middle + coordinate.off(a, b, middle), JointForce.moved(coordinate, a, b)
         size = jnp.zeros(())
         for end, sign in ends:
@@ -86,14 +85,18 @@ class Limit(JointForce):
         return JointForce.acting(coordinate, a, b, size)
 
     def stored(self, value: np.ndarray) -> np.ndarray:
-        """The energy (K,) in its springs for values (K,) of the coordinate, unwrapped."""
-        of, ends = self.numbers, [(key, sign) for key, sign in (("lower", -1), ("upper", 1))]
-        given = [(of[key], sign) for key, sign in ends if key in of]
-        middle = sum(end for end, _ in given) / len(given)
+        """The energy (K,) in its springs for values (K,) of the coordinate."""
+        (ends, middle), soft = _range(self.numbers), self.numbers["soft"]
         if self.driven.turns:
             value = middle + np.remainder(value - middle + np.pi, TURN) - np.pi
-        deep = [_beyond(sign * (value - end), of["soft"], np)[0] for end, sign in given]
-        return 0.5 * of["stiffness"] * sum(p**2 for p in deep)
+        deep = [_beyond(sign * (value - end), soft, np)[0] for end, sign in ends]
+        return 0.5 * self.numbers["stiffness"] * sum(p**2 for p in deep)
+
+
+def _range(of: Mapping[str, Any]) -> tuple[list[tuple[Any, float]], Any]:
+    """The ends of a range with the directions out of it, and its middle."""
+    ends = [(of[key], sign) for key, sign in (("lower", -1.0), ("upper", 1.0)) if key in of]
+    return ends, sum(end for end, _ in ends) / len(ends)
 
 
 def _beyond(d: Any, soft: Any, xp: Any) -> tuple[Any, Any]:
