@@ -49,7 +49,8 @@ def main() -> None:
     OUT.mkdir(exist_ok=True)
     figure.savefig(OUT / "four-bar.png", dpi=120)
     path = model["coupler"].frame((0.2, 0, 0.3))
-    model.view(sol, traces=[path], title="Four-bar linkage").save(OUT / "four-bar.html")
+    view = model.view(sol, traces=[path], reactions=True, title="Four-bar linkage")
+    view.save(OUT / "four-bar.html")
 
 
 if __name__ == "__main__":

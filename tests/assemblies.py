@@ -221,12 +221,48 @@ def flails() -> Model:
     return Model(ga.Assembly(parts, spaces), np.concatenate([one, other]), np.concatenate([moving, -moving]))
 
 
+def wires(count: int = 4) -> Model:
+    """Points (x, y) on wires y = c x², with Coulomb friction of the wire's own force, joined by springs.
+
+    One more point moves on a knife edge, so that there are multipliers of both kinds.
+    """
+    across = lambda q, c: jnp.array([-2 * c * q[0], 1.0])
+
+    def rub(t, q, v, lam, psi, c):
+        pressure = jnp.sqrt((lam[0] ** 2) * (1 + (2 * c * q[0]) ** 2) + 1e-4)
+        along = jnp.array([1.0, 2 * c * q[0]]) / jnp.sqrt(1 + (2 * c * q[0]) ** 2)
+        return -across(q, c) * lam[0] - 0.3 * pressure * jnp.tanh(along @ v / 0.1) * along
+
+    def spring(t, q, v):
+        f = 3.0 * (q[1] - q[0] - jnp.array([1.0, 0.0]))
+        return jnp.stack([f, -f])
+
+    parts = [
+        ga.Part(
+            mass=np.eye(2), force=lambda t, q, v: jnp.array([0.0, -G]), nodes=np.arange(count), name="points"
+        ),
+        ga.Part(
+            holonomic=lambda t, q, c: jnp.array([q[1] - c * q[0] ** 2]),
+            reaction=rub,
+            nodes=np.arange(count - 1),
+            args=(np.linspace(0.2, 0.5, count - 1),),
+            name="wires",
+        ),
+        ga.Part(nonholonomic=lambda t, q, v: jnp.array([v[1] - jnp.sin(q[0]) * v[0]]), nodes=[count - 1]),
+        ga.Part(force=spring, nodes=pairs(count), name="springs"),
+    ]
+    x = 0.8 * np.arange(count) - 1.0
+    q0 = np.stack([x, np.append(np.linspace(0.2, 0.5, count - 1) * x[:-1] ** 2, 0.3)], axis=1)
+    return Model(ga.Assembly(parts, space=ga.Euclidean(2), count=count), q0.reshape(-1), np.zeros(2 * count))
+
+
 MODELS: dict[str, Callable[[], Model]] = {
     "spherical": spherical,
     "revolute": revolute,
     "flails": flails,
     "rods": rods,
     "sledges": sledges,
+    "wires": wires,
     "beads": beads,
     "free beads": functools.partial(beads, constrained=False),
 }

@@ -39,6 +39,15 @@ def test_chosen_quantities_are_those_of_the_whole_solution(rows, names):
     assert_kept(run(save=(rows, names)), run(save=rows), names)
 
 
+@pytest.mark.parametrize("backend", ["native", pytest.param("xla", marks=pytest.mark.slow)])
+def test_chosen_entries_are_those_of_the_whole_solution(backend):
+    some = run(save=("all", {"q": [1], "lam": None}), backend=backend)
+    every = run(save="all", backend=backend)
+    np.testing.assert_array_equal(some.q, every.q[..., [1]])
+    np.testing.assert_array_equal(some.lam, every.lam)
+    assert some.v is None
+
+
 @pytest.mark.parametrize("steps", [{"h": 0.01}, {"h": None, "rtol": 1e-4}])
 def test_chosen_quantities_at_given_times(steps):
     times = np.linspace(0.05, 0.4, 4)
@@ -53,6 +62,7 @@ def test_chosen_quantities_of_members_that_fail_or_run_alone(tmp_path):
         systems.ending(), (0.0, 0.4), [1.0, 0.0], [0.0, 0.0], h=0.01, args=(ends,), **more
     )
     some, every = go(save=("all", ["q", "lam"])), go(save="all")
+    np.testing.assert_array_equal(go(save=("all", {"q": [0]})).q, every.q[..., [0]])
     np.testing.assert_array_equal(some.lam, every.lam)
     assert np.isnan(some.lam[3, -1]).all()
     assert np.isfinite(np.delete(some.lam, 3, axis=0)).all()

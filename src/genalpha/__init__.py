@@ -56,6 +56,7 @@ from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
 from genalpha.view import shapes  # noqa: E402
 from genalpha.view.front import View, view  # noqa: E402
+from genalpha.view.live import Live  # noqa: E402
 from genalpha.view.scene import Scene  # noqa: E402
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "InconsistentInitialValues",
     "Index3",
     "IntegrationError",
+    "Live",
     "Method",
     "Newton",
     "Part",

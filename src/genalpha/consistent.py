@@ -58,7 +58,7 @@ def consistent(
         state = run(jnp.asarray(t0, float), system.space.normalize(jnp.asarray(q0)), v0, args, guess).state
         return jax.tree.map(lambda x: jnp.where(projection.is_point(system, q0), x, jnp.nan), state)
     if sparse.large(setup):
-        return sparse.consistent(setup, float(t0), np.asarray(q0), np.asarray(v0), args)  # type: ignore[arg-type]
+        return sparse.consistent(setup, float(t0), np.asarray(q0), np.asarray(v0), args, guess)  # type: ignore[arg-type]
     found = program(setup, "begin", starts.begin)(float(t0), q0, v0, args, guess)  # type: ignore[arg-type]
     start_errors.examine(found, "assume", system.space)
     return jax.tree.map(np.asarray, found.state)

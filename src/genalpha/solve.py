@@ -101,8 +101,10 @@ def solve(
     dense_output : keep the ends of all steps, so that ``sol(t)`` works although ``t_eval`` or ``save`` leave
         out steps.
     save : what is kept. "all" or "final" steps, or a whole number k for the start, every k-th step and the
-        last one. Or a list of quantities such as ``["q", "lam"]``; the others are None. Or both:
-        ``(k, ["q", "lam"])``. Only what is kept takes memory.
+        last one. Or a list of quantities such as ``["q", "lam"]``; the others are None. Or a dict of
+        quantities with the entries to keep, ``{"q": [0, 5], "lam": None}``: numbers of nodes of an
+        :class:`Assembly` for q, v, a, reactions and errors, numbers of entries otherwise; None for all. Or
+        both: ``(k, ["q", "lam"])``. Only what is kept takes memory.
     events : a function (t, q, v, *args), (t, q, v, lam, psi, *args) or (state, *args) that returns a number,
         or a list of such functions. An event is a change of sign. ``sol.t_events``, ``q_events``,
         ``v_events``, ``lam_events`` and ``psi_events`` list all events. To end the run at an event or to

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -79,7 +79,8 @@ def solve_batch(
         member as in :func:`solve`.
     save : "final" (default) keeps the last row, "all" every row, a whole number k the start, every k-th row
         and the last. A list of quantities such as ``["q", "lam"]`` keeps only these; the others are None. A
-        pair such as ``("all", ["q"])`` says both. Memory is taken for what is kept only.
+        dict such as ``{"q": [0, 5]}`` chooses entries or nodes too, as in :func:`solve`. A pair such as
+        ``("all", ["q"])`` says both. Memory is taken for the quantities that are kept only.
     events : as in :func:`solve`, with terminal, direction and reset. Members without an event run in lanes
         as before. A member with an event is run again on its own, from its start.
     initial : "check" (default) gives a status to members that break the constraints, and does not run them.
@@ -160,7 +161,7 @@ def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_a
     dims, _ = arguments.trace(system, span[0], *first)
     steps, _ = step_choice.choose(span, dims.n, given.steps)
     method = request.chosen_method(given, system, dims, steps)
-    kept, strict = _output(given, span, steps), given.initial == "check"
+    kept, strict = output.placed(_output(given, span, steps), system, dims), given.initial == "check"
     listed, crossings = request.watched(system, given.events, dims, first[2])
     setup = Setup(system, method, given.newton, dims, crossings)
     what = members.kept(layout(setup), kept.names, steps.controlled)
@@ -193,7 +194,7 @@ def _output(given: Options, span: tuple[float, float], steps: Steps) -> Output:
     save, names = given.save, None
     if isinstance(save, tuple) and len(save) == 2 and not isinstance(save[1], str):
         save, names = save
-    elif isinstance(save, Sequence) and not isinstance(save, str):
+    elif isinstance(save, Sequence | Mapping) and not isinstance(save, str):
         save, names = "final", save
     whole = isinstance(save, int | np.integer) and not isinstance(save, bool)
     if not ((isinstance(save, str) and save in ("final", "all")) or (whole and save > 0)):

@@ -21,12 +21,13 @@ FIELDS = ("q", "v", "a", "a_alpha", "lam", "psi", "lam_method", "psi_method")
 METHODS = ("soi2", "hht-soi2", "index3", "stabilized", "dae-alpha", "projected")
 FAST = {("sledges", "index3"), ("beads", "soi2")}
 FAST |= {("free beads", "generalized-alpha"), ("rods", "stabilized"), ("rods", "dae-alpha")}
-FAST |= {("sledges", "projected")}
+FAST |= {("sledges", "projected"), ("wires", "soi2")}
 
 
 def cases():
     for name in assemblies.MODELS:
-        for method in METHODS if name != "free beads" else ("generalized-alpha", "soi2"):
+        methods = {"free beads": ("generalized-alpha", "soi2"), "wires": METHODS[:4]}.get(name, METHODS)
+        for method in methods:
             yield pytest.param(name, method, marks=() if (name, method) in FAST else pytest.mark.slow)
 
 
@@ -84,7 +85,7 @@ def test_sparse_and_dense_matrices_give_the_same_motion(name, method):
     [("rods", "soi2")]
     + [pytest.param("rods", method, marks=pytest.mark.slow) for method in ("dae-alpha", "projected")]
     + [pytest.param(name, "soi2", marks=pytest.mark.slow) for name in ("spherical", "revolute", "flails")]
-    + [pytest.param(name, "hht-soi2", marks=pytest.mark.slow) for name in ("sledges", "beads")]
+    + [pytest.param(name, "hht-soi2", marks=pytest.mark.slow) for name in ("sledges", "beads", "wires")]
     + [pytest.param("free beads", "generalized-alpha", marks=pytest.mark.slow)],
 )
 def test_error_control_chooses_the_same_steps(name, method):
@@ -274,6 +275,13 @@ def test_output_at_chosen_times_and_of_chosen_steps(options):
         for name in ("t", *FIELDS):
             np.testing.assert_array_equal(getattr(sol, name), getattr(whole, name)[index], name)
         assert sol.stats == whole.stats
+    ends = rods(**options, save=(7, {"q": [0, 5], "a": [5], "lam": [2]}))  # of nodes, and of multipliers
+    by_node = lambda x: model("rods", "sparse").assembly.by_node(x)[index]
+    np.testing.assert_array_equal(ends.q, by_node(whole.q)[:, [0, 5]].reshape(len(index), -1))
+    np.testing.assert_array_equal(ends.a, by_node(whole.a)[:, 5])
+    np.testing.assert_array_equal(ends.lam, whole.lam[index][:, [2]])
+    with pytest.raises(ValueError, match="q in save asks for node 6, but there are 6"):
+        rods(**options, save={"q": [6]})
 
 
 def test_dense_output_is_that_of_the_dense_run():

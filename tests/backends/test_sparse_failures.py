@@ -121,15 +121,34 @@ def test_constraints_that_become_dependent_half_way():
     assert 0.4 < sol.t[-1] <= 0.5
 
 
+def held_by(reaction):
+    """Two points on the line y = 0, held by a reaction of their own."""
+    line = ga.Part(holonomic=lambda t, q: q[1:], reaction=reaction, nodes=[0, 1], name="line")
+    fall = ga.Part(mass=np.eye(2), force=lambda t, q, v: jnp.array([0.0, -4.0]), nodes=[0, 1])
+    return ga.Assembly([fall, line], ga.Euclidean(2), 2)
+
+
+def test_a_guess_decides_between_multipliers():
+    squared = held_by(lambda t, q, v, lam, psi: jnp.array([0.0, 1.0]) * lam[0] ** 2)
+    with matrices("sparse", begun=True):
+        for guess in (None, (np.array([0.1, -0.3]), [])):
+            signs = np.ones(2) if guess is None else np.sign(guess[0])
+            state = ga.consistent(squared, 0.0, np.zeros(4), np.zeros(4), multipliers=guess)
+            np.testing.assert_allclose(state.lam, 2 * signs, rtol=1e-12)
+            sol = ga.solve(squared, (0.0, 0.1), np.zeros(4), np.zeros(4), h=0.05, multipliers=guess)
+            np.testing.assert_allclose(sol.lam, np.broadcast_to(2 * signs, (3, 2)), rtol=1e-12)
+            np.testing.assert_allclose(sol.reactions.total, np.tile([0.0, 4.0], (3, 2)), rtol=1e-12)
+
+
+def test_a_reaction_that_does_not_act_against_its_constraint():
+    nothing = held_by(lambda t, q, v, lam, psi: jnp.array([1.0, 0.0]) * lam[0])
+    with matrices("sparse", begun=True), pytest.raises(ga.SingularSystem, match="reaction of your own"):
+        ga.solve(nothing, (0.0, 0.1), np.zeros(4), np.zeros(4), h=0.05)
+
+
 def test_runs_that_sparse_matrices_cannot_serve_use_dense_ones(monkeypatch):
-    """A part with a reaction of its own, however large the assembly is."""
-    push = lambda t, q, v, lam, psi: -jnp.array([[1.0], [-1.0]]) * (q[0] - q[1]) * jnp.sinh(lam)
-    bar = ga.Part(holonomic=points().parts[1].holonomic, reaction=push, nodes=[[0, 1]])
-    assembly = ga.Assembly([points().parts[0], bar], space=ga.Euclidean(2), count=3)
+    """However large the assembly is."""
     with matrices("sparse", begun=False):
-        with pytest.warns(ga.FallbackWarning, match="a part has a reaction of its own"):
-            sol = ga.solve(assembly, (0.0, 0.5), ROW, REST, h=0.05, method="index3")
-        assert sol.success
         with pytest.warns(ga.FallbackWarning, match="part by part: the equations of cs"):
             ga.solve(points(), (0.0, 0.1), ROW, REST, h=0.05, method="cs")
         monkeypatch.setattr(front, "MOST_DENSE", 1)

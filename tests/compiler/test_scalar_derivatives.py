@@ -15,9 +15,10 @@ from jax.scipy import special
 
 from genalpha.compiler import lu
 from genalpha.compiler.arithmetic import FUNCTIONS
-from genalpha.compiler.differentiate import RULES, jacobian
-from genalpha.compiler.graph import ZERO, Graph
+from genalpha.compiler.differentiate import RULES, jacobian, pulled_back
+from genalpha.compiler.graph import ONE, ZERO, Graph
 from genalpha.compiler.reader import Symbols, inline
+from genalpha.numerics.stumpff import stumpff
 
 Function = Callable[[Any], Any]
 
@@ -328,3 +329,20 @@ def test_order_keeps_fill_small() -> None:
     assert order is not None
     assert order[-1][0] == 0 or order[-1][1] == 0
     assert len(lu.factor(graph, ids, order).entries()) == 8 + 7 + 7
+
+
+def test_stated_derivatives_survive_a_reset_of_the_graph():
+    """Partial derivatives are found when they are first needed. A reset may forget their nodes."""
+    graph = Graph()
+    x = graph.inputs(1)
+    (value,) = inline(graph, lambda x: stumpff(1, x[0] ** 2)[None], Symbols(x, "f"))
+    count, numbers = len(graph.nodes), {int(x[0]): 0.7}
+    for function in (lambda: jacobian(graph, np.array([value]), x)[0, 0], lambda: pull(graph, value, x)):
+        slope = graph.evaluate([int(function())], numbers)[0]
+        assert slope == pytest.approx((np.cos(0.7) - np.sin(0.7) / 0.7) / 0.7, rel=1e-14)
+        graph.reset(count)
+        graph.add(int(x[0]), graph.constant(3.0))  # takes the place of a forgotten node
+
+
+def pull(graph, value, x):
+    return pulled_back(graph, np.array([value]), x, np.array([ONE]))[0]

@@ -118,6 +118,20 @@ def test_chosen_quantities():
     assert thin.q is None
 
 
+def test_chosen_entries():
+    whole = solve(rtol=1e-3)
+    sol = solve(rtol=1e-3, save={"q": [1], "reactions": [0], "errors": [1], "newton": None})
+    np.testing.assert_array_equal(sol.q, whole.q[:, [1]])
+    np.testing.assert_array_equal(sol.reactions.total, whole.reactions.total[:, [0]])
+    np.testing.assert_array_equal(sol.errors.v, whole.errors.v[:, [1]])
+    np.testing.assert_array_equal(sol.errors.norm, whole.errors.norm)
+    np.testing.assert_array_equal(sol.newton.iterations, whole.newton.iterations)
+    assert sol.lam is None
+    sampled = solve(rtol=1e-3, t_eval=TIMES, save={"v": [1, 0]}, dense_output=True)
+    np.testing.assert_array_equal(sampled.v, solve(rtol=1e-3, t_eval=TIMES).v[:, [1, 0]])
+    np.testing.assert_array_equal(sampled(TIMES).q, whole(TIMES).q)
+
+
 def test_a_solution_with_dense_output_survives_a_file(tmp_path):
     for options in ({}, {"t_eval": TIMES, "dense_output": True}, {"save": ["q", "lam"]}):
         sol = solve(rtol=1e-3, **options)
@@ -141,6 +155,11 @@ def test_a_solution_with_dense_output_survives_a_file(tmp_path):
         ({"t_eval": [0.1], "save": 3}, ValueError, "pass either t_eval or save, not both"),
         ({"save": 0}, ValueError, "save must be"),
         ({"save": ["speed"]}, ValueError, "unknown quantity in save 'speed'"),
+        ({"save": {"speed": [0]}}, ValueError, "unknown quantity in save 'speed'"),
+        ({"save": {"q": [4]}}, ValueError, "q in save asks for entry 4, but there are 4"),
+        ({"save": {"newton": [0]}}, ValueError, "newton in save is kept whole"),
+        ({"save": {"q": 0}}, TypeError, "list of whole numbers"),
+        ({"save": {"q": [0.5]}}, TypeError, "list of whole numbers"),
         ({"dense_output": "yes"}, TypeError, "dense_output"),
         ({"callback": 3}, TypeError, "callback must be a function"),
         ({"callback": print, "callback_every": 0}, ValueError, "callback_every"),

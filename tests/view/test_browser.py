@@ -190,3 +190,25 @@ def test_all_shapes_are_drawn(chromium, tmp_path):
         chromium.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         pictures.add(chromium.picture())
     assert len(pictures) == 1 + len(every)
+
+
+def test_the_label_of_an_arrow_has_its_size_and_joints_can_be_hidden(chromium, tmp_path):
+    room = shapes.Sphere(1e-4, at=np.array([[-1.0, -1, -1], [1, 1, 1]]), name="corner")
+    force = shapes.Arrow(at=(0, 0, 0), vector=(0, 3, 4), scale=0.1, name="force of hinge")
+    pin = shapes.Cylinder(0.2, 0.4, at=(0.7, 0, 0), name="hinge", group="joints")
+    ga.View(ga.Scene([0.0, 1.0], [room, force, pin])).save(tmp_path / "force.html")
+    address = (tmp_path / "force.html").as_uri()
+    chromium.open(f"{address}#t=0")
+    drawn = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+    chromium.evaluate(drawn)
+    x, y = chromium.evaluate("[canvas.clientWidth / 2, canvas.clientHeight / 2]")
+    chromium.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    chromium.until("!document.getElementById('label').hidden")
+    assert chromium.evaluate("document.getElementById('label').textContent") == "force of hinge: 5"
+    before = chromium.picture()
+    chromium.evaluate("document.getElementById('joints').click()")
+    chromium.evaluate(drawn)
+    assert chromium.picture() != before
+    names = chromium.evaluate("[...document.querySelectorAll('#follow option')].map((x) => x.value)")
+    assert names == ["", "corner"]
+    clean(chromium, address)

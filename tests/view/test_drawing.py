@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 import genalpha as ga
+import pages
 from genalpha import shapes
 
 TIMES = np.array([0.0, 1.0, 3.0])
@@ -84,3 +85,22 @@ def test_bad_input():
         ball.animate("ball.gif", fps=100)
     with pytest.raises(ValueError, match="would have 25000 pictures"):
         ball.animate("ball.gif", seconds=1000)
+
+
+def test_a_solution_is_animated_with_shapes(tmp_path):
+    ball = shapes.Sphere(0.05, at=lambda t, q: q[6:8], color="red")
+    sol = pages.crank()
+    sol.animate(tmp_path / "crank.gif", [ball], size=(80, 60), fps=10, seconds=0.3, frames=20, ground=False)
+    view = ga.view(sol, ball, frames=20, ground=False)
+    with Image.open(tmp_path / "crank.gif") as gif:
+        assert (gif.size, gif.n_frames) == ((80, 60), 3)
+        for k, t in enumerate((0.0, 0.2, 0.4)):
+            gif.seek(k)
+            drawn, wanted = np.asarray(gif.convert("RGB")).astype(int), pixels(view.figure(t, size=(80, 60)))
+            assert np.abs(drawn - wanted).mean() < 2  # a GIF has few colours
+
+
+def test_without_shapes_it_says_what_to_pass():
+    for act in (lambda sol: sol.animate("crank.gif"), ga.view):
+        with pytest.raises(TypeError, match=r"pass shapes=\[...\], such as .* model.animate\(sol, path\)"):
+            act(pages.crank())

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 import genalpha as ga
 import pages
 import systems
+from genalpha import multibody as mb
 from genalpha import shapes
 
 FAR = np.ones((3, 3))
@@ -16,18 +18,18 @@ FAR = np.ones((3, 3))
     [
         (lambda: shapes.Box((1, -1, 1)), "size of Box must be 3 positive numbers"),
         (lambda: shapes.Box((1, 1), name="b"), "size of Box 'b' must be 3 positive numbers"),
-        (lambda: shapes.Sphere(0), "radius of Sphere must be a positive number, got 0"),
-        (lambda: shapes.Sphere(np.nan), "radius of Sphere is nan"),
-        (lambda: shapes.Sphere("big"), "radius of Sphere must be numbers"),
+        (lambda: shapes.Sphere(0), "radius of Sphere must be positive and finite, got 0"),
+        (lambda: shapes.Sphere(np.nan), "radius of Sphere must be positive and finite, got nan"),
+        (lambda: shapes.Sphere("big"), "radius of Sphere must be a number, got 'big'"),
         (lambda: shapes.Sphere(None), "Sphere has no radius"),
-        (lambda: shapes.Sphere([1, 2]), "radius of Sphere must be a positive number"),
+        (lambda: shapes.Sphere([1, 2]), "radius of Sphere must be a number"),
         (lambda: shapes.Cylinder(1, 1, "w"), "axis of Cylinder must be 'x', 'y' or 'z'"),
         (lambda: shapes.Capsule(1, -2), "length of Capsule"),
         (lambda: shapes.Rod(start=(0, 0)), "Rod has no end: pass end="),
         (lambda: shapes.Spring(start=(0, 0), end=(1, 0), coils=0), "coils of Spring must be 1 to 100"),
         (lambda: shapes.Arrow(at=(0, 0)), "Arrow has no vector"),
         (lambda: shapes.Trace(None), "Trace has no point"),
-        (lambda: shapes.Frame(-1), "size of Frame must be a positive number"),
+        (lambda: shapes.Frame(-1), "size of Frame must be positive and finite"),
         (lambda: shapes.Plane((1, 1, 1)), "size of Plane must be 2 positive numbers"),
         (lambda: shapes.Mesh(np.zeros((4, 2)), [[0, 1, 2]]), r"vertices of Mesh have shape \(4, 2\)"),
         (lambda: shapes.Mesh(np.zeros((4, 3)), [[0.5, 1, 2]]), "triangles of Mesh .* float64: pass integers"),
@@ -51,9 +53,9 @@ def test_sizes(make, message):
         (1.0, "a position must have 2 or 3 numbers"),
         (FAR * [[1], [np.nan], [1]], "at of Sphere 'ball' is nan in row 1"),
         ((FAR, np.ones(2)), r"rotation in at of Sphere 'ball' has shape \(2,\)"),
-        ((FAR, 2 * np.eye(3)), "is no rotation matrix"),
-        ((FAR, np.diag([1.0, 1, -1])), "is no rotation matrix"),
-        ((FAR, np.ones(4)), "is no unit quaternion"),
+        ((FAR, 2 * np.eye(3)), "rotation in at of Sphere 'ball' is not orthonormal"),
+        ((FAR, np.diag([1.0, 1, -1])), "rotation in at of Sphere 'ball' is not orthonormal"),
+        ((FAR, np.ones(4)), "is a quaternion of length 2: divide it by its length"),
         (lambda t, q: q, r"is a function, and a scene needs arrays: call ga.view\(sol, shapes=...\)"),
         ("here", "must be numbers"),
     ],
@@ -73,7 +75,7 @@ def test_poses(at, message):
         (lambda: ga.Scene([0.0], ["ball"]), "'ball' is no shape"),
         (lambda: ga.Scene([0.0], 2 * [shapes.Sphere(1, name="a")]), "'a': names must be unique"),
         (lambda: ga.Scene([0.0], [shapes.Sphere(1)], up="x"), "pass 'y' or 'z'"),
-        (lambda: ga.Scene([0.0], [shapes.Sphere(1)], rate=-1), "rate must be a positive number"),
+        (lambda: ga.Scene([0.0], [shapes.Sphere(1)], rate=-1), "rate must be positive and finite"),
         (lambda: ga.View([shapes.Sphere(1)]), "a View needs a ga.Scene, got list"),
         (lambda: ga.View(ga.Scene([0.0], [shapes.Sphere(1)]), height=0), "pass an integer of 100"),
     ],
@@ -137,3 +139,17 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["ball.html"]
     with pytest.raises(IsADirectoryError):
         ga.View(view.scene).save(tmp_path)
+
+
+def test_rotations_with_three_digits_are_made_exact():
+    """Shapes and bodies take the same forms. 0.866 stands for the cosine of 30°."""
+    R = np.array([[0.866, -0.5, 0], [0.5, 0.866, 0], [0, 0, 1]])
+    exact = Rotation.from_euler("z", 30, degrees=True)
+    (item,) = ga.Scene([0.0], [shapes.Box((1, 1, 1), at=((0, 0, 0), R))]).items
+    np.testing.assert_allclose(np.roll(item.tracks["at"].p[0], -1), exact.as_quat(), atol=1e-4)
+    for turned in (R, np.roll(exact.as_quat().round(3), 1), np.pi / 6):
+        body = mb.Body("body", mb.sphere(1.0, 0.1), rotation=turned)
+        np.testing.assert_allclose(body.R @ body.R.T, np.eye(3), atol=1e-14)
+        np.testing.assert_allclose(body.R, exact.as_matrix(), atol=5e-4)
+    with pytest.raises(ValueError, match="rotation of 'body' is not orthonormal"):
+        mb.Body("body", mb.sphere(1.0, 0.1), rotation=R.round(2))

@@ -35,47 +35,71 @@ def along(graph: Graph, outputs: np.ndarray, variables: np.ndarray, direction: n
 
 
 def pulled_back(graph: Graph, outputs: np.ndarray, variables: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The derivatives (M,) of weights · outputs, N expressions, with respect to M inputs, as nodes."""
-    moving = set(variables.tolist())
-    for i in _below(graph, outputs.tolist(), moving):
-        if any(j in moving for j in _depends(graph, i)):
-            moving.add(i)
-    if any(i in graph.rules for i in moving):  # stated derivatives may contain new nodes
-        matrix = jacobian(graph, outputs, variables)
-        return np.array(
-            [_sum(graph, zip(column, weights.tolist(), strict=True)) for column in matrix.T.tolist()]
-        )
+    """The derivatives (M,) of weights · outputs, N expressions, with respect to M inputs, as nodes.
+
+    By reverse accumulation: the number of operations does not grow with M.
+    """
+    stated: dict[int, Sequence[tuple[int, int]]] = {}
+    order = _ordered(graph, outputs.tolist(), set(variables.tolist()), stated)
+    moving = {*order, *variables.tolist()}
     pulls: dict[int, int] = {}
 
     def pull(i: int, by: int) -> None:
-        pulls[i] = graph.add(pulls[i], by) if i in pulls else by
+        if i in moving:
+            pulls[i] = graph.add(pulls[i], by) if i in pulls else by
 
     for i, weight in zip(outputs.tolist(), weights.tolist(), strict=True):
         pull(i, weight)
-    for i in sorted(moving - set(variables.tolist()), reverse=True):
+    for i in reversed(order):
         by, (op, inputs, _) = pulls.get(i, ZERO), graph.nodes[i]
         if by == ZERO:
             continue
-        if op == "select":
+        if i in stated:
+            for j, partial in stated[i]:
+                pull(j, graph.mul(partial, by))
+        elif op == "select":
             pull(inputs[1], graph.select(inputs[0], by, ZERO))
             pull(inputs[2], graph.select(inputs[0], ZERO, by))
-            continue
-        if op == "take":
+        elif op == "take":
             for k, j in enumerate(graph.nodes[inputs[0]].inputs):
-                if j in moving:
-                    here = graph.compare("eq", inputs[1], graph.constant(k))
-                    pull(j, graph.select(here, by, ZERO))
-            continue
-        for j, partial in _partials(graph, i, moving):
-            pull(j, graph.mul(partial, by))
+                here = graph.compare("eq", inputs[1], graph.constant(k))
+                pull(j, graph.select(here, by, ZERO))
+        else:
+            for j, partial in _partials(graph, i, moving):
+                pull(j, graph.mul(partial, by))
     return np.array([pulls.get(i, ZERO) for i in variables.tolist()], dtype=np.int64)
 
 
-def _sum(graph: Graph, products: Iterable[tuple[int, int]]) -> int:
-    total = ZERO
-    for a, b in products:
-        total = graph.add(total, graph.mul(a, b))
-    return total
+def _ordered(
+    graph: Graph, outputs: Sequence[int], variables: set[int], stated: dict[int, Sequence[tuple[int, int]]]
+) -> list[int]:
+    """The nodes between ``variables`` and ``outputs``, each after those that it depends on.
+
+    Stated derivatives are added to ``stated``. They may contain new nodes, so numbers do not give the order.
+    """
+    moving: dict[int, bool] = dict.fromkeys(variables, True)
+    order: list[int] = []
+    stack = [(i, False) for i in outputs]
+    needs: dict[int, Sequence[int]] = {}
+    while stack:
+        i, visited = stack.pop()
+        if i in moving:
+            continue
+        if visited:
+            moving[i] = any(moving[j] for j in needs[i])
+            if moving[i]:
+                order.append(i)
+            continue
+        if i in graph.rules:
+            stated[i] = [(j, p) for j, p in graph.rules[i].partials() if p != ZERO]
+            needs[i] = [j for j, _ in stated[i]]
+        elif graph.nodes[i].op == "take":
+            needs[i] = graph.nodes[graph.nodes[i].inputs[0]].inputs
+        else:
+            needs[i] = _depends(graph, i)
+        stack.append((i, True))
+        stack.extend((j, False) for j in needs[i])
+    return order
 
 
 def _below(graph: Graph, outputs: Iterable[int], halt: Container[int]) -> list[int]:

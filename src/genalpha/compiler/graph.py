@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.compiler.arithmetic import COMPARISONS, FUNCTIONS, LOGIC, SEARCHES, operate
+from genalpha.compiler.stated import Rule
 
 ZERO, ONE, FALSE, TRUE = 0, 1, 2, 3
 # What needs no code, and does not count as an operation.
@@ -24,20 +25,6 @@ FEW = 8
 
 class Unsupported(Exception):  # not an error: another backend is used then
     """Why a function cannot become a scalar program."""
-
-
-class Rule(NamedTuple):
-    """A derivative that is stated instead of derived.
-
-    The derivative is with respect to the nodes ``inputs``. ``partials`` returns pairs of a node and the
-    derivative with respect to it; it is called when the derivative is needed. The node may be a new
-    expression of ``inputs``. The nodes that ``held`` returns are stopped in this derivative only, not in
-    higher derivatives.
-    """
-
-    inputs: tuple[int, ...]
-    partials: Callable[[], Sequence[tuple[int, int]]]
-    held: Callable[[], Sequence[int]] = tuple
 
 
 class Node(NamedTuple):
@@ -56,6 +43,7 @@ class Graph:
         self.constants: dict[int, float | bool] = {}
         self.contents: dict[int, np.ndarray] = {}  # the numbers of tables that are known
         self.limit, self.operations = limit, 0
+        self._resets: list[int] = []  # how many nodes were left by each
         self._known: dict[tuple[object, ...], int] = {}
         self.rules: dict[int, Rule] = {}
         for value in (0.0, 1.0):
@@ -71,6 +59,12 @@ class Graph:
         self.contents = {i: numbers for i, numbers in self.contents.items() if i < count}
         self.rules = {i: rule for i, rule in self.rules.items() if i < count}
         self.operations = sum(node.op not in _FREE for node in self.nodes)
+        self._resets.append(count)
+
+    def kept(self) -> Callable[[], bool]:
+        """A function that says whether no reset has forgotten a node of the present graph."""
+        count, resets = len(self.nodes), len(self._resets)
+        return lambda: all(left >= count for left in self._resets[resets:])
 
     # --- making nodes ---------------------------------------------------------------------------
 

@@ -163,6 +163,19 @@ def solve(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
     return result
 
 
+def solve_transposed(graph: Graph, factors: Factors, rhs: np.ndarray) -> np.ndarray:
+    """A⁻ᵀ rhs (N,), as nodes."""
+    left, found = [int(x) for x in rhs], [ZERO] * len(rhs)
+    for (row, column), over, right in zip(factors.order, factors.inverse, factors.upper, strict=True):
+        found[row] = graph.mul(left[column], over)
+        for j, x in right:
+            left[j] = graph.sub(left[j], graph.mul(x, found[row]))
+    for (row, _), below in reversed(list(zip(factors.order, factors.lower, strict=True))):
+        for i, multiple in below:
+            found[row] = graph.sub(found[row], graph.mul(multiple, found[i]))
+    return np.array(found, dtype=np.int64)
+
+
 def trusted(matrix: np.ndarray, order: Order) -> bool:
     """Whether the factors of a matrix (N, N) of numbers can be trusted, with pivots in this order."""
     active, size, pivots = Active(matrix != 0, matrix[None]), len(matrix), []

@@ -13,6 +13,8 @@ from typing import Any
 from genalpha.compiler import code_cache
 
 _names = itertools.count()
+# Types of arguments of compiled functions.
+POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 @functools.cache

@@ -98,6 +98,13 @@ class Assembly(System):
         found = [getattr(part, name) for part in self.parts for name in FUNCTIONS]
         return [function for function in found if callable(function)]
 
+    def forget_if_changed(self, others: tuple[Any, ...] = ()) -> None:
+        known = self._reads.get(0)
+        super().forget_if_changed(others)
+        if known is not None and self._reads[0] is not known:
+            for element in self.elements:
+                element.forget()
+
     @property
     def constant_mass(self) -> bool:
         return all(element.constant_mass for element in self.elements)
@@ -111,6 +118,13 @@ class Assembly(System):
         if x.shape[-1] % count:
             raise ValueError(f"{x.shape[-1]} numbers cannot be divided among {count} nodes")
         return x.reshape(*x.shape[:-1], count, x.shape[-1] // count)
+
+    def entries(self, kind: str, count: int) -> tuple[str, int, Callable[[int], range]]:
+        if kind not in ("q", "v"):
+            return super().entries(kind, count)
+        widths = [(s.size(int(s.dim or 0)), int(s.dim or 0))[kind == "v"] for s in self.node_spaces]
+        ends = np.cumsum(widths)
+        return "node", len(widths), lambda i: range(int(ends[i]) - widths[i], int(ends[i]))
 
     # --- functions of the whole system ------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -70,6 +70,8 @@ class Part:
     nodes: Any = None
     args: tuple[Any, ...] = ()
     name: str = ""
+    # What was traced and compiled of the functions. Parts with the same functions may share it.
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False, init=False)
 
     def __post_init__(self) -> None:
         if all(getattr(self, name) is None for name in FUNCTIONS):
@@ -84,6 +86,15 @@ class Part:
         if not isinstance(self.args, tuple | list):
             raise TypeError(f"args of {self.label} must be a tuple; for one array write args=(x,)")
         object.__setattr__(self, "args", self.checked(self.args))
+
+    def sharing(self, made: dict[Any, Any]) -> Part:
+        """This part, which shares what is made of its functions with others that have the same ones."""
+        object.__setattr__(self, "_made", made)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies trace and compile for themselves."""
+        return self.__dict__ | {"_made": {}}
 
     @property
     def label(self) -> str:
@@ -186,12 +197,31 @@ class Element:
 
     # --- functions of one copy --------------------------------------------------------------------
 
+    def made(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What was made of the functions of the part, once for these spaces."""
+        key = (key, self.spaces, self.part.nodes.ndim)
+        if key not in self.part._made:
+            self.part._made[key] = make()
+        return self.part._made[key]
+
+    def forget(self) -> None:
+        """Trace the functions of the part anew when they are next called."""
+        self.part._made.clear()
+
     def call(self, name: str, *inputs: Any, own: tuple[Any, ...]) -> Array:
         """The function ``name`` of one copy as a flat array; ``own`` are its args."""
-        given = [self._apart(x, kind) for x, kind in zip(inputs, INPUTS[name], strict=True)]
-        with explaining(f"{name} of {self.label}"), left_to_reader(False):
-            found = getattr(self.part, name)(*given, *own)
-            return self._together(found) if name in ("force", "reaction") else jnp.asarray(found, float)
+        return self.made(name, lambda: self._as_array_function(name))(*inputs, own=own)
+
+    def _as_array_function(self, name: str) -> Callable[..., Array]:
+        """A function of the part on flat vectors. Its Python code runs once, whatever it is traced for."""
+
+        def evaluate(*inputs: Any, own: tuple[Any, ...]) -> Array:
+            given = [self._apart(x, kind) for x, kind in zip(inputs, INPUTS[name], strict=True)]
+            with explaining(f"{name} of {self.label}"), left_to_reader(False):
+                found = getattr(self.part, name)(*given, *own)
+                return self._together(found) if name in ("force", "reaction") else jnp.asarray(found, float)
+
+        return jax.jit(evaluate, inline=True)
 
     def _apart(self, x: Any, kind: str) -> Any:
         """The nodes of a copy, from a flat vector."""

@@ -181,6 +181,10 @@ class System:
         """All forces, applied and reaction (n,): the right side of M v' = f."""
         return self.applied(t, q, v, args) + self.reactions(t, q, v, lam, psi, args)
 
+    def entries(self, kind: str, count: int) -> tuple[str, int, Callable[[int], range]]:
+        """What a user counts in q ("q"), v ("v"), λ ("g") or ψ ("k"), how many there are, and where."""
+        return "entry", count, lambda i: range(i, i + 1)
+
     def reactions(self, t: ArrayLike, q: Array, v: Array, lam: Array, psi: Array, args: Args = ()) -> Array:
         """Reaction forces (n,): −Gᵀλ − Kᵀψ, or what ``reaction`` returns."""
         if self.reaction is not None:

@@ -165,44 +165,60 @@ class Group(NamedTuple):
         )
         own = {key: np.stack([m.numbers[key] for m in self.members]) for key in one.numbers}
         single = nodes.shape[1] == 1
-        functions = self._functions(single)
+        functions, made = _functions(Same(one))
         label = f"{type(one).__name__} {one.name!r}" + ("" if len(self.members) == 1 else " and others")
-        return Part(nodes=nodes[:, 0] if single else nodes, args=(ends, own), name=label, **functions)
+        nodes = nodes[:, 0] if single else nodes
+        return Part(nodes=nodes, args=(ends, own), name=label, **functions).sharing(made)
 
-    def _functions(self, single: bool) -> dict[str, Any]:
-        """The functions of the part."""
-        one = self.members[0]
-        kinds, which, count = [marker.body.kind for marker in one.markers], one.which, len(one.moving)
-        listed = lambda x: [x] if single else x
 
-        def frames(q: Any, v: Any, ends: Any) -> list[FrameState]:
-            q, v = listed(q), None if v is None else listed(v)
-            at: Any = lambda x, i: None if x is None or i is None else x[i]
-            placed = zip(kinds, which, ends, strict=True)
-            return [kind.state(at(q, i), at(v, i), end["r"], end["Q"]) for kind, i, end in placed]
+class Same(NamedTuple):
+    """A connector that stands for all of its kind."""
 
-        def loads(q: Any, ends: Any, wrenches: Any) -> Any:
-            found: list[Any] = [0.0] * count
-            for kind, i, end, wrench in zip(kinds, which, ends, wrenches, strict=True):
-                if i is not None:
-                    found[i] = found[i] + kind.load(listed(q)[i], end["r"], wrench)
-            return found[0] if single else tuple(found)
+    one: Connector
 
-        def reaction(t: Any, q: Any, v: Any, lam: Any, psi: Any, ends: Any, own: Any) -> Any:
-            return loads(q, ends, reactions.both(one.bound(own), t, lam, psi, *frames(q, v, ends)))
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.one.kind == other.one.kind
 
-        def part_of(name: str) -> Any:
-            """A function of the part, from that of frames."""
-            act = lambda t, q, v, ends, own: one.bound(own)[name](t, *frames(q, v, ends))
-            if name == "holonomic":
-                return lambda t, q, ends, own: act(t, q, None, ends, own)
-            if name == "nonholonomic":
-                return act
-            return lambda t, q, v, ends, own: loads(q, ends, act(t, q, v, ends, own))
+    def __hash__(self) -> int:
+        return hash(self.one.kind)
 
-        names = one.bound()
-        found = {name: part_of(name) for name in names if name != "friction"}
-        return found | ({"reaction": reaction} if "friction" in names else {})
+
+@functools.lru_cache(maxsize=128)
+def _functions(same: Same) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """The functions of the part of a kind, and what is made of them, once for all models."""
+    one = same.one
+    kinds, which, count = [marker.body.kind for marker in one.markers], one.which, len(one.moving)
+    single = count == 1
+    listed = lambda x: [x] if single else x
+
+    def frames(q: Any, v: Any, ends: Any) -> list[FrameState]:
+        q, v = listed(q), None if v is None else listed(v)
+        at: Any = lambda x, i: None if x is None or i is None else x[i]
+        placed = zip(kinds, which, ends, strict=True)
+        return [kind.state(at(q, i), at(v, i), end["r"], end["Q"]) for kind, i, end in placed]
+
+    def loads(q: Any, ends: Any, wrenches: Any) -> Any:
+        found: list[Any] = [0.0] * count
+        for kind, i, end, wrench in zip(kinds, which, ends, wrenches, strict=True):
+            if i is not None:
+                found[i] = found[i] + kind.load(listed(q)[i], end["r"], wrench)
+        return found[0] if single else tuple(found)
+
+    def reaction(t: Any, q: Any, v: Any, lam: Any, psi: Any, ends: Any, own: Any) -> Any:
+        return loads(q, ends, reactions.both(one.bound(own), t, lam, psi, *frames(q, v, ends)))
+
+    def part_of(name: str) -> Any:
+        """A function of the part, from that of frames."""
+        act = lambda t, q, v, ends, own: one.bound(own)[name](t, *frames(q, v, ends))
+        if name == "holonomic":
+            return lambda t, q, ends, own: act(t, q, None, ends, own)
+        if name == "nonholonomic":
+            return act
+        return lambda t, q, v, ends, own: loads(q, ends, act(t, q, v, ends, own))
+
+    names = one.bound()
+    found = {name: part_of(name) for name in names if name != "friction"}
+    return found | ({"reaction": reaction} if "friction" in names else {}), {}
 
 
 def groups(connectors: Sequence[Connector]) -> list[Group]:

@@ -1,73 +1,154 @@
-"""A model as a scene: bodies with their shapes, springs, and points where joints are."""
+"""A model as a scene: bodies with their shapes, springs, joints, frames, paths and reaction forces."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from genalpha.multibody.bodies import AnyBody, Marker
+from genalpha.multibody.couplings import Driven, Gear, Rack, Screw
 from genalpha.multibody.forces import SpringDamper
-from genalpha.multibody.joints import Revolute, Spherical, Universal
+from genalpha.multibody.frames import FrameState
+from genalpha.multibody.joints import (
+    Cylindrical,
+    Distance,
+    Joint,
+    Planar,
+    PlanarPrismatic,
+    PointOnLine,
+    PointOnPlane,
+    Prismatic,
+    Revolute,
+    Spherical,
+    Universal,
+    Weld,
+)
 from genalpha.multibody.motion import Motion
-from genalpha.results.solution import Solution
+from genalpha.multibody.rolling import OnSurface
 from genalpha.view import shapes
-from genalpha.view.front import View
-from genalpha.view.rows import Sampled
-from genalpha.view.scene import Scene
+from genalpha.view.rows import MotionRows
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
 
-def pictured(
-    model: Model, sol: Solution, *, frames: int = 300, traces: Any = (), height: int = 480, **options: Any
-) -> View:
-    """The motion of a model. ``traces`` are frames, or names of bodies, whose paths are drawn."""
-    rows = Sampled(sol, frames)
-    sampled: Any = SimpleNamespace(t=rows.t, q=rows.column("q", "a view"), v=rows.column("v", "a view"))
-    motion = Motion(model, sampled)
-    drawn = [shape for body in model.bodies for shape in _body(model, motion, body)]
+def drawn(
+    model: Model,
+    rows: MotionRows,
+    *,
+    traces: Any = (),
+    reactions: Any = (),
+    force_scale: float | None = None,
+    axes: Any = (),
+    joints: bool = True,
+) -> list[shapes.Shape]:
+    """The shapes of a model in all rows. :meth:`Model.view` says what the options are."""
+    forces = _chosen(reactions, [x for x in model.joints if not isinstance(x, Gear | Rack | Driven)])
+    needed = ("q", "v", "lam", "psi") if forces else ("q", "v")
+    columns = {name: rows.column(name, f"a view of {model!r}") for name in needed}
+    solution: Any = SimpleNamespace(t=rows.t, **columns)
+    motion = Motion(model, solution)
+    found = [shape for body in model.bodies for shape in _body(model, motion, body)]
     for spring in (x for x in model.forces if isinstance(x, SpringDamper)):
         a, b = (motion.position(marker) for marker in spring.markers)
-        drawn.append(shapes.Spring(start=a, end=b, name=spring.name))
-    drawn += _joints(model, motion)
-    for where in traces:
-        drawn.append(shapes.Trace(motion.position(where)))
-    notice = "" if sol.success else f"The run failed: {sol.message}"
-    planar = all(body.kind.name == "planar" for body in model.bodies)
-    options = {"up": "y" if planar else "z"} | options
-    return View(Scene(rows.t, drawn, notice=notice, **options), height=height)
+        longest = float(np.linalg.norm(b - a, axis=1).max())
+        found.append(shapes.Spring(start=a, end=b, radius=0.06 * longest or None, name=spring.name))
+    size, whole = _sizes(model, motion)
+    found += _joints(model, motion, size) if joints else []
+    for where in _chosen(axes, model.bodies):
+        state = motion.frame(where)
+        found.append(shapes.Frame(at=(state.x, state.R), name=_called("axes of", where)))
+    for where in _chosen(traces, model.bodies):
+        found.append(shapes.Trace(motion.position(where), name=_called("path of", where)))
+    arrow = {"scale": force_scale, "width": max(0.016 * size, 0.003 * whole)}
+    return found + [_force(model, motion, joint, arrow) for joint in forces]
 
 
-def _joints(model: Model, motion: Motion) -> list[shapes.Shape]:
-    """A pin for each joint with an axis, a ball for each other one that holds a point."""
-    points = np.concatenate([motion.position(body.middle) for body in model.bodies])
-    size = float(np.ptp(points, axis=0).max()) or 1.0
-    found: list[shapes.Shape] = []
-    for joint in model.joints:
-        if not isinstance(joint, Revolute | Spherical | Universal):
-            continue
-        frame = motion.frame(joint.markers[0])
-        at, color = (np.asarray(frame.x), np.asarray(frame.R)), "black"
-        if isinstance(joint, Revolute):
-            pin = shapes.Cylinder(0.018 * size, 0.07 * size, at=at, name=joint.name, color=color)
-        else:
-            pin = shapes.Sphere(0.022 * size, at=at, name=joint.name, color=color)  # type: ignore[assignment]
-        found.append(pin)
-    return found
+def _chosen(given: Any, every: Sequence[Any]) -> list[Any]:
+    """Things of a model, by names or not: all of them if True, or those that are given."""
+    if given is True:
+        return list(every)
+    return [given] if isinstance(given, str | AnyBody | Marker | Joint) else list(given or ())
+
+
+def _called(what: str, where: Any) -> str:
+    """A name in the scene. A frame has none."""
+    return "" if isinstance(where, Marker) else f"{what} {getattr(where, 'name', where)}"
+
+
+def _sizes(model: Model, motion: Motion) -> tuple[float, float]:
+    """A usual length of a body, twice a usual distance of a joint from a centre of mass, and of the whole."""
+    markers = [marker for joint in model.joints for marker in joint.markers]
+    arms = [float(np.linalg.norm(m.r)) for m in markers if m.body is not model.ground and m.r.any()]
+    points = np.concatenate(
+        [motion.position(marker) for marker in [b.middle for b in model.bodies] + markers]
+    )
+    whole = float(np.ptp(points, axis=0).max()) or 1.0
+    return min(whole, 2 * float(np.median(arms))) if arms else whole, whole
+
+
+def _force(model: Model, motion: Motion, joint: Any, look: dict[str, Any]) -> shapes.Shape:
+    """The force of a joint on the body of its second frame."""
+    force = motion.reaction(joint).force  # in the axes of the first frame
+    found = model[joint] if isinstance(joint, str) else joint
+    vector = np.einsum("kij,kj->ki", motion.rotation(found.markers[0]), force)
+    at = motion.position(found.markers[1])
+    return shapes.Arrow(at=at, vector=vector, **look, name=f"force of {found.name}")
+
+
+def _joints(model: Model, motion: Motion, size: float) -> list[shapes.Shape]:
+    """Small symbols of the joints. ``size`` is a usual length of a body."""
+    frames = {joint: [motion.frame(marker) for marker in joint.markers[:2]] for joint in model.joints}
+    return [
+        replace(shape, name=f"{part}{joint.name}", color="black", group="joints")
+        for joint, (a, b) in frames.items()
+        for part, shape in _symbol(joint, a, b, size).items()
+    ]
+
+
+def _symbol(joint: Joint, a: FrameState, b: FrameState, size: float) -> dict[str, shapes.Shape]:
+    """The parts of the symbol of a joint between two frames, with the beginnings of their names.
+
+    Couplings and rolling have none.
+    """
+    first, second = (a.x, a.R), (b.x, b.R)
+    radius, length = 0.022 * size, 0.09 * size
+    rail = {"rail of ": shapes.Rod(start=a.x, end=b.x, radius=0.4 * radius)}
+    if isinstance(joint, Revolute):
+        return {"": shapes.Cylinder(radius, length, at=first)}
+    if isinstance(joint, Universal):
+        pin = shapes.Cylinder(0.6 * radius, length, at=first)
+        return {"": pin, "second axis of ": replace(pin, at=second)}
+    if isinstance(joint, Prismatic):
+        edges = np.full(3, 2 * radius)
+        edges[0 if isinstance(joint, PlanarPrismatic) else 2] = length
+        return {"": shapes.Box(edges, at=second), **rail}
+    if isinstance(joint, Cylindrical | Screw):
+        return {"": shapes.Cylinder(radius, length, at=second), **rail}
+    if isinstance(joint, PointOnLine):
+        return {"": shapes.Sphere(1.2 * radius, at=b.x), **rail}
+    if isinstance(joint, Spherical | PointOnPlane | OnSurface):
+        return {"": shapes.Sphere(1.2 * radius, at=b.x)}
+    if isinstance(joint, Planar):
+        return {"": shapes.Box((length, length, 0.5 * radius), at=second)}
+    if isinstance(joint, Weld):
+        return {"": shapes.Box(np.full(3, 2 * radius), at=first)}
+    return {"": rail["rail of "]} if isinstance(joint, Distance) else {}
 
 
 def _body(model: Model, motion: Motion, body: Any) -> list[shapes.Shape]:
     """The shape of a body, or rods from its centre to its joints."""
     state = motion.frame(body.middle)
     if body.shape is not None:
-        return [replace(body.shape, at=(np.asarray(state.x), np.asarray(state.R)), name=body.name)]
+        return [replace(body.shape, at=(state.x, state.R), name=body.name)]
     ends = [marker for joint in model.joints for marker in joint.markers[:2] if marker.body is body]
     size = max((float(np.linalg.norm(marker.r)) for marker in ends), default=0.0)
-    found: list[shapes.Shape] = [shapes.Sphere(0.12 * size or 0.05, at=np.asarray(state.x), name=body.name)]
+    found: list[shapes.Shape] = [shapes.Sphere(0.12 * size or 0.05, at=state.x, name=body.name)]
     for marker in ends:
         if np.linalg.norm(marker.r) > 0:
-            found.append(shapes.Rod(start=np.asarray(state.x), end=motion.position(marker)))
+            found.append(shapes.Rod(start=state.x, end=motion.position(marker)))
     return found

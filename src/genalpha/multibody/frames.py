@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from scipy.spatial.transform import Rotation
 
 from genalpha.mechanics.spaces import Euclidean, R3xSO3, Space
 from genalpha.multibody.vectors import EYE, cross, matrix
+from genalpha.view.checks import positive as positive
+from genalpha.view.poses import matrices, quaternions, rotations
+
+axes_of, quaternion_of = matrices, quaternions  # of one quaternion (4,), of one matrix (3, 3)
 
 
 class FrameState(NamedTuple):
@@ -115,17 +118,6 @@ def vector(value: Any, what: str, count: int = 3) -> np.ndarray:
     return found
 
 
-def positive(value: Any, what: str) -> float:
-    """A positive number."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} must be a number, got {value!r}") from error
-    if not 0.0 < found < np.inf:
-        raise ValueError(f"{what} must be positive and finite, got {found}")
-    return found
-
-
 def nonnegative(value: Any, what: str) -> float:
     """A number that is zero or positive."""
     try:
@@ -139,38 +131,7 @@ def nonnegative(value: Any, what: str) -> float:
 
 def orientation(value: Any, what: str) -> np.ndarray:
     """A rotation matrix (3, 3), from a matrix, a unit quaternion (w, x, y, z), an angle about z, or None."""
-    if value is None:
-        return EYE.copy()
-    found = np.array(value, dtype=float)
-    if found.shape == ():
-        c, s = np.cos(found), np.sin(found)
-        return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
-    if found.shape == (4,):
-        if abs(np.linalg.norm(found) - 1) > 1e-6:
-            raise ValueError(
-                f"{what} is a quaternion of length {np.linalg.norm(found):.6g}: it must have length one"
-            )
-        return axes_of(found)
-    if found.shape != (3, 3):
-        raise ValueError(f"{what} must be a matrix (3, 3), a quaternion (4,) or an angle, got {value!r}")
-    gap = np.abs(found.T @ found - EYE).max()
-    if not gap < 1e-6 or np.linalg.det(found) < 0:
-        raise ValueError(
-            f"{what} is not orthonormal and right-handed: RᵀR differs from one by {gap:.2g}, "
-            f"its determinant is {np.linalg.det(found):.3g}"
-        )
-    u, _, vt = np.linalg.svd(found)
-    return u @ vt
-
-
-def axes_of(quaternion: np.ndarray) -> np.ndarray:
-    """The matrix (3, 3) of a quaternion (w, x, y, z). NumPy needs no compilation."""
-    return Rotation.from_quat(np.roll(quaternion, -1)).as_matrix()
-
-
-def quaternion_of(R: np.ndarray) -> np.ndarray:
-    """The quaternion (w, x, y, z) of a rotation matrix (3, 3)."""
-    return np.roll(Rotation.from_matrix(R).as_quat(canonical=True), 1)
+    return EYE.copy() if value is None else rotations(value, what)[0]
 
 
 def along(axis: Any, what: str) -> np.ndarray:

@@ -18,14 +18,15 @@ from genalpha.multibody import closing, files, limits
 from genalpha.multibody.bodies import AnyBody, Ground
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
-from genalpha.multibody.drawing import pictured
+from genalpha.multibody.drawing import drawn
 from genalpha.multibody.forces import Force
 from genalpha.multibody.frames import vector
 from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.motion import Motion
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
-from genalpha.view.front import View
+from genalpha.view.front import View, animated, shown
+from genalpha.view.live import Live
 
 T = TypeVar("T", bound=AnyBody | Connector)
 GRAVITY = (0.0, 0.0, -9.81)
@@ -137,15 +138,15 @@ class Model:
         mine = [(i, body) for i, body in enumerate(bodies) if type(body) is kind]
         keys = mine[0][1].numbers()
         own = {key: np.stack([body.numbers()[key] for _, body in mine]) for key in keys}
-        mass = lambda t, q, of, *g: kind.inertia_matrix(t, q, of, jnp.stack(g))
-        force = lambda t, q, v, of, *g: kind.weight(t, q, v, of, jnp.stack(g))
-        return Part(
+        mass, force, made = _of_bodies(kind)
+        part = Part(
             mass=mass,
             force=force,
             nodes=[i for i, _ in mine],
             args=(own, *map(np.asarray, self.gravity)),
             name=kind.__name__,
         )
+        return part.sharing(made)
 
     def slices(self) -> dict[str, tuple[slice, slice]]:
         """Where each body is in q and in v, by name."""
@@ -237,6 +238,58 @@ class Model:
         """Write the model to a JSON file that people can read. Functions of the user's own are refused."""
         files.save(self, path)
 
-    def view(self, sol: Solution, **options: Any) -> View:
-        """The motion as an HTML page. Options are those of ``ga.view``, but for its shapes."""
-        return pictured(self, sol, **options)
+    def view(
+        self,
+        sol: Solution,
+        *,
+        traces: Any = (),
+        reactions: Any = (),
+        force_scale: float | None = None,
+        axes: Any = (),
+        joints: bool = True,
+        **options: Any,
+    ) -> View:
+        """The motion as an HTML page.
+
+        Parameters
+        ----------
+        traces : names of bodies, bodies or frames whose paths are drawn.
+        reactions : names of joints, or joints, whose forces on their second body are drawn as arrows, or
+            True for all but couplings.
+        force_scale : the length of an arrow for a force of one. By default the longest arrow has a quarter
+            of the size of the scene.
+        axes : names of bodies, bodies or frames whose axes are drawn, or True for all bodies.
+        joints : whether joints are drawn.
+        options : those of ``ga.view``, but for its shapes.
+        """
+        more = {"reactions": reactions, "force_scale": force_scale, "axes": axes, "joints": joints}
+        shapes = functools.partial(drawn, self, traces=traces, **more)
+        return shown(sol, shapes, **{"up": self._up} | options)
+
+    def animate(self, sol: Solution, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write an animated GIF by matplotlib. Options are those of ``view`` and of :meth:`View.animate`."""
+        animated(path, functools.partial(self.view, sol), **options)
+
+    def live(
+        self, *, rate: float | None = 1.0, port: int = 8080, browser: bool = True, **options: Any
+    ) -> Live:
+        """A view in a browser while a run goes on: ``model.solve(t_span, callback=model.live())``.
+
+        ``rate``, ``port`` and ``browser`` are those of :class:`Live`, options those of ``view`` that say what
+        is drawn. Arrows need a ``force_scale``, because the forces to come are not known.
+        """
+        shapes = functools.partial(drawn, self, **options)
+        return Live(shapes, rate=rate, up=self._up, port=port, browser=browser)
+
+    @property
+    def _up(self) -> str:
+        """Which axis points upwards in pictures: y if all bodies move in the plane of x and y."""
+        return "y" if all(body.kind.name == "planar" for body in self.bodies) else "z"
+
+
+@functools.cache
+def _of_bodies(kind: Any) -> tuple[Any, Any, dict[Any, Any]]:
+    """Mass and weight of bodies of a kind, and what is made of them: compiled once for all models."""
+    mass = lambda t, q, of, *g: kind.inertia_matrix(t, q, of, jnp.stack(g))
+    force = lambda t, q, v, of, *g: kind.weight(t, q, v, of, jnp.stack(g))
+    return mass, force, {}

@@ -47,6 +47,13 @@ class Motion:
         self.model, self.sol = model, sol
         self.t, self._q, self._v = (np.asarray(x) for x in (sol.t, sol.q, sol.v))
         self._first = model.slices()
+        found = [x.shape[-1] if x.ndim else 0 for x in (self._q, self._v)]
+        if found != [len(model.q0), len(model.v0)]:
+            raise ValueError(
+                f"the solution has {found[0]} coordinates and {found[1]} velocities in a row, "
+                f"and {model!r} has {len(model.q0)} and {len(model.v0)}: "
+                "pass a solution of this model that saved all of q and v"
+            )
 
     # --- frames -----------------------------------------------------------------------------------
 

@@ -206,7 +206,11 @@ class Pieces:
         if self.keep.names is None:
             return Selected(table, t, t_alpha)
         found = self.course.quantities(table, t) if len(t) else None
-        return Selected(found and {k: value(found[k]) for k in self.keep.names}, t, t_alpha)
+        return Selected(found and self._named(found), t, t_alpha)
+
+    def _named(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The wanted quantities, and of these the wanted entries."""
+        return {name: self.keep.chosen(name, value(found[name])) for name in self.keep.names or NAMES}
 
     def over(self) -> FinishedPart:
         counts = (self.done, self.totals, self.rejected)
@@ -237,8 +241,7 @@ class Pieces:
         of_rows, t, t_alpha = _joined(pieces)
         if not len(t):
             start = self.course.quantities(*self._start())
-            wanted = {k: value(start[k]) for k in self.keep.names or NAMES}
-            of_rows = jax.tree.map(lambda x: x[:0], wanted)
+            of_rows = jax.tree.map(lambda x: x[:0], self._named(start))
         elif isinstance(of_rows, np.ndarray):
             of_rows = self.course.quantities(of_rows, t)
         if len(t) and t[0] == self._start()[1][0]:

@@ -186,6 +186,8 @@ def _assembled(batch: BatchSolution | _Blank, ending: Ending, output: Output, ev
 
     def patched(name: str) -> Any:
         found = batch.quantity(name)
+        if isinstance(batch, BatchSolution):  # members that ran alone have the wanted entries already
+            found = output.chosen(name, found)
         for one in batch.apart:
             _write(name, found, one)
         return found

@@ -14,6 +14,12 @@ _MOST_LABELS = 12
 
 def plot(sol: Solution, names: list[str] | None = None) -> Any:
     """A figure with one panel each for q, v and, if there are constraints, multipliers and residuals."""
+    if np.ndim(sol.status):
+        raise TypeError("a plot needs a single solution, and this is a batch: plot a member, sol[0].plot()")
+    if any(x is None for x in (sol.q, sol.v, sol.lam, sol.psi, sol.residuals)):
+        raise ValueError(
+            "a plot needs q, v, lam, psi and residuals, and save left out some of them: keep them"
+        )
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -381,15 +381,16 @@ class Solution:
         """
         from genalpha.results.plot import plot
 
-        if np.ndim(self.status):
-            raise TypeError(
-                "a plot needs a single solution, and this is a batch: plot a member, sol[0].plot()"
-            )
-        if any(x is None for x in (self.q, self.v, self.lam, self.psi, self.residuals)):
-            raise ValueError(
-                "a plot needs q, v, lam, psi and residuals, and save left out some of them: keep them"
-            )
         return plot(self, names)
+
+    def animate(self, path: str | os.PathLike[str], shapes: Any = None, **options: Any) -> None:
+        """Write an animated GIF by matplotlib. ``options`` are those of ``ga.view`` and of ``View.animate``.
+
+        ``shapes`` says what is drawn, see ``ga.shapes``. For a multibody model call ``model.animate``.
+        """
+        from genalpha.view.front import animated, view
+
+        animated(path, lambda **given: view(self, shapes, **given), **options)
 
 
 jax.tree_util.register_dataclass(

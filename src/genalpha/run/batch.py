@@ -341,6 +341,8 @@ class Batch(NamedTuple):
             bar.add(len(q[here]))
         sol = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         sol = _with_history_of_start(jax.tree.map(np.array, sol))  # copies, which can be written to
+        some = {name: output.chosen(name, getattr(sol, name)) for name, _ in output.entries}
+        sol = dataclasses.replace(sol, **some)
         sol = gathered.patched(sol, not_started(refused), self.span[0])
         if not sol.success.any() and not sol.stats.steps.any():
             self.explain(refused)

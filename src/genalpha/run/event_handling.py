@@ -242,7 +242,8 @@ class Handler:
         setup = self.setup
         at = (np.float64(state.t), state.q, state.v)
         if sparse.large(setup):
-            return sparse.projector(setup, self.args).settled(*map(np.asarray, state[:3]))
+            t, q, v, _, *guess = map(np.asarray, state)
+            return sparse.projector(setup, self.args).settled(t, q, v, guess)
         function = lambda t, q, v, guess, x: initial_values.settled(
             setup.system, setup.dims, t, q, v, self._rebuild(x), guess
         )

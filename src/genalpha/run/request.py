@@ -122,6 +122,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     arguments.callback(given.callback, given.callback_every)
     dims, closes_over_traced = arguments.trace(system, span[0], q, v, args)
     q = arguments.point(system.space, q)
+    kept = output.placed(kept, system, dims)
     method = chosen_method(given, system, dims, steps)
     listed, crossings = watched(system, given.events, dims, args)
     guess = arguments.multipliers(dims, given.multipliers)

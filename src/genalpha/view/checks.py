@@ -27,6 +27,7 @@ COLORS = {
     "yellow": "#e3c23c",
 }
 PALETTE = ("blue", "orange", "green", "red", "purple", "teal", "pink", "brown", "olive")
+GROUPS = ("bodies", "joints", "frames", "traces", "forces")
 AXES = {"x": 0, "y": 1, "z": 2}
 _HEX = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 
@@ -50,11 +51,15 @@ def positive(value: Any, what: str) -> float:
 
     >>> positive(-1, "radius of Sphere")
     Traceback (most recent call last):
-    ValueError: radius of Sphere must be a positive number, got -1: pass a length above zero
+    ValueError: radius of Sphere must be positive and finite, got -1
     """
-    if np.ndim(value) or not array(value, what) > 0:
-        raise ValueError(f"{what} must be a positive number, got {value!r}: pass a length above zero")
-    return float(value)
+    try:
+        found = float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be a number, got {value!r}") from error
+    if not 0.0 < found < np.inf:
+        raise ValueError(f"{what} must be positive and finite, got {value!r}")
+    return found
 
 
 def lengths(value: Any, count: int, what: str) -> tuple[float, ...]:

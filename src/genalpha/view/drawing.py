@@ -92,17 +92,21 @@ def _draw(picture: Any, scene: Scene, t: float, size: tuple[int, int]) -> None:
     axes.set_xlim(0, size[0])
     axes.set_ylim(0, size[1])
     axes.axis("off")
-    eye, light = _eye(scene, size), _light(scene)
+    eye, light = camera(scene, size), _light(scene)
     parts = [(item, part) for item in scene.items for part in drawn(item, scene.times, t)]
     if scene.ground is not None:
-        thrown = [part for item, part in parts if item.shape.group == "bodies" and item.shape.kind != "plane"]
+        thrown = [
+            part
+            for item, part in parts
+            if item.shape.group in ("bodies", "joints") and item.shape.kind != "plane"
+        ]
         axes.add_collection(
             PolyCollection(list(_shadows(thrown, scene.ground, light, eye)), facecolors=_SHADOW, zorder=0)
         )
         axes.add_collection(LineCollection(list(_grid(scene, eye)), colors=_GRID, linewidths=0.6, zorder=1))
     faces, colors, depths = [], [], []
     for item, part in parts:
-        front = 1.0 if item.shape.group in ("bodies", "traces") else 1e-3  # frames and forces are in front
+        front = 1e-3 if item.shape.group in ("frames", "forces") else 1.0  # frames and forces are in front
         for polygons, shades, depth in (_solid(part, eye, light), _strips(part, eye)):
             faces.append(polygons)
             colors.append(shades)
@@ -130,7 +134,7 @@ def _digits(scene: Scene) -> int:
     return min(9, max(2, math.ceil(2 - math.log10(span)))) if span > 0 else 2
 
 
-def _eye(scene: Scene, size: tuple[int, int]) -> Eye:
+def camera(scene: Scene, size: tuple[int, int]) -> Eye:
     """The camera of the page before anybody moves it: it shows the space that the motion takes."""
     if scene.up == "y":
         tangent, axes = math.tan(math.radians(8)), np.eye(3)

@@ -51,8 +51,8 @@ def drawn(item: Item, times: np.ndarray, t: float) -> list[Drawn]:
             return [
                 Drawn(item.color, _NO_FACES, np.stack([points[:-1], points[1:]], axis=1), 2 * sizes["wire"])
             ]
-        local = _revolved(_CYLINDER * [sizes["radius"], length], parts=6)
-        return [Drawn(item.color, local @ R.T + 0.5 * (start + end), _NO_LINES)]
+        rod = _revolved(_CYLINDER * [sizes["radius"], length], parts=6)
+        return [Drawn(item.color, rod @ R.T + 0.5 * (start + end), _NO_LINES)]
     at = _at(item.tracks["at"], times, t)
     if kind == "arrow":
         vector = sizes["scale"] * _at(item.tracks["vector"], times, t).x
@@ -66,7 +66,7 @@ def drawn(item: Item, times: np.ndarray, t: float) -> list[Drawn]:
             Drawn(color, faces @ turn.T @ R.T + at.x, _NO_LINES)
             for color, turn in zip(_AXIS_COLORS, turns, strict=True)
         ]
-    return [Drawn(item.color, _local(item) @ R.T + at.x, _NO_LINES)]
+    return [Drawn(item.color, local(item) @ R.T + at.x, _NO_LINES)]
 
 
 def _at(path: Track, times: np.ndarray, t: float) -> Track:
@@ -81,7 +81,7 @@ def _at(path: Track, times: np.ndarray, t: float) -> Track:
     return Track(x, p / np.linalg.norm(p))
 
 
-def _local(item: Item) -> np.ndarray:
+def local(item: Item) -> np.ndarray:
     """The faces (F, 4, 3) of a body relative to its pose."""
     kind, sizes = item.shape.kind, item.sizes
     if kind == "box":

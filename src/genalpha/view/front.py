@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from genalpha.engine import files
 from genalpha.results.solution import Solution
 from genalpha.view.page import embedded, page
-from genalpha.view.rows import Sampled
+from genalpha.view.rows import MotionRows, Sampled
 from genalpha.view.scene import Scene
 from genalpha.view.shapes import Shape
 
@@ -72,7 +72,7 @@ class View:
 
 def view(
     sol: Solution,
-    shapes: Iterable[Shape] | Shape,
+    shapes: Iterable[Shape] | Shape | None = None,
     *,
     frames: int = 300,
     title: str = "",
@@ -107,22 +107,49 @@ def view(
     >>> ga.view(sol, [rod, ball, force, ga.shapes.Trace(lambda t, q: q)])
     <View of Scene of 4 shapes, 300 frames, t = 0 to 2>
     """
+    moved = moving(shapes)
+    return shown(sol, moved, frames=frames, height=height, title=title, up=up, ground=ground, rate=rate)
+
+
+def moving(shapes: Iterable[Shape] | Shape | None) -> Callable[[MotionRows], list[Shape]]:
+    """A function of rows: the shapes with arrays in place of their functions."""
+    if shapes is None:
+        raise TypeError(
+            "there are no shapes, and a System does not say what its bodies look like: pass shapes=[...], "
+            "such as ga.shapes.Sphere(0.1, at=lambda t, q: q[:3]). For a multibody model call "
+            "model.view(sol) or model.animate(sol, path)"
+        )
+    given = [shapes] if isinstance(shapes, Shape) else list(shapes)
+
+    def evaluated(shape: Shape, rows: MotionRows) -> Shape:
+        motions = {name: getattr(shape, name) for name in shape.moves}
+        arrays = {
+            name: rows.evaluate(motion, f"{name} of {shape.label}")
+            for name, motion in motions.items()
+            if callable(motion)
+        }
+        return replace(shape, **arrays)
+
+    return lambda rows: [evaluated(shape, rows) if isinstance(shape, Shape) else shape for shape in given]
+
+
+def shown(
+    sol: Solution,
+    shapes: Callable[[MotionRows], list[Shape]],
+    *,
+    frames: int = 300,
+    height: int = 480,
+    **options: Any,
+) -> View:
+    """A view of shapes that are functions of the rows of a solution. ``options`` are those of a scene."""
     if not isinstance(sol, Solution):
         raise TypeError(f"a view needs a Solution, got {type(sol).__name__}: pass what ga.solve returned")
     rows = Sampled(sol, frames)
-    given = [shapes] if isinstance(shapes, Shape) else list(shapes)
-    moved = [_evaluated(shape, rows) if isinstance(shape, Shape) else shape for shape in given]
     notice = "" if sol.success else f"The run failed: {sol.message}"
-    scene = Scene(rows.t, moved, up=up, title=title, notice=notice, ground=ground, rate=rate)
-    return View(scene, height=height)
+    return View(Scene(rows.t, shapes(rows), notice=notice, **options), height=height)
 
 
-def _evaluated(shape: Shape, rows: Sampled) -> Shape:
-    """The shape with arrays in place of its functions."""
-    motions = {name: getattr(shape, name) for name in shape.moves}
-    arrays = {
-        name: rows.evaluate(motion, f"{name} of {shape.label}")
-        for name, motion in motions.items()
-        if callable(motion)
-    }
-    return replace(shape, **arrays)
+def animated(path: str | os.PathLike[str], make: Callable[..., View], **options: Any) -> None:
+    """Write a GIF of the view that ``make`` returns. Options are those of ``make`` and of View.animate."""
+    gif = {name: options.pop(name) for name in ("size", "fps", "seconds") if name in options}
+    make(**options).animate(path, **gif)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from genalpha.view import checks
 
-_ORTHOGONAL = 1e-3  # a larger error of a matrix or a quaternion is a mistake, not rounding
+_ROUNDED = 1e-3  # a larger error of a matrix or a quaternion is a mistake
+_STILL = np.array([[1.0, 0.0, 0.0, 0.0]])
 
 
 class Track(NamedTuple):
@@ -33,7 +35,7 @@ def track(value: Any, count: int, what: str) -> tuple[Track, bool]:
     ([[0.0, 1.0, 0.0], [2.0, 1.0, 0.0]], [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]], True)
     """
     if value is None:
-        return Track(np.zeros((1, 3)), np.array([[1.0, 0.0, 0.0, 0.0]])), False
+        return Track(np.zeros((1, 3)), _STILL), False
     x, R = value if isinstance(value, tuple) and len(value) == 2 and np.ndim(value[0]) else (value, None)
     x = checks.array(x, what)
     planar = x.ndim > 0 and x.shape[-1] == 2
@@ -45,19 +47,57 @@ def track(value: Any, count: int, what: str) -> tuple[Track, bool]:
     if x.ndim == 2 and len(x) != count:
         raise ValueError(f"{what} has {len(x)} rows for {count} times: pass one for each time")
     x = np.pad(x.reshape(-1, x.shape[-1]), [(0, 0), (0, 3 - x.shape[-1])])
-    p = np.array([[1.0, 0.0, 0.0, 0.0]]) if R is None else _quaternions(R, count, what)
+    p = _STILL if R is None else quaternions(rotations(R, f"rotation in {what}", count))
     return Track(_short(x), _short(_continuous(p))), planar
 
 
 def matrices(p: np.ndarray) -> np.ndarray:
-    """The rotation matrices (K, 3, 3) of unit quaternions (K, 4)."""
-    w, x, y, z = p.T
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.moveaxis(np.array(rows), -1, 0)
+    """The rotation matrices (..., 3, 3) of unit quaternions (..., 4). NumPy needs no compilation."""
+    return np.asarray(Rotation.from_quat(np.roll(p, -1, axis=-1)).as_matrix())
+
+
+def quaternions(R: np.ndarray) -> np.ndarray:
+    """The unit quaternions (..., 4), (w, x, y, z) with w ≥ 0, of rotation matrices (..., 3, 3)."""
+    return np.roll(Rotation.from_matrix(R).as_quat(canonical=True), 1, axis=-1)
+
+
+def rotations(value: Any, what: str, count: int = 1) -> np.ndarray:
+    """Rotation matrices (K, 3, 3) from matrices, unit quaternions (w, x, y, z) or angles about z.
+
+    K is one, or ``count``. Matrices and quaternions with three correct digits are made exact.
+
+    >>> rotations(np.pi / 2, "rotation").round(9)[0].tolist()
+    [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    >>> rotations([1.0, 1.0, 0.0, 0.0], "rotation of 'arm'")
+    Traceback (most recent call last):
+    ValueError: rotation of 'arm' is a quaternion of length 1.41421: divide it by its length
+    """
+    R = checks.array(value, what)
+    if R.shape in ((), (count,)):
+        c, s = np.cos(np.atleast_1d(R)), np.sin(np.atleast_1d(R))
+        none = np.zeros_like(c)
+        rows = [[c, -s, none], [s, c, none], [none, none, none + 1.0]]
+        return np.moveaxis(np.array(rows), -1, 0)
+    if R.shape in ((4,), (count, 4)):
+        length = np.linalg.norm(R.reshape(-1, 4), axis=1)
+        worst = length[np.argmax(np.abs(length - 1))]
+        if abs(worst - 1) > _ROUNDED:
+            raise ValueError(f"{what} is a quaternion of length {worst:.6g}: divide it by its length")
+        return matrices(R.reshape(-1, 4))
+    if R.shape not in ((3, 3), (count, 3, 3)):
+        many = f", or {count} of them" if count > 1 else ""
+        raise ValueError(
+            f"{what} has shape {R.shape}: pass a matrix (3, 3), a quaternion (4,) or an angle about z{many}"
+        )
+    R = R.reshape(-1, 3, 3)
+    gap, det = np.abs(R.transpose(0, 2, 1) @ R - np.eye(3)).max(), np.linalg.det(R).min()
+    if gap > _ROUNDED or det < 0:
+        raise ValueError(
+            f"{what} is not orthonormal and right-handed: RᵀR differs from one by {gap:.2g}, "
+            f"its determinant is {det:.3g}"
+        )
+    u, _, vt = np.linalg.svd(R)
+    return np.asarray(u @ vt)
 
 
 def between(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -69,46 +109,6 @@ def between(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     x = np.cross(helper, z)
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     return np.stack([x, np.cross(z, x), z], axis=-1), distance
-
-
-def _quaternions(value: Any, count: int, what: str) -> np.ndarray:
-    """Quaternions (K, 4) or (1, 4) from angles about z, matrices or quaternions."""
-    R = checks.array(value, f"rotation in {what}")
-    if R.shape in ((), (count,)):
-        half = 0.5 * np.atleast_1d(R)
-        zero = np.zeros_like(half)
-        return np.stack([np.cos(half), zero, zero, np.sin(half)], axis=1)
-    if R.shape in ((3, 3), (count, 3, 3)):
-        R = R.reshape(-1, 3, 3)
-        error = np.abs(R @ R.transpose(0, 2, 1) - np.eye(3)).max()
-        if error > _ORTHOGONAL or (np.linalg.det(R) < 0).any():
-            raise ValueError(f"rotation in {what} is no rotation matrix: R Rᵀ = 1 and det R = 1 must hold")
-        return _from_matrices(R)
-    if R.shape in ((4,), (count, 4)):
-        norm = np.linalg.norm(R.reshape(-1, 4), axis=1, keepdims=True)
-        if np.abs(norm - 1).max() > _ORTHOGONAL:
-            raise ValueError(f"rotation in {what} is no unit quaternion (w, x, y, z): divide it by its norm")
-        return np.asarray(R.reshape(-1, 4) / norm)
-    raise ValueError(
-        f"rotation in {what} has shape {R.shape}: pass a matrix (3, 3), a quaternion (4,) or an angle "
-        f"about z, or {count} of them"
-    )
-
-
-def _from_matrices(R: np.ndarray) -> np.ndarray:
-    """Quaternions (K, 4) of rotation matrices (K, 3, 3), from the largest of |w|, |x|, |y| and |z|."""
-    (a, b, c), (d, e, f), (g, h, i) = np.moveaxis(R, 0, -1)
-    products = np.array(  # 4 times the outer product of the quaternion with itself
-        [
-            [1 + a + e + i, h - f, c - g, d - b],
-            [h - f, 1 + a - e - i, b + d, c + g],
-            [c - g, b + d, 1 - a + e - i, f + h],
-            [d - b, c + g, f + h, 1 - a - e + i],
-        ]
-    )
-    largest = products[range(4), range(4)].argmax(axis=0)
-    p = products[largest, :, np.arange(len(R))]
-    return np.asarray(p / np.linalg.norm(p, axis=1, keepdims=True))
 
 
 def _continuous(p: np.ndarray) -> np.ndarray:

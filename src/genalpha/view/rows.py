@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.engine.interpolate import StepEnd
+from genalpha.numerics.data import State
 from genalpha.results.phases import Phases
 from genalpha.results.solution import Solution
 
@@ -18,8 +19,64 @@ from genalpha.results.solution import Solution
 NAMES = ("v", "a", "lam", "psi", "reaction")
 
 
-class Sampled:
-    """Rows of a solution: times ``t`` (K,), and ``q`` and other quantities (K, ...) by name.
+class MotionRows:
+    """Rows of a motion: times ``t`` (K,), and ``q`` and other quantities (K, ...) by name."""
+
+    t: np.ndarray
+
+    def column(self, name: str, what: str) -> np.ndarray:
+        """A quantity (K, ...) by name. ``what`` needs it."""
+        raise NotImplementedError
+
+    def evaluate(self, function: Callable[..., Any], what: str) -> Any:
+        """The values of a function of one row: an array (K, ...), or a pair of them if it returns a pair.
+
+        A function that computes with JAX is vectorised. Others, and those for which this fails, are called
+        for each row with NumPy's arrays.
+        """
+        names = _further(function, what)
+        columns = [self.t, self.column("q", what), *(self.column(name, what) for name in names)]
+
+        def call(t: Any, q: Any, *rest: Any) -> Any:
+            return function(t, q, **dict(zip(names, rest, strict=True)))
+
+        try:
+            first = call(*(column[0] for column in columns))
+            if len(self.t) > 1 and any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(first)):
+                try:
+                    found = jax.vmap(lambda *row: tuple(jnp.asarray(x, float) for x in parts(call(*row))))(
+                        *columns
+                    )
+                    return _joined([np.asarray(x) for x in found])
+                except Exception:  # such a function may still work with numbers; its own errors come again
+                    pass
+            rows = [first, *(call(*row) for row in zip(*(c[1:] for c in columns), strict=True))]
+        except Exception as error:
+            error.add_note(f"This happened in {what}. It is called with one row: t, and q of shape (n,)")
+            raise
+        try:
+            return _joined([_stacked(part) for part in zip(*map(parts, rows), strict=True)])
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{what} must return a position of 2 or 3 numbers, or a tuple (position, rotation), "
+                f"for every row. The first row gives {first!r}"
+            ) from error
+
+
+class Instant(MotionRows):
+    """A single row, from a state."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self.t = state, np.array([state.t], dtype=float)
+
+    def column(self, name: str, what: str) -> np.ndarray:
+        if name == "reaction":
+            raise ValueError(f"{what} needs reaction, which is known after a run: use lam and psi")
+        return np.asarray(getattr(self._state, name))[None]
+
+
+class Sampled(MotionRows):
+    """Rows of a solution.
 
     If the solution can be interpolated, the times are evenly spaced. Otherwise they are those of the rows
     nearest to such times. After a failure the rows end where the run did.
@@ -53,7 +110,6 @@ class Sampled:
             self.t = times[self._rows]
 
     def column(self, name: str, what: str) -> np.ndarray:
-        """A quantity (K, ...) by name. ``what`` needs it."""
         if self._dense and name != "reaction":
             found = getattr(self._state, name)
         elif self._dense:
@@ -75,40 +131,6 @@ class Sampled:
             return None
         total = np.asarray(self._sol.reactions.total)
         return np.stack([np.interp(self.t, self._sol.t, part) for part in total.T], axis=1)
-
-    def evaluate(self, function: Callable[..., Any], what: str) -> Any:
-        """The values of a function of one row: an array (K, ...), or a pair of them if it returns a pair.
-
-        A function that computes with JAX is vectorised. Others, and those for which this fails, are called
-        for each row with NumPy's arrays.
-        """
-        names = _further(function, what)
-        columns = [self.t, self.column("q", what), *(self.column(name, what) for name in names)]
-
-        def call(t: Any, q: Any, *rest: Any) -> Any:
-            return function(t, q, **dict(zip(names, rest, strict=True)))
-
-        try:
-            first = call(*(column[0] for column in columns))
-            if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(first)):
-                try:
-                    found = jax.vmap(lambda *row: tuple(jnp.asarray(x, float) for x in parts(call(*row))))(
-                        *columns
-                    )
-                    return _joined([np.asarray(x) for x in found])
-                except Exception:  # such a function may still work with numbers; its own errors come again
-                    pass
-            rows = [first, *(call(*row) for row in zip(*(c[1:] for c in columns), strict=True))]
-        except Exception as error:
-            error.add_note(f"This happened in {what}. It is called with one row: t, and q of shape (n,)")
-            raise
-        try:
-            return _joined([_stacked(part) for part in zip(*map(parts, rows), strict=True)])
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{what} must return a position of 2 or 3 numbers, or a tuple (position, rotation), "
-                f"for every row. The first row gives {first!r}"
-            ) from error
 
 
 def parts(value: Any) -> tuple[Any, ...]:

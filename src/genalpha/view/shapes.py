@@ -16,30 +16,34 @@ Lengths that are not given follow from the size of the scene.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from genalpha.errors import unknown
 from genalpha.view import checks
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Shape:
-    """What all shapes have: a name, which must be unique in a scene, and a colour.
+    """What all shapes have: a name, which must be unique in a scene, a colour, and a group.
 
-    A colour is a name such as "blue", a text "#rrggbb", or three numbers from 0 to 1.
+    A colour is a name such as "blue", a text "#rrggbb", or three numbers from 0 to 1. Groups are shown and
+    hidden together: "bodies", "joints", "frames", "traces", "forces".
     """
 
     name: str = ""
     color: Any = None
+    group: str = "bodies"
     kind: ClassVar[str] = ""  # the name in the file
-    group: ClassVar[str] = "bodies"  # groups are shown and hidden together
     moves: ClassVar[tuple[str, ...]] = ()  # attributes that say where the shape is
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise TypeError(f"name of {type(self).__name__} must be a text, got {self.name!r}")
+        if self.group not in checks.GROUPS:
+            raise unknown(f"group of {self.label}:", self.group, checks.GROUPS)
         if self.color is not None:
             self._set(color=checks.color(self.color, self.label))
         self._check()
@@ -242,7 +246,7 @@ class Frame(Posed):
 
     size: Any = None
     kind: ClassVar[str] = "frame"
-    group: ClassVar[str] = "frames"
+    group: str = field(default="frames", kw_only=True)
 
     def _check(self) -> None:
         self._positive("size")
@@ -321,7 +325,7 @@ class Arrow(Shape):
     scale: Any = None
     width: Any = None
     kind: ClassVar[str] = "arrow"
-    group: ClassVar[str] = "forces"
+    group: str = field(default="forces", kw_only=True)
     moves: ClassVar[tuple[str, ...]] = ("at", "vector")
 
     def _check(self) -> None:
@@ -340,7 +344,7 @@ class Trace(Shape):
     whole: bool = False
     width: Any = 2.0
     kind: ClassVar[str] = "trace"
-    group: ClassVar[str] = "traces"
+    group: str = field(default="traces", kw_only=True)
     moves: ClassVar[tuple[str, ...]] = ("point",)
 
     def _check(self) -> None:

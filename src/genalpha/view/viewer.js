@@ -249,7 +249,7 @@ class Player {
       option.textContent = option.value = item.name;
       element("follow").append(option);
     }
-    for (const group of ["frames", "traces", "forces"]) {
+    for (const group of ["joints", "frames", "traces", "forces"]) {
       element(group).parentElement.hidden = !this.motion.items.some((item) => item.group === group);
       on(group, "change", () => { this.shown[group] = element(group).checked; this.refresh(); });
     }
@@ -343,12 +343,17 @@ class Player {
       if (!at) continue;
       const [x, y] = [at[0] * clientWidth, at[1] * clientHeight];
       const far = Math.hypot(x - event.clientX + box.left, y - event.clientY + box.top);
-      if (far < best) [best, nearest] = [far, { x, y, name: item.name }];
+      if (far < best) [best, nearest] = [far, { x, y, name: this.label(item, place) }];
     }
     label.hidden = !nearest;
     if (!nearest) return;
     label.textContent = nearest.name;
     Object.assign(label.style, { left: `${nearest.x}px`, top: `${nearest.y}px` });
+  }
+
+  // The name of an item, with the size of its vector if it is an arrow.
+  label(item, place) {
+    return item.vector ? `${item.name}: ${Number(length(this.motion.point(item.vector, place)).toPrecision(4))}` : item.name;
   }
 
   // What changes from outside: size, colours, visibility, and the graphics card.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import operator
 from typing import Any, NamedTuple
@@ -15,12 +14,11 @@ from genalpha.backends.native.step import Orders, StepKernels
 from genalpha.backends.native.writer import ITERATION, Writer, examined, renewed_by
 from genalpha.compiler import emit_repeated, machine
 from genalpha.compiler.graph import ZERO
+from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Call, Instructions, Loop, Program, cut
 from genalpha.compiler.reader import Symbols
 from genalpha.compiler.repeated import Factor, Pick, Solve
 from genalpha.compiler.sparse_pattern import Pattern, Singular, address, analysed, patterned
-
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 class MatrixLayout(NamedTuple):
@@ -118,7 +116,7 @@ class DataLibrary:
         self.program: Program = cut(program, PIECE)
         self.library, self.entries_of_head = self._compiled(loop, small(program, OPTIMIZED_DATA))
         self.steps = self.library.function(
-            "steps", *[_POINTER] * 5, *[_COUNT] * 2, *[_POINTER] * 2, result=_COUNT
+            "steps", *[POINTER] * 5, *[COUNT] * 2, *[POINTER] * 2, result=COUNT
         )
 
     def _compiled(self, loop: Loop, optimized: bool) -> tuple[machine.Library, dict[str, int]]:
@@ -162,7 +160,7 @@ class DataLibrary:
         """The entries (E,) of each matrix that are not always zero."""
         work = aligned(len(slots))
         work[:] = slots
-        self.library.function(plan, *[_POINTER] * 3)(address(work), 0, 0)
+        self.library.function(plan, *[POINTER] * 3)(address(work), 0, 0)
         return [work[layout.source] for layout in self.layouts]
 
 

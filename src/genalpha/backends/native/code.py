@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from genalpha.compiler import emit_llvm, machine
+from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Loop, Program, cut
 from genalpha.compiler.rows import RowFunction
 
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 # Only one thread at a time makes graphs and programs. Machine code runs in any number of threads.
 MAKING = threading.RLock()
 # The most operations in one compiled function.
@@ -48,7 +47,7 @@ class StepCode:
         self.common = np.array(common, dtype=int)
         text = emit_llvm.emit([(self.program, {"steps": loop})], lanes, common)
         self.library = machine.Library(text, ["steps"], optimized=small(program, OPTIMIZED))
-        self.steps = self.library.function("steps", *[_POINTER] * 5, *[_COUNT] * 2, result=_COUNT)
+        self.steps = self.library.function("steps", *[POINTER] * 5, *[COUNT] * 2, result=COUNT)
 
     @property
     def numbers(self) -> int:
@@ -65,7 +64,7 @@ class RowCode:
         self.library = machine.Library(
             text, [rows.name], optimized=rows.often and small(rows.program, OPTIMIZED_ROWS)
         )
-        self._map = self.library.function(rows.name, *[_POINTER] * 3, *[_COUNT] * 2)
+        self._map = self.library.function(rows.name, *[POINTER] * 3, *[COUNT] * 2)
 
     def __call__(self, arguments: Any) -> tuple[Any, np.ndarray]:
         """The function applied to every row of its arguments: results, and which of them are good."""

@@ -214,17 +214,19 @@ def kernels(
     fixed: Any,
     sampled: bool = False,
     lean: bool = False,
+    taped: bool = False,
 ) -> Kernels:
     """The kernels of a setup, made from these values if there are none yet.
 
     ``doubles`` and ``fixed`` are what `floating` finds in ``args``. With ``sampled``, steps under error
     control keep both ends of the steps that contain given times. With ``lean``, the stages of given steps
-    share one matrix. Raises the errors of a bad start, and :class:`Unsupported` if only XLA can run the
-    setup.
+    share one matrix. With ``taped``, records are long enough for derivatives. Raises the errors of a bad
+    start, and :class:`Unsupported` if only XLA can run the setup.
     """
     controlled = SampledKernels if sampled else ControlledKernels
     given = LeanKernels if lean else StepKernels
     kind = controlled if getattr(at.first, "controlled", False) else given
+    kind = _taped(kind) if taped else kind
 
     def make() -> Kernels | str:
         try:
@@ -241,6 +243,12 @@ def kernels(
     if isinstance(found, str):
         raise Unsupported(found)
     return found
+
+
+@functools.cache
+def _taped(kind: type[StepKernels]) -> type[StepKernels]:
+    """Kernels whose records end with the rest of the carry and the unknowns."""
+    return dataclass(type(f"Taped{kind.__name__}", (kind,), {"taped": True}))
 
 
 def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) -> Kernels:

@@ -78,6 +78,8 @@ class StepKernels:
     graph: Graph = field(default_factory=lambda: Graph(LIMIT))
 
     writer: ClassVar[type[Writer]] = Writer
+    # Whether records end with the rest of the carry and with the unknowns, from which derivatives follow.
+    taped: ClassVar[bool] = False
     # Under error control: the slots of the pace, of counters that start at zero, and of the end of a run.
     places_of_pace: ClassVar[Any] = None
     counters: ClassVar[Any] = ()
@@ -103,9 +105,10 @@ class StepKernels:
         self.output = (slot(dims.m), slot(dims.p), slot(extra))
         self.counts = slot(len(COUNTED))
         self._extend_row()
-        self.row = range(first, builder.slots)
         rest = carry._replace(q=None, v=None, a=None)  # type: ignore[arg-type]
-        self.carry: Carry = shape(rest)._replace(q=q, v=v, a=a)
+        tape = (shape(rest), slot(len(x))) if self.taped else None
+        self.row = range(first, builder.slots)
+        self.carry: Carry = (tape[0] if tape else shape(rest))._replace(q=q, v=v, a=a)
         self.scale: Scale = shape(scale)
         doubles, self._rebuild, self.fixed = floating(args)
         self.args: list[np.ndarray] = shape(doubles)
@@ -113,7 +116,7 @@ class StepKernels:
         self.parabola = tuple(slot(size) for _ in range(3))
         self.memory = slot(2)  # fit, noise
         self._lay_out_times()
-        self.x = slot(size)
+        self.x = tape[1] if tape else slot(size)
         self.numbers = slot(len(newton.Numbers._fields))
         self.flags = {
             name: int(slot(1)[0]) for name in ("unfinished", "running", "slow", "converged", "alive", "lost")
@@ -193,6 +196,7 @@ class StepKernels:
         args = self._rebuild(doubles)
         level_one = (self.carry, self.parabola, self.t.reshape(()), self.h.reshape(()), self.memory)
         carry, parabola, t, h, memory = self._inputs(level_one, STEP)
+        self.given = (carry, t, h, scale, doubles)
         (x,) = self._inputs((self.x,), ITERATION)
         groups: tuple[newton.Group, ...] = ()
 

@@ -94,7 +94,9 @@ def explaining(at: AtState) -> Iterator[None]:
 
 _SINGULAR = (
     "the accelerations are not determined at the start: the matrix of mass and constraints is singular. The "
-    "mass matrix may be singular for motions that the constraints allow (check for massless coordinates)."
+    "mass matrix may be singular for motions that the constraints allow (check for massless coordinates), or "
+    "a reaction of your own does not act against a constraint, at least not at the multipliers from which "
+    "Newton's iteration starts (see the argument multipliers)."
 )
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 from genalpha.backends.sparse.central import Central, Stream
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import Blocks, KindModel
 from genalpha.compiler import emit_repeated, machine
+from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Call, If, Instructions, Loop, While
 from genalpha.compiler.repeated import Clear, Copy, Factor, Solve, Zero
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.system import Args
-
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 class SparseCode:
@@ -45,9 +43,9 @@ class SparseCode:
         )
         self.library = machine.Library(text, ["steps", *plans], scheduled=False)
         self.steps = self.library.function(
-            "steps", *[_POINTER] * 5, *[_COUNT] * 2, *[_POINTER] * 2, result=_COUNT
+            "steps", *[POINTER] * 5, *[COUNT] * 2, *[POINTER] * 2, result=COUNT
         )
-        self.plans = {name: self.library.function(name, *[_POINTER] * 3) for name in plans}
+        self.plans = {name: self.library.function(name, *[POINTER] * 3) for name in plans}
 
     def _plans(self, once: Instructions) -> dict[str, Instructions]:
         """Instructions outside of the loop of steps, by name."""

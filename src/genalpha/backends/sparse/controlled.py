@@ -12,6 +12,7 @@ from genalpha.backends.native.writer import ITERATION, PIVOT, RUN, STEP, ids
 from genalpha.backends.sparse.central import Central
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.kinds import Kind
+from genalpha.compiler.differentiate import along
 from genalpha.compiler.graph import ZERO
 from genalpha.compiler.program import Call, If, Instructions
 from genalpha.compiler.reader import Symbols, inline
@@ -22,7 +23,6 @@ from genalpha.engine.error_estimate import Linearized, linearized
 from genalpha.engine.step import close_step
 from genalpha.numerics import codes, newton
 from genalpha.numerics.data import Carry, StepOutput
-from genalpha.numerics.derivatives import value_and_rate
 
 
 class ControlledKind(Kind):
@@ -37,6 +37,17 @@ class ControlledKind(Kind):
         self.tried = jax.tree.map(lambda s: self.builder.slot(s.size).reshape(s.shape), self.own)
         return self.tried
 
+    def _read_back(self, step: Any) -> Any:
+        """The same with the coasting motion in slots of its own, so that rows have derivatives along it."""
+        if self.model.element is None:
+            return step
+        coast = np.concatenate([step.coast_q.ids, step.coast_v.ids])
+        slots = self.builder.slot(len(coast))
+        self.prepared.append((slots, coast))
+        self._coast = self.builder.inputs(slots, ITERATION)
+        q, v = (Symbols(ids, "f") for ids in np.split(self._coast, 2))
+        return step._replace(coast_q=q, coast_v=v)
+
     def _more(self, carry: Any, step: Any, x: Symbols, scale: Any, doubles: Any, after: Any) -> None:
         real = self._real(self.blocks.unknowns)
         self.d = self.builder.slot(len(self.x))
@@ -46,8 +57,13 @@ class ControlledKind(Kind):
         if self.model.element is None:
             self._errors(parts, Symbols(d, "f"), after)
         else:
+            bracket, method = self.model.space.bracket, self.setup.method
+            assert method.exact_matrix
+            defect = lambda a1, carry, step: jnp.concatenate(method.defect(bracket, carry, step, a1))
+            caused = inline(self.graph, defect, parts[0], carry, step)
+            disturbance = along(self.graph, self.value, self._coast, caused)
             for stage in range(self.blocks.stages):
-                self._disturb(stage, parts, d)
+                self._disturb(stage, disturbance, d[real])
         pairs = [(self.own[name], self.builder.inputs(s, ITERATION)) for name, s in self.tried.items()]
         self.builder.kernel(self.kernel("accept"), ITERATION, *pairs)
 
@@ -58,23 +74,14 @@ class ControlledKind(Kind):
         setup = self.setup._replace(system=system, dims=self.dims)
         return linearized(setup, scale, carry, step, x, a1, ())
 
-    def _disturb(self, stage: int, parts: Any, d: np.ndarray) -> None:
+    def _disturb(self, stage: int, disturbance: np.ndarray, d: np.ndarray) -> None:
         """Write the kernel for the rows of a stage: the disturbance, less what earlier stages do to it."""
-        full = np.concatenate([np.full(self._full(b), b.stage) for b in self.blocks.unknowns])
-        before = Symbols(np.where(full < stage, d, ZERO), "f")
-        method, dims = self.setup.method, self.dims
-
-        def rows(d: Any, *parts: Any) -> Any:
-            around = self._around(*parts)
-            found = around.disturbance()
-            if stage:
-                system = around.setup.system
-                residual = lambda x: method.residual(system, around.step, dims, around.scale, x, ())
-                found = found - value_and_rate(residual, (around.x,), (d,))[1]
-            return found
-
-        value = inline(self.graph, rows, before, *parts)[self._real(self.blocks.rows)]
-        used = np.flatnonzero((self._stages(self.blocks.rows) == stage) & (value != ZERO))
+        here = np.flatnonzero(self._stages(self.blocks.rows) == stage)
+        before, value = self._stages(self.blocks.unknowns) < stage, disturbance.copy()
+        caused = along(self.graph, self.value[here], self.variables[before], d[before])
+        left = zip(value[here].tolist(), caused.tolist(), strict=True)
+        value[here] = [self.graph.sub(a, b) for a, b in left]
+        used = here[value[here] != ZERO]
         self.disturbed.append(used)
         slots = self.builder.slot(len(used))
         self.disturbed_slots = [*getattr(self, "disturbed_slots", []), slots]

@@ -22,6 +22,10 @@ from genalpha.numerics.derivatives import value_and_rate
 
 # a (n,), λ (m,) and ψ (p,).
 Vectors = tuple[np.ndarray, np.ndarray, np.ndarray]
+# Multipliers of reactions of the user's own are found by Newton's method, to this relative change.
+CHANGE, MOST_ITERATIONS = 1e-10, 50
+# Functions of parts with so many copies are optimized. With fewer copies this takes longer than it saves.
+MANY = 64
 
 
 class Terms(NamedTuple):
@@ -74,6 +78,25 @@ def _along(model: KindModel, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any,
     return value_and_rate(rows, (t, q, v), direction)[1]
 
 
+class Loads(NamedTuple):
+    """Reactions (n,) of one copy, and minus their derivatives with respect to λ (m, n) and ψ (p, n)."""
+
+    force: Any
+    by_lam: Any
+    by_psi: Any
+
+
+def _loads(model: KindModel, t: Any, q: Any, v: Any, lam: Any, psi: Any, data: Any) -> Loads:
+    system = model.system(data, model.dims)
+    forces = lambda lam, psi: system.reactions(t, q, v, lam, psi)
+    by_lam, by_psi = jax.jacfwd(forces, (0, 1))(lam, psi)
+    return Loads(forces(lam, psi), -by_lam.T, -by_psi.T)
+
+
+# Functions that depend on the part alone.
+_OF_PARTS = (_terms, _along, _loads)
+
+
 class Equations:
     """Functions of single copies, applied to all of them, and what the whole is made of.
 
@@ -88,8 +111,14 @@ class Equations:
         key = (name, model.name)
         if key not in self._functions:
             example = jax.tree.map(lambda x: np.asarray(x)[0], rows)
-            one = lambda *x: function(model, *x)
-            self._functions[key] = Rowwise(f"{name}_{model.name}", one, example, often=True)
+            one, often = lambda *x: function(model, *x), model.copies >= MANY
+            make = lambda: Rowwise(f"{name}_{model.name}", one, example, often=often)
+            if function in _OF_PARTS and model.element is not None:  # any assembly may use it
+                shapes = tuple(map(np.shape, jax.tree.leaves(example)))
+                made = model.element.made((name, often, jax.tree.structure(example), shapes), make)
+            else:
+                made = make()
+            self._functions[key] = made
         return self._functions[key](rows, machine.lanes())
 
     def data(self, model: KindModel) -> Any:
@@ -114,6 +143,11 @@ class Equations:
             found.append(Terms(*(x.reshape(len(t), count, *x.shape[1:]) for x in terms)))
         for i in range(len(t)):
             yield AtState(self, float(t[i]), q[i], v[i], [Terms(*(x[i] for x in terms)) for terms in found])
+
+    @property
+    def linear(self) -> bool:
+        """Whether all reactions are the default ones, which are linear in λ and ψ."""
+        return not any(model.element and model.element.has("reaction") for model in self.parts)
 
     @property
     def structure(self) -> Structure:
@@ -207,20 +241,60 @@ class AtState:
             found.append(_inverse(sizes))
         return Scale(a, *found)  # type: ignore[arg-type]
 
-    def saddle(self, scale: Scale) -> Saddle:
-        """The matrix (12) of JN08, scaled."""
+    def saddle(self, scale: Scale, loads: list[Loads] | None = None) -> Saddle:
+        """The matrix (12) of JN08, scaled. With ``loads``, Bᵀ are the derivatives of these reactions."""
         of, parts = self.equations.structure, []
-        for terms in self.terms:
-            parts += [x.reshape(-1) for x in (terms.M, terms.G, terms.G, terms.K, terms.K)]
+        for i, terms in enumerate(self.terms):
+            by_lam, by_psi = (terms.G, terms.K) if loads is None else loads[i][1:]
+            parts += [x.reshape(-1) for x in (terms.M, terms.G, by_lam, terms.K, by_psi)]
         sizes = np.concatenate([scale.a, scale.lam, scale.psi])
         values = np.concatenate(parts) * sizes[of.rows] * sizes[of.columns]
         entries = np.bincount(of.places, values, len(of.indices))
         matrix = sparse.csc_matrix((entries, of.indices, of.starts), shape=(of.size, of.size))
         return Saddle(matrix, scale)
 
-    def accelerations(self, saddle: Saddle) -> Vectors:
-        """Consistent a, λ and ψ."""
-        return saddle.solve(self.applied, -self.g_ddot, -self.k_dot)
+    def accelerations(self, guess: Any = None) -> tuple[Vectors, Saddle]:
+        """Consistent a, λ and ψ, and the matrix of their equations.
+
+        With reactions of the user's own, Newton's method starts from the ``guess`` of λ and ψ, by default
+        ones as in `initial_values`. Raises a RuntimeError if the matrix is singular or the iteration fails.
+        """
+        if self.equations.linear:
+            saddle = self.saddle(self.scale)
+            return saddle.solve(self.applied, -self.g_ddot, -self.k_dot), saddle
+        n, m, p = self.dims[1:]
+        lam, psi = (np.ones(m), np.ones(p)) if guess is None else (np.asarray(x, float) for x in guess)
+        x, sizes = np.concatenate([np.zeros(n), lam, psi]), np.concatenate([*self.scale])
+        for _ in range(MOST_ITERATIONS):
+            a, lam, psi = np.split(x, [n, n + m])
+            loads = self._loads(lam, psi)
+            saddle = self.saddle(self.scale, loads)
+            motion = self.applied + self._sum("v", [one.force for one in loads]) - self.M @ a
+            hidden = np.concatenate([self.g_ddot, self.k_dot]) + self.B @ a
+            step = np.concatenate(saddle.solve(motion, -hidden[:m], -hidden[m:]))
+            x = x + step
+            if not np.abs(step / sizes).max(initial=0.0) > CHANGE * np.abs(x / sizes).max(initial=0.0):
+                a, lam, psi = np.split(x, [n, n + m])
+                return (a, lam, psi), saddle
+        raise RuntimeError("no multipliers were found, the matrix may be singular")
+
+    def _loads(self, lam: np.ndarray, psi: np.ndarray) -> list[Loads]:
+        """The reactions of all parts, and their derivatives."""
+        return [
+            self._of_part("loads", model, _loads, self.q[at.q], self.v[at.v], lam[at.g], psi[at.k])
+            for model in self.parts
+            for at in [model.places]
+        ]
+
+    def _of_part(self, name: str, model: KindModel, function: Any, *rows: np.ndarray) -> Any:
+        data = self.equations.data(model)
+        return self.equations.each(name, model, function, np.array([self.t]), *rows, data)
+
+    def reaction(self, lam: np.ndarray, psi: np.ndarray) -> np.ndarray:
+        """All reaction forces (n,)."""
+        if self.equations.linear:
+            return np.add(*self.reactions(lam, psi))
+        return self._sum("v", [one.force for one in self._loads(lam, psi)])
 
     def reactions(self, lam: np.ndarray, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """−Gᵀλ and −Kᵀψ (n,)."""
@@ -240,8 +314,7 @@ class AtState:
         for model in self.parts:
             at = model.places
             inputs = (self.q[at.q], self.v[at.v], a[at.v], lam[at.g], psi[at.k])
-            data = self.equations.data(model)
-            found = self.equations.each("along", model, _along, np.array([self.t]), *inputs, data)
+            found = self._of_part("along", model, _along, *inputs)
             places = np.concatenate([at.v, n + at.g, n + m + at.k], axis=1)
             total += np.bincount(places.reshape(-1), found.reshape(-1), len(total))
         return saddle.solve(-total[:n], -total[n : n + m], -total[n + m :])[0]

@@ -63,8 +63,6 @@ def refusal(setup: Setup, steps: Steps) -> str:
     method = setup.method.staged(setup.dims)
     if not method.adds_up(setup.dims):
         return f"the equations of {method.name} for a whole are not the sum of those for its parts"
-    if setup.system.reaction is not None:
-        return "a part has a reaction of its own"
     if any(crossing.loads for crossing in setup.crossings):
         return "events that depend on λ or ψ"
     if isinstance(steps, Given) and steps.steps.project is not None:
@@ -74,7 +72,7 @@ def refusal(setup: Setup, steps: Steps) -> str:
 
 def large(setup: Setup) -> bool:
     """Whether states of a system are found with sparse matrices."""
-    return isinstance(setup.system, Assembly) and setup.dims.n > LARGE and setup.system.reaction is None
+    return isinstance(setup.system, Assembly) and setup.dims.n > LARGE
 
 
 def unknowns(setup: Setup) -> int:
@@ -97,7 +95,7 @@ def refuse_dense(setup: Setup, steps: Steps) -> None:
     if size > MOST_DENSE:
         raise ValueError(
             f"{what}. Dense matrices would take {8e-9 * size**2:.2g} GB each. Use another method than 'cs' "
-            "and 'cm', and the default reactions, and let events depend on q and v only"
+            "and 'cm', and let events depend on q and v only"
         )
     warn(
         f"{what}. It is compiled as a whole, which takes seconds to minutes, and its steps take longer",
@@ -136,7 +134,7 @@ def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known)
     state = equations.at(float(at.t), np.asarray(at.q, dtype=float), np.asarray(at.v, dtype=float))
     checks.examine(state, at.mode)
     with checks.explaining(state):
-        start = Starter(setup, nodes, equations).run(state, at.first)
+        start = Starter(setup, nodes, equations).run(state, at.first, at.guess)
     checks.solved(state, start)
     runner: Any = SparseControlled if steps.controlled else SparseGiven
     runner = runner(setup, made.code, kinds, start, steps, args)
@@ -170,29 +168,29 @@ def derived(equations: Equations, ends: StepEnd) -> Derived:
     block = max(1, ROWS // equations.dims.n)
     rows = []
     for first in range(0, len(ends.t), block):
-        some = [np.asarray(x)[first : first + block] for x in (ends.t, ends.q, ends.v)]
-        rows += [_derived(at) for at in equations.rows(*some)]
+        t, q, v, lam, psi = (np.asarray(x)[first : first + block] for x in ends)
+        rows += [_derived(at, guess) for at, *guess in zip(equations.rows(t, q, v), lam, psi, strict=True)]
     return Derived(*(np.stack(part) for part in zip(*rows, strict=True)))
 
 
-def _derived(at: AtState) -> Derived:
+def _derived(at: AtState, guess: list[np.ndarray]) -> Derived:
     _, n, m, p = at.dims
     try:
-        a, lam, psi = at.accelerations(at.saddle(at.scale))
+        a, lam, psi = at.accelerations(guess)[0]
     except RuntimeError:  # singular
         a, lam, psi = (np.full(size, np.nan) for size in (n, m, p))
     holonomic, nonholonomic = at.reactions(lam, psi)
     largest = lambda x: np.abs(x).max(initial=0.0)
     sizes = (largest(at.g), largest(at.g_dot), largest(at.k))
-    return Derived(a, lam, psi, *sizes, holonomic, nonholonomic, holonomic + nonholonomic)
+    return Derived(a, lam, psi, *sizes, holonomic, nonholonomic, at.reaction(lam, psi))
 
 
-def consistent(setup: Setup, t: float, q: np.ndarray, v: np.ndarray, args: Args) -> State:
+def consistent(setup: Setup, t: float, q: np.ndarray, v: np.ndarray, args: Args, guess: Any = None) -> State:
     """Consistent accelerations and multipliers at a state."""
     at = projector(setup, args).equations.at(t, q, v)
     checks.examine(at, "assume")
     with checks.explaining(at):
-        found = at.accelerations(at.saddle(at.scale))
+        found = at.accelerations(guess)[0]
     return State(np.float64(t), q, v, *found)  # type: ignore[arg-type]
 
 

@@ -31,6 +31,7 @@ class Kind:
     which every copy keeps for itself. ``x`` are the slots of its unknowns. ``entries`` are the slots of the
     entries of its matrices, those of one stage after the other; ``patterns[k]`` (E, 2) are their rows and
     columns in stage k. ``rows[k]`` are the slots of its residual in stage k, in the rows ``used[k]``.
+    ``value`` are the expressions of all rows of the residual, ``variables`` those of the unknowns.
     ``motion`` are the slots of q, v, a and a_old after a step, ``forces`` those of λ, ψ and other variables.
     """
 
@@ -61,6 +62,7 @@ class Kind:
         shaped = lambda tree: jax.tree.map(lambda x: slot(int(np.prod(x.shape))).reshape(x.shape), tree)
         self.own: dict[str, np.ndarray] = shaped(carry.own)
         self.disturbed: list[np.ndarray] = []
+        self.prepared: list[tuple[np.ndarray, np.ndarray]] = []
         self.scale = (slot(n), slot(m), slot(p))
         self.data: list[np.ndarray] = [
             slot(int(np.prod(np.shape(x)[1:]))).reshape(np.shape(x)[1:])
@@ -109,14 +111,20 @@ class Kind:
             return step, sizes_of_motion(model.space, scale, carry.q, carry.v)
 
         step, sizes = self._symbolic(prepare, carry, t, h, scale, doubles)
+        step = self._read_back(step)
         residual = lambda x, step, scale, data: method.equations(one(data), step, dims, scale, x, ())
         value = inline(self.graph, residual, x, step, scale, doubles)[self._real(self.blocks.rows)]
         finish = lambda x, step, scale, data: method.finish(one(data), step, dims, scale, x, ())
         after, output = inline(self.graph, finish, x, step, scale, doubles)
         self._prepare(sizes)
+        self.value, self.variables = value, variables
         self._matrix(value, variables)
         self._finish(after, output)
         self._more(carry, step, x, scale, doubles, after)
+
+    def _read_back(self, step: Any) -> Any:
+        """The constants of a step, as the other kernels read them."""
+        return step
 
     def _more(self, carry: Any, step: Any, x: Symbols, scale: Any, doubles: Any, after: Any) -> None:
         """Write kernels that only some runs need."""
@@ -140,7 +148,7 @@ class Kind:
         self.builder.kernel(self.kernel("once"), RUN)
         self.sizes = self.builder.slot(2 if self.model.element is None else 0)
         stores = [(self.sizes, np.array([s.ids for s in sizes]))] if self.sizes.size else []
-        self.builder.kernel(self.kernel("prepare"), STEP, *stores)
+        self.builder.kernel(self.kernel("prepare"), STEP, *stores, *self.prepared)
 
     def _matrix(self, value: np.ndarray, variables: np.ndarray) -> None:
         """Write the kernels for the entries of the matrices of all stages, and for the residual of each."""

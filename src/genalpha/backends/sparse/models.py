@@ -51,12 +51,15 @@ class KindModel(NamedTuple):
         else:
             found = element_system(self.element, *data)
         nothing: Any = lambda *inputs: jnp.zeros(1)
+        m, p = self.dims[2:]
+        given: Any = found.reaction
+        own = lambda t, q, v, lam, psi: given(t, q, v, lam[:m], psi[:p])
         return System(
             found.mass,
             found.force,
             nothing if whole.m and not self.dims.m else found.holonomic,
             nothing if whole.p and not self.dims.p else found.nonholonomic,
-            found.reaction,
+            own if given is not None else None,
             self.space,
         )
 

@@ -117,9 +117,8 @@ class Projector:
         v, velocity = self.velocity(t, q, v, held.v) if position == codes.SUCCESS else (v, position)
         return Placed(q, v, max(position, velocity))
 
-    def settled(self, t: Any, q: np.ndarray, v: np.ndarray) -> State:
-        """A state on the constraints near (q, v), with consistent a, λ and ψ."""
+    def settled(self, t: Any, q: np.ndarray, v: np.ndarray, guess: Any = None) -> State:
+        """A state on the constraints near (q, v), with consistent a, λ and ψ, the latter near a ``guess``."""
         q, v, _ = self.placed(float(t), q, v)
         at = self.equations.at(t, q, v)
-        a, lam, psi = at.accelerations(at.saddle(at.scale))
-        return State(np.float64(t), q, v, a, lam, psi)  # type: ignore[arg-type]
+        return State(np.float64(t), q, v, *at.accelerations(guess)[0])  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.cache import program
-from genalpha.backends.sparse.equations import AtState, Equations, Saddle
+from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.models import KindModel
 from genalpha.engine.controller import Pace
 from genalpha.engine.setup import Setup
@@ -46,12 +46,10 @@ class Starter:
     def __init__(self, setup: Setup, nodes: list[KindModel], equations: Equations) -> None:
         self.setup, self.nodes, self.parts, self.equations = setup, nodes, equations.parts, equations
 
-    def run(self, at: AtState, first: Any) -> SparseStart:
+    def run(self, at: AtState, first: Any, guess: Any = None) -> SparseStart:
         """The start. ``first`` is the size of the first step, or the control that chooses it."""
-        setup, pace = self.setup, None
-        scale = at.scale
-        saddle = at.saddle(scale)
-        a, lam, psi = at.accelerations(saddle)
+        setup, pace, scale = self.setup, None, at.scale
+        (a, lam, psi), saddle = at.accelerations(guess)
         a_dot = at.rate(saddle, a, lam, psi) if setup.method.needs_rate else np.zeros_like(a)
         state = State(np.float64(at.t), at.q, at.v, a, lam, psi)  # type: ignore[arg-type]
         timing, h = np.zeros(0), first
@@ -65,7 +63,7 @@ class Starter:
         for model, (*_, change) in zip(self.nodes, begun, strict=True):  # that the method wants of velocities
             wanted[model.places.v] = change
         if wanted.any():
-            moved = self._shift(at, saddle, wanted)
+            moved = self._shift(at, wanted)
             begun = [whole.begun(model, moved) for model in self.nodes]
         v, new_a, a_old, lag, t_alpha = at.v.copy(), a.copy(), a.copy(), None, 0.0
         for model, (carry, t_alpha_of, _) in zip(self.nodes, begun, strict=True):
@@ -84,9 +82,9 @@ class Starter:
         old = a_old if carry.a_old is not None else None
         return SparseStart(state, scale, v, old, lag, own, x, t_alpha, row, pace)
 
-    def _shift(self, at: AtState, saddle: Saddle, wanted: np.ndarray) -> np.ndarray:
+    def _shift(self, at: AtState, wanted: np.ndarray) -> np.ndarray:
         """The smallest change d (n,) of the velocities with G d = G wanted, K d = 0 (`Beginning.shift`)."""
-        m = self.setup.dims.m
+        m, saddle = self.setup.dims.m, at.saddle(at.scale)
         return saddle.solve(np.zeros_like(wanted), (at.B[:m] @ wanted), np.zeros(self.setup.dims.p))[0]
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from jax.api_util import debug_info
 from jax.extend import core
 
-from genalpha.compiler.graph import Graph, Rule
+from genalpha.compiler.graph import Graph
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
+from genalpha.compiler.stated import Rule
 
 Partials = dict[int, list[tuple[int, int]]]  # for each output, by its position among all outputs
 
@@ -34,12 +35,12 @@ def with_rule(
     # If some inputs are known, an output may be constant because of them, and needs no rule. If all inputs
     # are unknown, a constant output does not depend on them, but its stated derivative may.
     folds = any(not isinstance(x, Symbols) or len(_variables(graph, x)) < x.ids.size for x in inputs)
-    found: list[Partials] = []
+    found: list[tuple[Partials, Callable[[], bool]]] = []
 
     def partials(position: int) -> list[tuple[int, int]]:
-        if not found:
-            found.append(find())
-        return found[0].get(position, [])
+        if not found or not found[0][1]():  # its nodes have been forgotten
+            found[:] = [(find(), graph.kept())]
+        return found[0][0].get(position, [])
 
     result: list[Value] = []
     first = 0

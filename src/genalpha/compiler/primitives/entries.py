@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.compiler.graph import ONE, ZERO, Graph, Rule, Unsupported
+from genalpha.compiler.graph import ONE, ZERO, Graph, Unsupported
 from genalpha.compiler.reader import Handler, Params, Symbols, Value, kind_of, nodes
+from genalpha.compiler.stated import Rule
 
 
 def is_whole(value: Value) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -84,13 +85,17 @@ class Product(Space):
         """The velocities of the factors, in order."""
         return _cut(v, [run.dim for run in self._runs for _ in range(run.number)])
 
-    def _each(self, name: str, *inputs: tuple[str, Array]) -> Array:
-        """The map ``name`` of every factor. Its inputs are points ("size") or velocities ("dim")."""
+    @functools.partial(jax.jit, static_argnames=("self", "name", "kinds"), inline=True)
+    def _each(self, name: str, kinds: tuple[str, ...], *values: Array) -> Array:
+        """The map ``name`` of every factor. Its inputs are points ("size") or velocities ("dim").
+
+        It is traced once for all steps, starts and systems with this space.
+        """
         at = dict.fromkeys(("size", "dim"), 0)
         parts = []
         for run in self._runs:
             pieces = []
-            for kind, value in inputs:
+            for kind, value in zip(kinds, values, strict=True):
                 width = getattr(run, kind)
                 piece = value[at[kind] : at[kind] + run.number * width]
                 pieces.append(piece if run.number == 1 else piece.reshape(run.number, width))
@@ -101,31 +106,31 @@ class Product(Space):
         return jnp.concatenate(parts)
 
     def retract(self, q: Array, d: Array) -> Array:
-        return self._each("retract", ("size", q), ("dim", d))
+        return self._each("retract", ("size", "dim"), q, d)
 
     def difference(self, q: Array, p: Array) -> Array:
-        return self._each("difference", ("size", q), ("size", p))
+        return self._each("difference", ("size", "size"), q, p)
 
     def rate(self, q: Array, v: Array) -> Array:
-        return self._each("rate", ("size", q), ("dim", v))
+        return self._each("rate", ("size", "dim"), q, v)
 
     def pull(self, q: Array, w: Array) -> Array:
-        return self._each("pull", ("size", q), ("size", w))
+        return self._each("pull", ("size", "size"), q, w)
 
     def bracket(self, v: Array, w: Array) -> Array:
-        return self._each("bracket", ("dim", v), ("dim", w))
+        return self._each("bracket", ("dim", "dim"), v, w)
 
     def magnitude(self, q: Array) -> Array:
-        return self._each("magnitude", ("size", q))
+        return self._each("magnitude", ("size",), q)
 
     def normalize(self, q: Array) -> Array:
-        return self._each("normalize", ("size", q))
+        return self._each("normalize", ("size",), q)
 
     def defect(self, q: Array) -> Array:
-        return self._each("defect", ("size", q))
+        return self._each("defect", ("size",), q)
 
     def turns(self, d: Array) -> Array:
-        return self._each("turns", ("dim", d))
+        return self._each("turns", ("dim",), d)
 
 
 def _cut(values: Array, widths: list[int]) -> list[Array]:
