@@ -1,5 +1,7 @@
 """Friction in joints: sliding, creeping and turning by hand formulas, orders, balances of energy."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -272,6 +274,27 @@ def test_consistent_multipliers_by_native_code_are_those_by_xla(swinging):
     sol = ga.solve(swinging.system, (0.0, 0.1), q, v, h=4e-3, method="index3", events=here)
     found = ga.consistent(swinging.system, sol.t_events[0][0], sol.q_events[0][0], sol.v_events[0][0])
     np.testing.assert_allclose(sol.lam_events[0][0], found.lam, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_chain_with_friction_uses_sparse_matrices():
+    """Five bars on hinges in space: what they lose is the work of all hinges."""
+    model = mb.Model()
+    last, rubs = model.ground, mb.Friction(0.2, radius=0.05, length=0.2, speed=0.05)
+    for i in range(5):
+        bar = model.add(mb.Body.bar(f"bar {i}", 1.0, (i, 0, 0), (i + 1, 0, 0)))
+        model.add(mb.Revolute(f"hinge {i}", last, bar, at=(i, 0, 0), axis=(0, 1, 0), friction=rubs))
+        last = bar
+    drifts = []
+    for h in (2e-3, 1e-3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ga.FallbackWarning)
+            motion = model.motion(model.solve((0.0, 0.5), h=h))
+        energy, power = motion.energy()["total"], sum(motion.power(joint) for joint in model.joints)
+        work = cumulative_simpson(power, x=motion.t, initial=0.0)
+        drifts.append(np.abs(energy - energy[0] - work).max())
+    assert drifts[1] < 1e-2 * abs(work[-1])
+    assert drifts[0] / drifts[1] == pytest.approx(4.0, rel=0.2)
 
 
 @pytest.mark.slow
