@@ -7,6 +7,7 @@ are copies of one part, so they are compiled once.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -165,7 +166,7 @@ class Group(NamedTuple):
         )
         own = {key: np.stack([m.numbers[key] for m in self.members]) for key in one.numbers}
         single = nodes.shape[1] == 1
-        functions, made = _functions(Same(one))
+        functions, made = _functions(Same(copy.copy(one)))  # rows of the joint itself may be left out later
         label = f"{type(one).__name__} {one.name!r}" + ("" if len(self.members) == 1 else " and others")
         nodes = nodes[:, 0] if single else nodes
         return Part(nodes=nodes, args=(ends, own), name=label, **functions).sharing(made)
