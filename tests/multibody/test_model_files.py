@@ -34,6 +34,8 @@ def everything():
     other = model.add(mb.Revolute("other", ground, one, at=(0, 0, 1), axis=(0, 1, 0)))
     model.add(mb.Gear("gear", hinge, other, teeth=(12, 18), internal=True))
     model.add(mb.Rack("rack", hinge, slot, radius=0.1))
+    model.add(mb.Mimic("mimic", hinge, slot, (0.1, 2.0, 0.3), of=("angle", "displacement")))
+    model.add(mb.Rotor("rotor", slot, 0.2))
     model.add(mb.RollingDisk("wheel", ground, two, radius=0.2))
     model.add(mb.RollingSphere("ball", ground, one, radius=0.2))
     model.add(mb.Revolute("pin", ground, flat, at=(3, 1)))

@@ -22,7 +22,7 @@ class RowFunction:
 
     Small linear systems are solved with pivots that are chosen for an example. The last column of the result
     is 1 if the pivots were good for that row. ``often`` says whether optimizing its machine code is worth the
-    time.
+    time. In ``graph``, ``columns`` are the nodes of the inputs, ``results`` those of the results.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class RowFunction:
         limit: int | None = None,
         often: bool = True,
     ) -> None:
-        graph = self._graph = Graph(limit)
+        graph = self.graph = Graph(limit)
         builder = Builder(graph)
         leaves, structure = jax.tree.flatten(example)
         shapes = [np.shape(leaf) for leaf in leaves]
@@ -41,7 +41,7 @@ class RowFunction:
             Symbols(builder.inputs(builder.slot(int(np.prod(shape))).reshape(shape), 0), "f")
             for shape in shapes
         ]
-        self._columns = np.concatenate([g.ids.reshape(-1) for g in given])
+        self.columns = np.concatenate([g.ids.reshape(-1) for g in given])
         ends = itertools.pairwise(itertools.accumulate((g.ids.size for g in given), initial=0))
         self._inputs = [(slice(*cut), len(shape) < 2) for cut, shape in zip(ends, shapes, strict=True)]
         self.example = self.row(example)
@@ -59,7 +59,7 @@ class RowFunction:
         cuts = itertools.starmap(slice, itertools.pairwise(sizes))
         self._parts = [(at, leaf.shape) for at, leaf in zip(cuts, leaves, strict=True)]
         flat = np.concatenate([leaf.reshape(-1) for leaf in leaves] + [np.array([self._trusted])])
-        self._flat = flat.tolist()
+        self.results = flat.tolist()
         self.name, self.width, self.often = name, len(flat), often
         results = builder.slot(len(flat))
         builder.kernel(f"{name}_row", 0, (results, flat))
@@ -92,16 +92,16 @@ class RowFunction:
     # --- numbers --------------------------------------------------------------------------------
 
     def _named(self, row: np.ndarray) -> dict[int, float]:
-        return dict(zip(self._columns.tolist(), row.tolist(), strict=True))
+        return dict(zip(self.columns.tolist(), row.tolist(), strict=True))
 
     def interpret(self, row: np.ndarray) -> tuple[Any, np.ndarray]:
         """The results for one row of inputs, without machine code, and whether they are good."""
         with np.errstate(all="ignore"):
-            return self.unpack(np.array(self._graph.evaluate(self._flat, self._named(row)), dtype=float))
+            return self.unpack(np.array(self.graph.evaluate(self.results, self._named(row)), dtype=float))
 
     @property
     def inputs(self) -> int:
-        return len(self._columns)
+        return len(self.columns)
 
     def row(self, arguments: Any, out: np.ndarray | None = None) -> np.ndarray:
         """One set of arguments as a row (inputs,), written into ``out`` if it is given."""

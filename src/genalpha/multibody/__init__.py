@@ -6,7 +6,7 @@
 
 from genalpha.multibody.bodies import Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector
-from genalpha.multibody.couplings import Driven, Gear, Rack, Screw
+from genalpha.multibody.couplings import Driven, Gear, Mimic, Rack, Screw
 from genalpha.multibody.files import load
 from genalpha.multibody.forces import (
     AppliedForce,
@@ -39,6 +39,7 @@ from genalpha.multibody.limits import Limit
 from genalpha.multibody.model import Model
 from genalpha.multibody.motion import Momentum, Motion, Reaction
 from genalpha.multibody.rolling import KnifeEdge, OnSurface, RollingDisk, RollingSphere, VelocityCoupling
+from genalpha.multibody.rotors import Rotor
 
 __all__ = [
     "AppliedForce",
@@ -60,6 +61,7 @@ __all__ = [
     "KnifeEdge",
     "Limit",
     "Marker",
+    "Mimic",
     "Model",
     "Momentum",
     "Motion",
@@ -76,6 +78,7 @@ __all__ = [
     "Revolute",
     "RollingDisk",
     "RollingSphere",
+    "Rotor",
     "Screw",
     "SphereContact",
     "Spherical",

@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from genalpha.mechanics.parts import Part
@@ -19,6 +21,9 @@ from genalpha.multibody import reactions
 from genalpha.multibody.bodies import AnyBody, Marker, named
 from genalpha.multibody.frames import FrameState, along
 from genalpha.multibody.friction import Rubbing
+
+# Functions of connectors, and whether their rows are those of velocities.
+_FUNCTIONS = (("holonomic", False), ("nonholonomic", True), ("force", None), ("kinetic", None))
 
 
 class Connector:
@@ -29,7 +34,8 @@ class Connector:
 
     - ``holonomic`` -> (m,), constraints on positions, with names in ``rows``,
     - ``nonholonomic`` -> (p,), constraints on velocities, with names in ``speed_rows``,
-    - ``force`` -> a :class:`Wrench` for each frame.
+    - ``force`` -> a :class:`Wrench` for each frame,
+    - ``kinetic`` -> (k,), speeds s that are linear in velocities: ½ s·s is kinetic energy.
 
     ``numbers`` are arrays that may differ between connectors of a kind; they are arguments of the compiled
     code. ``functions`` are callables of the user; each makes a kind of its own. The number ``friction`` of a
@@ -42,6 +48,7 @@ class Connector:
     nonholonomic: ClassVar[Callable[..., Any] | None] = None
     force: ClassVar[Callable[..., Any] | None] = None
     rubbing: ClassVar[Rubbing | None] = None
+    kinetic: ClassVar[Callable[..., Any] | None] = None
     given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments it was made with, for files
 
     def __new__(cls, *given: Any, **options: Any) -> Any:
@@ -89,7 +96,7 @@ class Connector:
         own: dict[str, Any] = dict(self.numbers if numbers is None else numbers)
         if self.rubbing is not None and "friction" in own:
             found["friction"] = reactions.law(self.rubbing.law, own.pop("friction"))
-        for name, speeds in (("holonomic", False), ("nonholonomic", True), ("force", None)):
+        for name, speeds in _FUNCTIONS:
             function, kept = getattr(type(self), name), [] if speeds is None else self.kept(speeds)
             if function is None or (speeds is not None and not kept):
                 continue
@@ -218,8 +225,35 @@ def _functions(same: Same) -> tuple[dict[str, Any], dict[Any, Any]]:
         return lambda t, q, v, ends, own: loads(q, ends, act(t, q, v, ends, own))
 
     names = one.bound()
-    found = {name: part_of(name) for name in names if name != "friction"}
-    return found | ({"reaction": reaction} if "friction" in names else {}), {}
+    found = {name: part_of(name) for name in names if name not in ("kinetic", "friction")}
+    found |= {"reaction": reaction} if "friction" in names else {}
+    return found | (_kinetic(one, frames) if "kinetic" in names else {}), {}
+
+
+def _kinetic(one: Connector, frames: Callable[..., list[FrameState]]) -> dict[str, Any]:
+    """The mass JᵀJ and the force −Jᵀ(dJ/dt)v of speeds s = J v."""
+    kinds = [body.kind for body in one.moving]
+    cuts, single = np.cumsum([kind.sizes[1] for kind in kinds]), len(kinds) == 1
+    split = lambda v: v if single else jnp.split(v, cuts[:-1])
+
+    def speeds(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
+        return one.bound(own)["kinetic"](t, *frames(q, v, ends))
+
+    def slopes(t: Any, q: Any, ends: Any, own: Any) -> Any:
+        return jax.jacfwd(lambda v: speeds(t, q, split(v), ends, own))(jnp.zeros(cuts[-1]))
+
+    def mass(t: Any, q: Any, ends: Any, own: Any) -> Any:
+        J = slopes(t, q, ends, own)
+        return J.T @ J
+
+    def force(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
+        space: Any = [kind.space for kind in kinds]
+        rates = space[0].rate(q, v) if single else [s.rate(*x) for s, *x in zip(space, q, v, strict=True)]
+        moved = jax.jvp(lambda q: speeds(t, q, v, ends, own), (q if single else list(q),), (rates,))[1]
+        load = split(-(moved @ slopes(t, q, ends, own)))
+        return load if single else tuple(load)
+
+    return {"mass": mass, "force": force}
 
 
 def groups(connectors: Sequence[Connector]) -> list[Group]:

@@ -129,6 +129,44 @@ class Rack(Joint):
         return (radius * late(a, b, start + travel(c, d) / radius))[None]
 
 
+class Mimic(Joint):
+    """A joint that follows another: first = c₀ + c₁·second + c₂·second² + …
+
+    ``coefficients`` are c₀, c₁, …; ``of`` names the coordinates of the two joints, their first by default. An
+    angle that is followed is counted from −π to π; for whole turns use a :class:`Gear` or a :class:`Rack`.
+    """
+
+    rows = ("mimic",)
+
+    def __init__(
+        self, name: str, first: Joint, second: Joint, coefficients: Any, of: tuple[str, str] = ("", "")
+    ) -> None:
+        for one in (first, second):
+            if not isinstance(one, Joint):
+                raise TypeError(f"{name!r} needs two joints with coordinates, got {one!r}")
+        if first is second:
+            raise ValueError(f"{name!r} couples {first!r} with itself: it needs two joints")
+        c = np.array(coefficients, dtype=float)
+        if c.ndim != 1 or not len(c):
+            raise ValueError(f"coefficients of {name!r} must be one or more numbers, got {coefficients!r}")
+        gap, value = first.coordinate(of[0]).gap, second.coordinate(of[1]).value
+        frames = (*first.markers[:2], *second.markers[:2])
+        Connector.__init__(self, name, frames, {"coefficients": c}, {"gap": gap, "value": value})
+
+    @staticmethod
+    def holonomic(
+        t: Any,
+        a: FrameState,
+        b: FrameState,
+        c: FrameState,
+        d: FrameState,
+        coefficients: Any,
+        gap: Any,
+        value: Any,
+    ) -> Any:
+        return gap(a, b, jnp.polyval(coefficients[::-1], value(c, d)))[None]
+
+
 class Driven(Joint):
     """A prescribed motion of a joint coordinate: ``motion(t)``, an angle or a displacement.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from genalpha.multibody.bodies import AnyBody, Marker
-from genalpha.multibody.couplings import Driven, Gear, Rack, Screw
+from genalpha.multibody.couplings import Driven, Gear, Mimic, Rack, Screw
 from genalpha.multibody.forces import SpringDamper
 from genalpha.multibody.frames import FrameState
 from genalpha.multibody.joints import (
@@ -47,12 +47,13 @@ def drawn(
     joints: bool = True,
 ) -> list[shapes.Shape]:
     """The shapes of a model in all rows. :meth:`Model.view` says what the options are."""
-    forces = _chosen(reactions, [x for x in model.joints if not isinstance(x, Gear | Rack | Driven)])
+    forces = _chosen(reactions, [x for x in model.joints if not isinstance(x, Gear | Rack | Mimic | Driven)])
     needed = ("q", "v", "lam", "psi") if forces else ("q", "v")
     columns = {name: rows.column(name, f"a view of {model!r}") for name in needed}
     solution: Any = SimpleNamespace(t=rows.t, **columns)
     motion = Motion(model, solution)
-    found = [shape for body in model.bodies for shape in _body(model, motion, body)]
+    bodies: list[AnyBody] = [*([model.ground] if model.ground.shape else []), *model.bodies]
+    found = [shape for body in bodies for shape in _body(model, motion, body)]
     for spring in (x for x in model.forces if isinstance(x, SpringDamper)):
         a, b = (motion.position(marker) for marker in spring.markers)
         longest = float(np.linalg.norm(b - a, axis=1).max())

@@ -18,9 +18,9 @@ import numpy as np
 
 from genalpha.engine import files
 from genalpha.errors import hint
-from genalpha.multibody import couplings, forces, joints, limits, rolling
+from genalpha.multibody import couplings, forces, joints, limits, rolling, rotors
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody, PointMass
-from genalpha.multibody.connectors import Connector
+from genalpha.multibody.connectors import Connector, frame_on
 from genalpha.multibody.frames import quaternion_of
 from genalpha.multibody.friction import Friction
 from genalpha.multibody.inertia import Inertia
@@ -42,7 +42,7 @@ def _classes(base: type[Any], *modules: Any) -> dict[str, Any]:
 
 
 JOINTS = _classes(joints.Joint, joints, couplings, rolling)
-FORCES = _classes(forces.Force, forces, limits)
+FORCES = _classes(forces.Force, forces, limits, rotors)
 CONNECTORS = JOINTS | FORCES
 
 
@@ -57,6 +57,7 @@ def written(model: Model) -> dict[str, Any]:
         "bodies": [_body(body) for body in model.bodies],
         "joints": [_connector(joint) for joint in model.joints],
         "forces": [_connector(force) for force in model.forces],
+        **({"frames": {name: _plain(frame) for name, frame in model.frames.items()}} if model.frames else {}),
     }
 
 
@@ -83,7 +84,8 @@ def _body(body: AnyBody) -> dict[str, Any]:
         sizes = {
             f.name: getattr(body.shape, f.name) for f in dataclasses.fields(body.shape) if f.name != "at"
         }
-        sizes = {key: _plain(value) for key, value in sizes.items() if value is not None and value != ""}
+        said = lambda value: isinstance(value, np.ndarray) or value not in (None, "")
+        sizes = {key: _plain(value) for key, value in sizes.items() if said(value)}
         entry["shape"] = {"type": type(body.shape).__name__, **sizes}
     return entry
 
@@ -127,9 +129,28 @@ def _plain(value: Any) -> Any:
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def load(path: str | os.PathLike[str]) -> Model:
-    """The model in a file, JSON or TOML."""
+def load(path: str | os.PathLike[str], **options: Any) -> Model:
+    """The model in a file: JSON or TOML, a robot in URDF (.urdf), or a MuJoCo model in MJCF (.xml, .mjcf).
+
+    Options for URDF: ``base="fixed"`` or ``"free"``, whether the first link can move. For URDF and MJCF:
+    ``folders``, where meshes are looked for as well. For MJCF: ``controls``, values or functions of t of
+    actuators by name. What a robot or MuJoCo model has that is not supported is listed in ``model.notes``.
+    """
     file = Path(os.path.expanduser(os.fspath(path)))
+    if file.suffix.lower() in (".urdf", ".xml", ".mjcf"):
+        from genalpha.multibody import mjcf, urdf
+
+        reader: Any = urdf.load if file.suffix.lower() == ".urdf" else mjcf.load
+        known = list(inspect.signature(reader).parameters)[1:]
+        for name in options:
+            if name not in known:
+                raise TypeError(f"{file.name} has no option {name!r}: {hint(name, known, 'there can be')}")
+        try:
+            return reader(file, **options)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+    if options:
+        raise TypeError(f"{file.name} has no option {next(iter(options))!r}: options are for URDF and MJCF")
     try:
         data = tomllib.loads(file.read_text()) if file.suffix == ".toml" else json.loads(file.read_text())
     except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
@@ -143,7 +164,7 @@ def read(data: Any) -> Model:
 
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"this is no model: its entry 'format' must be {FORMAT!r}")
-    _known(data, ("format", "gravity", *_LISTS), "")
+    _known(data, ("format", "gravity", "frames", *_LISTS), "")
     model = Model(**({"gravity": data["gravity"]} if "gravity" in data else {}))
     for kind in _LISTS:
         entries = data.get(kind, [])
@@ -159,7 +180,22 @@ def read(data: Any) -> Model:
             except (ValueError, TypeError, KeyError) as error:
                 text = str(error.args[0]) if error.args else str(error)
                 raise ValueError(text if text.startswith(kind) else f"{where}: {text}") from error
+    _frames(model, data.get("frames", {}))
     return model
+
+
+def _frames(model: Model, frames: Any) -> None:
+    """Frames with names."""
+    if not isinstance(frames, dict):
+        raise ValueError("frames must be a table of frames by name")
+    for name, frame in frames.items():
+        where = f"frames.{name}"
+        if name in model:
+            raise ValueError(f"{where}: the model has {model[name]!r} already: names must differ")
+        try:
+            model.frames[name] = frame_on(_resolved(model, "body", frame, where), where)
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"{where}: {error.args[0]}") from error
 
 
 def _known(entry: dict[str, Any], names: Any, where: str) -> None:
@@ -225,4 +261,4 @@ def _resolved(model: Model, key: str, value: Any, where: str) -> Any:
         if "coefficient" not in value:
             raise ValueError(f"{where} has no coefficient")
         return Friction(**value)
-    return tuple(value) if key == "teeth" and isinstance(value, list) else value
+    return tuple(value) if key in ("teeth", "of") and isinstance(value, list) else value

@@ -95,20 +95,20 @@ class JointForce(Force):
         v, w = relative(a, b)
         if coordinate.turns:
             return coordinate.value(a, b), w[2]
-        direction = _direction(coordinate)
-        return coordinate.value(a, b), v[direction]
+        along = direction(coordinate)
+        return coordinate.value(a, b), v[along]
 
     @staticmethod
     def acting(coordinate: Any, a: FrameState, b: FrameState, size: Any) -> tuple[Wrench, Wrench]:
         """The wrenches of a force or a torque along the coordinate, on a and b."""
         if coordinate.turns:
             return pair(ZERO, size * a.axis)
-        force = size * a.R[:, _direction(coordinate)]
+        force = size * a.R[:, direction(coordinate)]
         # It acts on a at the point where b is.
         return Wrench(-force, -cross(b.x - a.x, force)), Wrench(force, ZERO)
 
 
-def _direction(coordinate: Any) -> int:
+def direction(coordinate: Any) -> int:
     """The axis of a displacement: found by trying."""
     still: Any = FrameState(ZERO, np.eye(3), ZERO, ZERO)
     for k in range(3):

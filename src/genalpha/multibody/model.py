@@ -15,7 +15,7 @@ from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hin
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
 from genalpha.multibody import closing, files, limits
-from genalpha.multibody.bodies import AnyBody, Ground
+from genalpha.multibody.bodies import AnyBody, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
 from genalpha.multibody.drawing import drawn
@@ -23,6 +23,7 @@ from genalpha.multibody.forces import Force
 from genalpha.multibody.frames import vector
 from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.motion import Motion
+from genalpha.multibody.posing import posed
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
 from genalpha.view.front import View, animated, shown
@@ -50,15 +51,18 @@ class Model:
         self.gravity = vector(gravity, "gravity")
         self.ground = Ground()
         self._things: dict[str, Any] = {"ground": self.ground}
+        self.frames: dict[
+            str, Marker
+        ] = {}  # frames with names, such as the links of a robot that do not move
+        self.notes: list[str] = []  # what a file has that was not read
 
     def add(self, thing: T) -> T:
         """Add a body, a joint or a force, and return it."""
         if not isinstance(thing, AnyBody | Connector):
             raise TypeError(f"{thing!r} is no body, joint or force")
-        if thing.name in self._things:
+        if thing.name in self:
             raise ValueError(
-                f"the model has {self._things[thing.name]!r} already: names must differ, choose another for "
-                f"{thing!r}"
+                f"the model has {self[thing.name]!r} already: names must differ, choose another for {thing!r}"
             )
         if isinstance(thing, Connector):
             self._check(thing)
@@ -83,17 +87,18 @@ class Model:
             raise ValueError(f"{thing!r}: a point mass has no axes; use Spherical, PointOnLine or Distance")
 
     def __getitem__(self, name: str) -> Any:
-        """The body, joint or force with this name."""
-        if name in self._things:
-            return self._things[name]
+        """The body, joint, force or frame with this name."""
+        for named in (self._things, self.frames):
+            if name in named:
+                return named[name]
         raise KeyError(f"the model has nothing with the name {name!r}: {self.nearest(name)}")
 
     def nearest(self, name: str) -> str:
         """A hint at the name that is most like a wrong one."""
-        return hint(name, self._things, "it has")
+        return hint(name, [*self._things, *self.frames], "it has")
 
     def __contains__(self, name: object) -> bool:
-        return name in self._things
+        return name in self._things or name in self.frames
 
     def _all(self, kind: type[Any]) -> list[Any]:
         return [x for x in self._things.values() if isinstance(x, kind) and x is not self.ground]
@@ -173,6 +178,29 @@ class Model:
         """Put all bodies where the coordinates say, with these velocities."""
         for body, (of_q, of_v) in zip(self.bodies, self.slices().values(), strict=True):
             body.put(q[of_q], v[of_v])
+
+    def pose(self, values: dict[str, Any], rates: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        """Coordinates q and velocities v of all bodies for values and rates of joints, by name.
+
+        Joints are followed from the ground outwards. A value is an angle or a displacement, or as many
+        numbers as the joint has coordinates. For a ``Spherical`` joint it is a rotation, and the rate is the
+        angular velocity in the axes of its first frame. For a ``Universal`` joint there are two angles, about
+        z of its frames; they are zero where the x axes agree and z of b is y of a. For a free body the value
+        is the pair (at, rotation) and the rate the pair (velocity, angular_velocity) of :class:`Body`.
+
+        Joints that are not named keep their coordinates, without a rate. Joints that close a loop, and those
+        of other kinds, stay open: ``model.place(q, v)`` puts the bodies there, and :meth:`assemble` closes
+        them.
+
+        >>> from genalpha import multibody as mb
+        >>> model = mb.Model()
+        >>> arm = model.add(mb.Body("arm", mb.rod(1.0, 2.0), at=(1, 0, 0)))
+        >>> hinge = model.add(mb.Revolute("hinge", model.ground, arm, at=(0, 0, 0), axis=(0, 0, 1)))
+        >>> q, v = model.pose({"hinge": 0.5}, {"hinge": 2.0})
+        >>> q[:2].round(3).tolist(), v[:2].round(3).tolist()
+        ([0.878, 0.479], [-0.959, 1.755])
+        """
+        return posed(self, values, rates or {})
 
     def drop(self, rows: Sequence[tuple[Connector, int]]) -> None:
         """Leave out rows of joints, by number, which depend on others."""

@@ -19,6 +19,7 @@ from genalpha.multibody.forces import Force, JointSpring, SpringDamper
 from genalpha.multibody.frames import BodyKind, FrameState, Wrench
 from genalpha.multibody.joints import Joint
 from genalpha.multibody.limits import Limit
+from genalpha.multibody.rotors import Rotor
 from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
 
@@ -211,7 +212,7 @@ class Motion:
         return np.asarray(self._loaded(found, all_frames))
 
     def momentum(self, about: Any = (0.0, 0.0, 0.0)) -> Momentum:
-        """Linear and angular momentum of all bodies, (K, 3) each, in space-fixed axes.
+        """Linear and angular momentum of all bodies without rotors, (K, 3) each, in space-fixed axes.
 
         ``about`` (3,) or (K, 3) is the point in space that the angular momentum is about.
         """
@@ -250,6 +251,8 @@ class Motion:
                 kinetic += 0.5 * body.mass * (v**2).sum(axis=1)
             count = 2 if isinstance(body, PlanarBody) else 3
             gravity -= body.mass * q[:, :count] @ self.model.gravity[:count]
+        for rotor in (one for one in self.model.forces if isinstance(one, Rotor)):
+            kinetic += rotor.energy(self.rate(rotor.joint, rotor.driven.name))
         springs = np.zeros(len(self.t))
         for one in self.model.forces:
             springs += self._stored(one)

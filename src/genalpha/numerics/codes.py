@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 UNIT_TOLERANCE = 1e-6  # for the length of a quaternion at the start
@@ -84,6 +85,12 @@ def turned(status: Array, turns: Array) -> Array:
 def not_rotations(status: Array, defects: Array) -> Array:
     """The status of a start with quaternions whose lengths differ from one by ``defects`` (k,)."""
     return status if defects.size == 0 else _about(NOT_A_ROTATION, ~(defects <= UNIT_TOLERANCE), status)
+
+
+def not_a_rotation(defects: np.ndarray) -> int:
+    """The same for NumPy: SUCCESS, or the status of the first quaternion that is none."""
+    bad = ~(defects <= UNIT_TOLERANCE)
+    return NOT_A_ROTATION + _WHICH * int(np.argmax(bad)) if bad.any() else SUCCESS
 
 
 def _about(code: int, where: Array, status: Array) -> Array:

@@ -60,7 +60,8 @@ class Options(NamedTuple):
 class Start(NamedTuple):
     """The start of a run: t, q (size,), v (n,), and a guess of the multipliers or None.
 
-    ``mode`` is the argument ``initial``. ``traced`` says that JAX traces the run.
+    ``mode`` is the argument ``initial``. ``traced`` says that JAX traces the run, ``closes_over_traced`` that
+    a function of the system reads traced values from outside.
     """
 
     t: float
@@ -70,6 +71,7 @@ class Start(NamedTuple):
     mode: Initial
     traced: bool
     held: Held = Held()
+    closes_over_traced: bool = False
 
 
 class Watch(NamedTuple):
@@ -142,7 +144,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         Setup(system, method, given.newton, dims, crossings),
         args,
         span,
-        Start(span[0], q, v, guess, given.initial, traced, held),
+        Start(span[0], q, v, guess, given.initial, traced, held, closes_over_traced),
         steps,
         kept,
         Watch(given.callback, given.callback_every, given.progress, listed),

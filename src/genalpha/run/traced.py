@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from genalpha.backends.cache import program
 from genalpha.backends.xla import whole
 from genalpha.backends.xla.whole import Whole
+from genalpha.compiler.graph import Unsupported
 from genalpha.engine import interpolate, row, step_choice
 from genalpha.engine import start as starts
 from genalpha.engine.interpolate import StepEnd
@@ -30,12 +31,16 @@ from genalpha.results.deferred import Deferred, value
 from genalpha.results.output import Output
 from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
+from genalpha.run import native_traced
 from genalpha.run.request import Request
 
 
 def run(asked: Request) -> Solution:
     """The solution. A failure becomes its status, and the rows after it are NaN."""
-    fallback = "under a JAX transform" if asked.backend == "native" else None
+    try:
+        return native_traced.run(asked)
+    except Unsupported as reason:
+        fallback = str(reason) if asked.backend == "native" else None
     start = asked.start
     run = compute(start.mode, start.held, fallback)
     compiled = program(asked.setup, ("traced", start.mode, start.held, fallback), run, False)

@@ -214,19 +214,17 @@ def kernels(
     fixed: Any,
     sampled: bool = False,
     lean: bool = False,
-    taped: bool = False,
 ) -> Kernels:
     """The kernels of a setup, made from these values if there are none yet.
 
     ``doubles`` and ``fixed`` are what `floating` finds in ``args``. With ``sampled``, steps under error
     control keep both ends of the steps that contain given times. With ``lean``, the stages of given steps
-    share one matrix. With ``taped``, records are long enough for derivatives. Raises the errors of a bad
-    start, and :class:`Unsupported` if only XLA can run the setup.
+    share one matrix. Raises the errors of a bad start, and :class:`Unsupported` if only XLA can run the
+    setup.
     """
     controlled = SampledKernels if sampled else ControlledKernels
     given = LeanKernels if lean else StepKernels
     kind = controlled if getattr(at.first, "controlled", False) else given
-    kind = _taped(kind) if taped else kind
 
     def make() -> Kernels | str:
         try:
@@ -245,37 +243,47 @@ def kernels(
     return found
 
 
-@functools.cache
-def _taped(kind: type[StepKernels]) -> type[StepKernels]:
-    """Kernels whose records end with the rest of the carry and the unknowns."""
-    return dataclass(type(f"Taped{kind.__name__}", (kind,), {"taped": True}))
-
-
 def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) -> Kernels:
     doubles, rebuild, _ = floating(args)
-    start, iteration, found, good = None, None, None, np.array(False)
+    start, found = started(setup, at, doubles, rebuild)
+    iteration = None
     if setup.system.reaction is not None:  # it needs an iteration
         once = lambda t, q, v, h, x, guess: start_run(setup, t, q, v, h, rebuild(x), guess)
         iteration = Rowwise("start", once, (*at.columns(doubles), _guess(setup, at)), LIMIT)
         found = _iterated(setup, iteration, at, doubles)
-        good = np.array(found is not None)
-    else:
-        run = lambda t, q, v, h, x: start_run(setup, t, q, v, h, rebuild(x))
-        start = Rowwise("start", run, at.columns(doubles), LIMIT)
-        start = start if start.rows is not None else None
-    if start is not None and start.rows is not None:
-        found, good = start.rows.interpret(start.rows.example)
-    if found is None or not good:
+    if found is None:
         found = _start_by_xla(setup, at, args)
     start_errors.examine(found.begin, at.mode, setup.system.space)
     if not setup.system.constant_mass:
         warn_of_mass(found.begin.M, " at the start")
     step = kind(setup, Values(found.carry, found.begin.scale, args, found.x))
-    made = _built(step, found, start, at, rebuild, doubles)
+    made = built(step, found, start, at, rebuild, doubles)
     made.iteration = iteration
     if not made.by_data:
         made.program(made.order)
     return made
+
+
+def started(
+    setup: Setup,
+    at: StartValues,
+    doubles: list[np.ndarray],
+    rebuild: Callable[[Any], Args],
+    normalize: bool = False,
+) -> tuple[Rowwise | None, RunStart | None]:
+    """The start as a function of rows, and its results for these values; None if it has no scalar form.
+
+    With ``normalize``, quaternions get the length one, which is done elsewhere otherwise.
+    """
+    if setup.system.reaction is not None:  # a reaction of the user's own needs an iteration
+        return None, None
+    point = setup.system.space.normalize if normalize else lambda q: q
+    run = lambda t, q, v, h, x: start_run(setup, t, point(q), v, h, rebuild(x))
+    start = Rowwise("start", run, at.columns(doubles), LIMIT)
+    if start.rows is None:
+        return None, None
+    found, good = start.rows.interpret(start.rows.example)
+    return start, found if good else None
 
 
 def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
@@ -325,7 +333,7 @@ def _start_by_xla(setup: Setup, at: StartValues, args: Args) -> RunStart:
     return jax.tree.map(np.asarray, run(at.t, at.q, at.v, at.first, args, at.guess))
 
 
-def _built(
+def built(
     step: StepKernels,
     found: RunStart,
     start: Rowwise | None,
@@ -333,6 +341,7 @@ def _built(
     rebuild: Callable[[Any], Args],
     doubles: list[np.ndarray],
 ) -> Kernels:
+    """The kernels of a step, with functions of rows for the start and for derived quantities."""
     setup, state, scale = step.setup, found.begin.state, found.begin.scale
     slots = np.zeros(step.builder.slots)
     step.fill(slots, found, doubles)

@@ -12,12 +12,14 @@ derivatives are taken in the graph of the step, at the solution, with the matrix
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
 from genalpha.backends.native.code import OPTIMIZED, PIECE, aligned, small
+from genalpha.backends.native.controlled_step import ControlledKernels
 from genalpha.backends.native.step import StepKernels
 from genalpha.backends.native.writer import ITERATION, ids
 from genalpha.compiler import emit_llvm, lu, machine
@@ -28,6 +30,20 @@ from genalpha.compiler.reader import Symbols
 
 # The numbers of rows of a tape from which an order of pivots is chosen.
 SAMPLES = 5
+
+
+@dataclass
+class TapedKernels(StepKernels):
+    """Steps whose records end with the rest of the carry and the unknowns."""
+
+    taped = True
+
+
+@dataclass
+class TapedControlledKernels(ControlledKernels):
+    """The same under error control."""
+
+    taped = True
 
 
 def flat(tree: Any) -> np.ndarray:
@@ -94,6 +110,10 @@ class Derivative:
         self._make, self._code = make, dict[int, Callable[..., Any]]()
 
     name = ""
+    rows: np.ndarray
+    shared: np.ndarray
+    state: np.ndarray
+    results: np.ndarray
 
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         raise NotImplementedError

@@ -1,0 +1,1 @@
+"""Native code inside JAX transforms: operations with rules of their own for derivatives and batches."""

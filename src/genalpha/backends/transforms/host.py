@@ -1,0 +1,155 @@
+"""Functions of NumPy arrays that compiled JAX programs call.
+
+XLA calls a handler with the addresses of all arrays (its foreign function interface, `xla/ffi/api/c_api.h` of
+jaxlib). The handler is a Python function, so it needs no compiler. On other devices than the CPU, and if the
+interface cannot be used, ``jax.pure_callback`` does the same more slowly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, c_int, c_int64, c_size_t, c_uint32, c_void_p
+from typing import Any
+
+import jax
+import numpy as np
+
+# ``function(*inputs)`` returns a list of arrays. All arrays hold doubles.
+Function = Callable[..., Sequence[np.ndarray]]
+TARGET = "genalpha_host"
+_EXECUTE, _METADATA, _INTERNAL = 3, 1, 13  # a stage, an extension, an error code of the interface
+
+_functions: list[Function] = []
+
+
+class _Start(ctypes.Structure):
+    _fields_ = (("size", c_size_t), ("extension", c_void_p))
+
+
+class _Buffers(ctypes.Structure):
+    _fields_ = (("start", _Start), ("count", c_int64), ("types", c_void_p), ("items", POINTER(c_void_p)))
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        *(("start", _Start), ("count", c_int64), ("types", c_void_p), ("names", c_void_p)),
+        ("items", POINTER(c_void_p)),
+    )
+
+
+class _Buffer(ctypes.Structure):
+    _fields_ = (
+        *(("start", _Start), ("dtype", c_int), ("data", c_void_p), ("rank", c_int64)),
+        ("shape", POINTER(c_int64)),
+    )
+
+
+class _Number(ctypes.Structure):
+    _fields_ = (("dtype", c_int), ("value", POINTER(c_int64)))
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (("start", _Start), ("major", c_int), ("minor", c_int))
+
+
+class _Failure(ctypes.Structure):
+    _fields_ = (("start", _Start), ("message", ctypes.c_char_p), ("code", c_int))
+
+
+class _Interface(ctypes.Structure):
+    _fields_ = (
+        *(("start", _Start), ("version", _Version), ("internal", c_void_p)),
+        ("fail", ctypes.CFUNCTYPE(c_void_p, POINTER(_Failure))),
+    )
+
+
+class _Frame(ctypes.Structure):
+    _fields_ = (
+        *(("start", _Start), ("interface", POINTER(_Interface)), ("context", c_void_p), ("stage", c_int)),
+        *(("inputs", _Buffers), ("outputs", _Buffers), ("attributes", _Attributes)),
+    )
+
+
+class _Metadata(ctypes.Structure):
+    _fields_ = (("size", c_size_t), ("version", _Version), ("traits", c_uint32))
+
+
+class _Extension(ctypes.Structure):
+    _fields_ = (
+        *(("size", c_size_t), ("kind", c_int), ("next", c_void_p)),
+        ("metadata", POINTER(_Metadata)),
+    )
+
+
+def _array(address: int) -> np.ndarray:
+    """The array behind a buffer, without a copy."""
+    buffer = ctypes.cast(address, POINTER(_Buffer)).contents
+    shape = tuple(buffer.shape[i] for i in range(buffer.rank))
+    count = int(np.prod(shape))
+    if not count:
+        return np.zeros(shape)
+    return np.ctypeslib.as_array((ctypes.c_double * count).from_address(buffer.data)).reshape(shape)
+
+
+def _handle(frame: Any) -> int | None:
+    """Called by XLA. Returns the address of an error, or None."""
+    call = frame.contents
+    if call.start.extension:
+        extension = ctypes.cast(call.start.extension, POINTER(_Extension)).contents
+        if extension.kind == _METADATA:  # XLA asks for which version the handler was made
+            own, theirs = extension.metadata.contents.version, call.interface.contents.version
+            own.major, own.minor = theirs.major, theirs.minor
+            extension.metadata.contents.traits = 0
+            return None
+    if call.stage != _EXECUTE:
+        return None
+    try:
+        number = ctypes.cast(call.attributes.items[0], POINTER(_Number)).contents.value[0]
+        inputs = [_array(call.inputs.items[i]) for i in range(call.inputs.count)]
+        found = _functions[number](*inputs)
+        for i, x in enumerate(found):
+            _array(call.outputs.items[i])[...] = x
+    except BaseException as error:
+        text = f"{type(error).__name__}: {error}".encode()
+        failure = _Failure(_Start(ctypes.sizeof(_Failure), None), text, _INTERNAL)
+        return call.interface.contents.fail(ctypes.byref(failure))
+    return None
+
+
+_handler = ctypes.CFUNCTYPE(c_void_p, POINTER(_Frame))(_handle)
+
+
+@functools.cache
+def _registered() -> bool:
+    """Whether XLA knows the handler."""
+    try:
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_handler), platform="cpu", api_version=1)
+    except Exception:  # another version of the interface
+        return False
+    return True
+
+
+def number_of(function: Function) -> int:
+    """The number under which compiled programs call a function, which is kept from now on."""
+    _functions.append(function)
+    return len(_functions) - 1
+
+
+def by_handler(number: int, shapes: Sequence[Any], *inputs: Any) -> Any:
+    """The function of traced arrays, on the CPU."""
+    if not _registered():
+        return by_callback(number, shapes, *inputs)
+    call = jax.ffi.ffi_call(TARGET, list(shapes))
+    return call(*inputs, function=np.int64(number))
+
+
+def by_callback(number: int, shapes: Sequence[Any], *inputs: Any) -> Any:
+    """The function of traced arrays, on any device."""
+
+    def called(*inputs: Any) -> Any:
+        found = _functions[number](*(np.asarray(x, dtype=float) for x in inputs))
+        return [np.asarray(x, dtype=float).reshape(s.shape) for x, s in zip(found, shapes, strict=True)]
+
+    return jax.pure_callback(called, list(shapes), *inputs)

@@ -1,0 +1,301 @@
+"""Operations on arrays of doubles that machine code computes, with derivatives by machine code too.
+
+Four primitives of JAX stand for the value, the value with a tape, the change of the value (linear in the
+changes of the inputs), and the transpose of that. So ``jvp``, ``grad``, ``vmap`` and ``jit`` work in any
+order. Derivatives of derivatives are those of the same function by XLA.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import core
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from genalpha.backends.transforms import host
+
+Arrays = Sequence[Any]
+Shape = tuple[int, ...]
+
+
+class Operation(ABC):
+    """A function of arrays of doubles. It is compared by identity.
+
+    ``smooth`` says which outputs have derivatives; those of the others are zero.
+    """
+
+    smooth: tuple[bool, ...]
+
+    @abstractmethod
+    def shapes(self, inputs: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the outputs."""
+
+    def tape_shapes(self, inputs: Sequence[Shape]) -> list[Shape]:
+        """The shapes of what derivatives need from the value."""
+        return []
+
+    @abstractmethod
+    def value(self, inputs: Arrays) -> list[np.ndarray]:
+        """The outputs."""
+
+    def taped(self, inputs: Arrays) -> list[np.ndarray]:
+        """The outputs, and what derivatives need."""
+        return self.value(inputs)
+
+    @abstractmethod
+    def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:
+        """The changes of the smooth outputs, from those of the inputs."""
+
+    @abstractmethod
+    def cotangent(self, inputs: Arrays, tape: Arrays, weights: Arrays) -> list[np.ndarray]:
+        """The derivatives of weights · smooth outputs with respect to the inputs."""
+
+    @abstractmethod
+    def by_xla(self, *inputs: Any) -> list[Any]:
+        """The same function of arrays that JAX traces."""
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        return VALUE.bind(*(jnp.asarray(x, float) for x in inputs), op=self, batch=None)
+
+
+# What each primitive computes, as a function of (op, inputs, further arrays).
+_COMPUTED = {
+    "value": lambda op, count, arrays: op.value(arrays),
+    "taped": lambda op, count, arrays: op.taped(arrays),
+    "tangent": lambda op, count, arrays: op.tangent(arrays[:count], arrays[count:-count], arrays[-count:]),
+    "cotangent": lambda op, count, arrays: op.cotangent(
+        arrays[:count], arrays[count : -sum(op.smooth)], arrays[-sum(op.smooth) :]
+    ),
+}
+
+
+def _shapes(kind: str, op: Operation, count: int, given: Sequence[Shape]) -> list[Shape]:
+    """The shapes of what a primitive returns, from those of its arrays."""
+    inputs = given[:count]
+    out = op.shapes(inputs)
+    if kind == "value":
+        return out
+    if kind == "taped":
+        return [*out, *op.tape_shapes(inputs)]
+    return [s for s, yes in zip(out, op.smooth, strict=True) if yes] if kind == "tangent" else list(inputs)
+
+
+def _inputs(kind: str, op: Operation, arrays: int, tape: int) -> int:
+    """How many of the arrays of a primitive are inputs of the operation."""
+    if kind == "tangent":
+        return (arrays - tape) // 2
+    return arrays - tape - sum(op.smooth) if kind == "cotangent" else arrays
+
+
+class _Call:
+    """A primitive applied to arrays of some shapes: a function of NumPy arrays.
+
+    ``batch`` is None, or says which arrays have one more axis, the first, that counts the members of a batch.
+    """
+
+    def __init__(self, kind: str, op: Operation, batch: tuple[bool, ...] | None, tape: int) -> None:
+        self.kind, self.op, self.batch, self.tape = kind, op, batch, tape
+
+    def count(self, arrays: Sequence[Any]) -> int:
+        return _inputs(self.kind, self.op, len(arrays), self.tape)
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        if self.batch is None:
+            return _shapes(self.kind, self.op, self.count(given), given)
+        members = next(s[0] for s, yes in zip(given, self.batch, strict=True) if yes)
+        single = [s[1:] if yes else s for s, yes in zip(given, self.batch, strict=True)]
+        return [(members, *s) for s in _shapes(self.kind, self.op, self.count(given), single)]
+
+    def __call__(self, *arrays: np.ndarray) -> Sequence[np.ndarray]:
+        count = self.count(arrays)
+        compute = functools.partial(_COMPUTED[self.kind], self.op, count)
+        if self.batch is None:
+            return compute(list(arrays))
+        members = next(len(x) for x, yes in zip(arrays, self.batch, strict=True) if yes)
+        each = [
+            compute([x[i] if yes else x for x, yes in zip(arrays, self.batch, strict=True)])
+            for i in range(members)
+        ]
+        return [np.stack(parts) for parts in zip(*each, strict=True)]
+
+
+def _primitive(kind: str) -> Primitive:
+    made = Primitive(f"genalpha_{kind}")
+    made.multiple_results = True
+
+    def call(op: Operation, batch: Any, tape: int) -> _Call:
+        return _Call(kind, op, batch, tape)
+
+    def run(*arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+        found = call(op, batch, tape)(*(np.asarray(x) for x in arrays))
+        return [jnp.asarray(x) for x in found]
+
+    def abstract(*arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+        shapes = call(op, batch, tape).shapes([x.shape for x in arrays])
+        return [core.ShapedArray(s, np.dtype(float)) for s in shapes]
+
+    def lower(by: Any) -> Any:
+        def traced(*arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+            one = call(op, batch, tape)
+            shapes = [jax.ShapeDtypeStruct(s, float) for s in one.shapes([x.shape for x in arrays])]
+            return by(host.number_of(one), shapes, *arrays)
+
+        return mlir.lower_fun(traced, multiple_results=True)
+
+    def batched(arrays: Any, axes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+        size = next(x.shape[a] for x, a in zip(arrays, axes, strict=True) if a is not None)
+        mapped = [a is not None for a in axes]
+        moved = [jnp.moveaxis(x, a, 0) if yes else x for x, a, yes in zip(arrays, axes, mapped, strict=True)]
+        if batch is None:
+            found = made.bind(*moved, op=op, batch=tuple(mapped), tape=tape)
+            return found, [0] * len(found)
+        inner = next(
+            x.shape[int(yes)] for x, yes, has in zip(moved, mapped, batch, strict=True) if has
+        )  # a batch of batches is one long batch
+        wide = []
+        for x, yes, has in zip(moved, mapped, batch, strict=True):
+            rest = x.shape[int(yes) + int(has) :]
+            x = x.reshape((size if yes else 1, inner if has else 1, *rest))
+            wide.append(jnp.broadcast_to(x, (size, inner, *rest)).reshape((size * inner, *rest)))
+        found = made.bind(*wide, op=op, batch=(True,) * len(wide), tape=tape)
+        return [x.reshape((size, inner, *x.shape[1:])) for x in found], [0] * len(found)
+
+    made.def_impl(run)
+    made.def_abstract_eval(abstract)
+    mlir.register_lowering(made, lower(host.by_handler), platform="cpu")
+    mlir.register_lowering(made, lower(host.by_callback))
+    batching.primitive_batchers[made] = batched
+    return made
+
+
+VALUE, TAPED, TANGENT, COTANGENT = map(_primitive, ("value", "taped", "tangent", "cotangent"))
+
+
+def _filled(changes: Sequence[Any], at: Sequence[Any]) -> list[Any]:
+    """Changes as arrays; those that are always zero too."""
+    return [jnp.zeros(np.shape(x)) if type(dx) is ad.Zero else dx for dx, x in zip(changes, at, strict=True)]
+
+
+def _is_zero(changes: Sequence[Any]) -> bool:
+    return all(type(dx) is ad.Zero for dx in changes)
+
+
+def _value_rule(inputs: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+    shapes = [np.shape(x) for x in inputs]
+    single = shapes if batch is None else [s[1:] if yes else s for s, yes in zip(shapes, batch, strict=True)]
+    outs, length = len(op.shapes(single)), len(op.tape_shapes(single))
+    found = TAPED.bind(*inputs, op=op, batch=batch) if length else VALUE.bind(*inputs, op=op, batch=batch)
+    values, kept = found[:outs], found[outs:]
+    flags = None if batch is None else (*batch, *(True,) * length, *batch)
+    moved = iter(TANGENT.bind(*inputs, *kept, *_filled(changes, inputs), op=op, batch=flags, tape=length))
+    zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
+    return values, [next(moved) if yes else zero(x) for x, yes in zip(values, op.smooth, strict=True)]
+
+
+def _taped_rule(inputs: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+    """The tape counts as constant: derivatives of derivatives do not use it."""
+    found = TAPED.bind(*inputs, op=op, batch=batch)
+    _, moved = _value_rule(inputs, changes, op=op, batch=batch)
+    zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
+    return found, [*moved, *map(zero, found[len(moved) :])]
+
+
+def _mapped(function: Any, batch: Any) -> Any:
+    """A function of single arrays, applied to the members of a batch."""
+    return function if batch is None else jax.vmap(function, in_axes=[0 if yes else None for yes in batch])
+
+
+def _smooth(op: Operation, outputs: Sequence[Any]) -> list[Any]:
+    return [x for x, yes in zip(outputs, op.smooth, strict=True) if yes]
+
+
+def _tangent_rule(arrays: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+    count = (len(arrays) - tape) // 2
+    bound = {"op": op, "batch": batch, "tape": tape}
+    found, directions = TANGENT.bind(*arrays, **bound), arrays[-count:]
+    if _is_zero(changes[:count]):  # it is linear in the last arrays
+        turned = _filled(changes[-count:], directions)
+        return found, TANGENT.bind(*arrays[:-count], *turned, **bound)
+
+    def one(*x: Any) -> Any:
+        inputs, along = x[:count], x[count:]
+        return jax.jvp(lambda *a: _smooth(op, op.by_xla(*a)), inputs, along)[1]
+
+    flags = None if batch is None else (*batch[:count], *batch[-count:])
+    primals = [*arrays[:count], *directions]
+    moved = _filled([*changes[:count], *changes[-count:]], primals)
+    return found, jax.jvp(_mapped(one, flags), tuple(primals), tuple(moved))[1]
+
+
+def _cotangent_rule(arrays: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+    outs = sum(op.smooth)
+    count = len(arrays) - tape - outs
+    bound = {"op": op, "batch": batch, "tape": tape}
+    found, weights = COTANGENT.bind(*arrays, **bound), arrays[-outs:]
+    if _is_zero(changes[:count]):
+        return found, COTANGENT.bind(*arrays[:-outs], *_filled(changes[-outs:], weights), **bound)
+
+    def one(*x: Any) -> Any:
+        pull = jax.vjp(lambda *a: _smooth(op, op.by_xla(*a)), *x[:count])[1]
+        return list(pull(list(x[count:])))
+
+    flags = None if batch is None else (*batch[:count], *batch[-outs:])
+    primals = [*arrays[:count], *weights]
+    moved = _filled([*changes[:count], *changes[-outs:]], primals)
+    return found, jax.jvp(_mapped(one, flags), tuple(primals), tuple(moved))[1]
+
+
+def _tangent_transposed(weights: Any, *arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+    count = (len(arrays) - tape) // 2
+    known = arrays[:-count]
+    shapes = _Call("tangent", op, batch, tape).shapes(
+        [x.aval.shape if ad.is_undefined_primal(x) else np.shape(x) for x in arrays]
+    )
+    filled = [jnp.zeros(s) if type(w) is ad.Zero else w for w, s in zip(weights, shapes, strict=True)]
+    flags = None if batch is None else (*batch[:-count], *(True,) * len(filled))
+    found = COTANGENT.bind(*known, *filled, op=op, batch=flags, tape=tape)
+    back: list[Any] = []
+    for x, undefined, yes in zip(
+        found, arrays[-count:], batch[-count:] if batch else [True] * count, strict=True
+    ):
+        if not ad.is_undefined_primal(undefined):
+            back.append(None)
+        else:
+            back.append(x if yes or batch is None else jnp.sum(x, axis=0))
+    return [None] * len(known) + back
+
+
+def _cotangent_transposed(changes: Any, *arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+    outs = sum(op.smooth)
+    known, count = arrays[:-outs], len(arrays) - tape - outs
+    filled = [
+        jnp.zeros(np.shape(x)) if type(w) is ad.Zero else w
+        for w, x in zip(changes, known[:count], strict=True)
+    ]
+    flags = None if batch is None else (*batch[:-outs], *(True,) * len(filled))
+    if batch is not None:
+        size = math.prod(next(np.shape(x)[:1] for x, yes in zip(known, batch, strict=False) if yes))
+        filled = [
+            x if np.ndim(x) > np.ndim(k) or yes else jnp.broadcast_to(x, (size, *np.shape(x)))
+            for x, k, yes in zip(filled, known, batch, strict=False)
+        ]
+    found = TANGENT.bind(*known, *filled, op=op, batch=flags, tape=tape)
+    return [None] * len(known) + [
+        x if ad.is_undefined_primal(w) else None for x, w in zip(found, arrays[-outs:], strict=True)
+    ]
+
+
+ad.primitive_jvps[VALUE] = _value_rule
+ad.primitive_jvps[TAPED] = _taped_rule
+ad.primitive_jvps[TANGENT] = _tangent_rule
+ad.primitive_jvps[COTANGENT] = _cotangent_rule
+ad.primitive_transposes[TANGENT] = _tangent_transposed
+ad.primitive_transposes[COTANGENT] = _cotangent_transposed

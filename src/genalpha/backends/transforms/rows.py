@@ -1,0 +1,178 @@
+"""Functions of rows as operations of JAX, with derivatives by machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from genalpha.backends.native.code import MAKING, PIECE, RowCode, aligned
+from genalpha.backends.transforms.operation import Arrays, Operation, Shape
+from genalpha.compiler import emit_llvm, machine
+from genalpha.compiler.differentiate import along, pulled_back
+from genalpha.compiler.machine import COUNT, POINTER
+from genalpha.compiler.program import Builder, Map, cut
+from genalpha.compiler.rows import RowFunction
+
+# The most forms of a function, each with other pivots, that are made for rows which the others cannot serve.
+MOST_FORMS = 8
+
+
+class RowDerivative:
+    """Changes of the results of a function of rows, or its transpose, as machine code on rows.
+
+    A row has the inputs and a direction, which has as many numbers as the inputs; or, in ``reverse``, the
+    inputs and a weight for each result.
+    """
+
+    def __init__(self, rows: RowFunction, reverse: bool) -> None:
+        graph, count = rows.graph, len(rows.graph.nodes)
+        results = np.array(rows.results[:-1], dtype=np.int64)
+        try:
+            builder = Builder(graph)
+            more = graph.inputs(len(results) if reverse else len(rows.columns))
+            given = np.concatenate([rows.columns, more])
+            slots = builder.slot(len(given))
+            builder.slot_of.update(zip(given.tolist(), slots.tolist(), strict=True))
+            builder.level_of.update(dict.fromkeys(given.tolist(), 0))
+            find = pulled_back if reverse else along
+            found = find(graph, results, rows.columns, more)
+            places = builder.slot(len(found))
+            builder.kernel("change_row", 0, (places, found))
+            program = cut(builder.build({}), PIECE)
+        finally:
+            graph.reset(count)
+        self._width, self._slots = len(found), program.slots
+        map_ = Map("change_row", range(len(given)), range(int(places[0]), int(places[0]) + len(places)))
+        library = machine.Library(emit_llvm.emit([(program, {"change": map_})]), ["change"], optimized=False)
+        self._run = library.function("change", *[POINTER] * 3, *[COUNT] * 2)
+
+    def __call__(self, table: np.ndarray, more: np.ndarray) -> np.ndarray:
+        rows = np.ascontiguousarray(np.concatenate([table, more], axis=1))
+        results, work = np.empty((len(rows), self._width)), aligned(self._slots)
+        self._run(work.ctypes.data, rows.ctypes.data, results.ctypes.data, len(rows), rows.shape[1])
+        return results
+
+
+class _Form:
+    """A function of rows with pivots that suit an example, and its derivatives."""
+
+    def __init__(self, rows: RowFunction) -> None:
+        self.rows = rows
+        self._made: dict[Any, Any] = {}
+
+    def _get(self, key: Any, make: Callable[[], Any]) -> Any:
+        with MAKING:
+            if key not in self._made:
+                self._made[key] = make()
+            return self._made[key]
+
+    def value(self, arguments: Any) -> tuple[Any, np.ndarray]:
+        return self._get("value", lambda: RowCode(self.rows, 1))(arguments)
+
+    def change(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> np.ndarray:
+        return self._get(reverse, lambda: RowDerivative(self.rows, reverse))(table, more)
+
+
+class RowOperation(Operation):
+    """``function(*arguments)`` of trees of doubles, for rows of them. Some leaves are shared by all rows.
+
+    ``example`` has the shapes of the leaves for one row.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], example: Any, shared: Sequence[bool]) -> None:
+        self.name, self.function, self.shared = name, function, tuple(shared)
+        leaves, self.structure = jax.tree.flatten(example)
+        self._sizes = [np.shape(x) for x in leaves]
+        out = jax.eval_shape(function, *example)
+        self._out, self.out_structure = jax.tree.flatten(out)
+        self.smooth = (True,) * len(self._out)
+        self._forms: list[_Form] = []
+
+    def apply(self, *arguments: Any) -> Any:
+        """The function of traced rows."""
+        return jax.tree.unflatten(self.out_structure, self(*jax.tree.leaves(arguments)))
+
+    def shapes(self, inputs: Sequence[Shape]) -> list[Shape]:
+        count = next(s[0] for s, shared in zip(inputs, self.shared, strict=True) if not shared)
+        return [(count, *x.shape) for x in self._out]
+
+    def _table(self, inputs: Arrays) -> np.ndarray:
+        """All inputs as rows of numbers."""
+        count = self.shapes([np.shape(x) for x in inputs])[0][0]
+        parts = [
+            np.broadcast_to(np.reshape(x, (1 if shared else count, -1)), (count, int(np.prod(size))))
+            for x, shared, size in zip(inputs, self.shared, self._sizes, strict=True)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def _row(self, row: np.ndarray) -> Any:
+        """The arguments in a row of numbers."""
+        ends = np.cumsum([int(np.prod(s)) for s in self._sizes])[:-1]
+        parts = [x.reshape(s) for x, s in zip(np.split(row, ends), self._sizes, strict=True)]
+        return jax.tree.unflatten(self.structure, parts)
+
+    def _served(
+        self, table: np.ndarray, width: int, compute: Callable[[_Form, np.ndarray], Any]
+    ) -> np.ndarray:
+        """Results (K, width) by forms whose pivots are good; NaN in rows that none can serve."""
+        found, left = np.full((len(table), width), np.nan), np.arange(len(table))
+        for k in range(MOST_FORMS):
+            finite = left[np.isfinite(table[left]).all(axis=1)]
+            if not len(finite):
+                break
+            if k == len(self._forms):
+                with MAKING:
+                    form = RowFunction(self.name, self.function, self._row(table[finite[0]]), None, False)
+                    self._forms.append(_Form(form))
+            values, good = compute(self._forms[k], finite)
+            found[finite[good]] = values[good]
+            left = finite[~good]
+        return found
+
+    def value(self, inputs: Arrays) -> list[np.ndarray]:
+        table = self._table(inputs)
+
+        def compute(form: _Form, which: np.ndarray) -> Any:
+            tree, good = form.value([table[which]])
+            return np.concatenate([np.reshape(x, (len(which), -1)) for x in jax.tree.leaves(tree)], 1), good
+
+        return self._apart(self._served(table, self._results, compute))
+
+    @property
+    def _results(self) -> int:
+        return sum(int(np.prod(x.shape)) for x in self._out)
+
+    def _apart(self, found: np.ndarray) -> list[np.ndarray]:
+        ends = np.cumsum([int(np.prod(x.shape)) for x in self._out])[:-1]
+        return [
+            x.reshape((len(found), *out.shape))
+            for x, out in zip(np.split(found, ends, axis=1), self._out, strict=True)
+        ]
+
+    def _changed(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> np.ndarray:
+        def compute(form: _Form, which: np.ndarray) -> Any:
+            return form.change(table[which], more[which], reverse), form.value([table[which]])[1]
+
+        return self._served(table, table.shape[1] if reverse else self._results, compute)
+
+    def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:
+        return self._apart(self._changed(self._table(inputs), self._table(changes), reverse=False))
+
+    def cotangent(self, inputs: Arrays, tape: Arrays, weights: Arrays) -> list[np.ndarray]:
+        table = self._table(inputs)
+        wide = np.concatenate([np.reshape(w, (len(table), -1)) for w in weights], axis=1)
+        found = self._changed(table, wide, reverse=True)
+        ends = np.cumsum([int(np.prod(s)) for s in self._sizes])[:-1]
+        parts = np.split(found, ends, axis=1)
+        return [
+            (part.sum(axis=0) if shared else part).reshape(np.shape(x))
+            for part, x, shared in zip(parts, inputs, self.shared, strict=True)
+        ]
+
+    def by_xla(self, *inputs: Any) -> list[Any]:
+        axes = [None if shared else 0 for shared in self.shared]
+        one = lambda *leaves: jax.tree.leaves(self.function(*jax.tree.unflatten(self.structure, leaves)))
+        return jax.vmap(one, in_axes=axes)(*inputs)

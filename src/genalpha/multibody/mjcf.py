@@ -1,0 +1,225 @@
+"""Models of MuJoCo in MJCF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from genalpha.errors import hint
+from genalpha.multibody import mjcf_geoms, mjcf_joints
+from genalpha.multibody.inertia import Inertia, total
+from genalpha.multibody.markup import Entry, Notes
+from genalpha.multibody.mjcf_geoms import Meshes
+from genalpha.multibody.mjcf_joints import Spec, Way
+from genalpha.multibody.mjcf_parts import Parts
+from genalpha.multibody.mjcf_settings import ACTUATORS, Settings, silent, whole
+from genalpha.multibody.model import Model
+from genalpha.multibody.trees import ORIGIN, Pose, Tree, TreeLink
+
+# Sections that are no part of the motion, and those that are and are not read.
+_SILENT = ("compiler", "option", "size", "statistic", "visual", "default", "custom")
+_UNREAD = {
+    "contact": "contacts are not read",
+    "tendon": "tendons are not read",
+    "sensor": "sensors are not read",
+    "keyframe": "keyframes are not read",
+    "deformable": "deformable bodies are not read",
+    "extension": "plugins are not read",
+}
+_SECTIONS = ("worldbody", "asset", "equality", "actuator", *_SILENT, *_UNREAD)
+_IN_BODIES = ["inertial", "joint", "freejoint", "geom", "site", "camera", "light", "body", "frame"]
+_OF_BODIES = ("inertial", "joint", "freejoint")
+_MAKERS = ("composite", "flexcomp", "attach", "replicate", "plugin")
+
+
+def load(path: Path, *, folders: Sequence[Any] = (), controls: Mapping[str, Any] | None = None) -> Model:
+    """The model in an MJCF file. See :func:`genalpha.multibody.load`."""
+    notes = Notes()
+    root = Entry(whole(path), "", notes)
+    if root.tag != "mujoco":
+        more = ": a URDF file has the ending .urdf" if root.tag == "robot" else ""
+        raise ValueError(f"its first element is {root.tag!r}, and must be 'mujoco'{more}")
+    root.finish({"model": ""})
+    return _Reader(root, path, folders).model(controls or {})
+
+
+class _Reader:
+    """A file that is being read."""
+
+    def __init__(self, root: Entry, path: Path, folders: Sequence[Any]) -> None:
+        self.root, self.notes = root, root.notes
+        self.settings = Settings(root, self.notes)
+        self.meshes = Meshes(self.settings, path, folders)
+        self.tree = Tree(path, self.notes)
+        self.ways: dict[str, Way] = {}
+        self.sites: dict[str, tuple[str, Pose]] = {}
+        self._names, self._joints = set[str](), set[str]()
+        self._specs: list[list[Spec]] = []  # of every link
+        self._stated: list[Inertia | None] = []
+        self._solids: list[list[tuple[Callable[[], Inertia], Pose]]] = []
+
+    def model(self, controls: Mapping[str, Any]) -> Model:
+        sections: dict[str, list[Entry]] = {}
+        for one in self.root.children():
+            if one.tag not in _SECTIONS:
+                raise one.unknown(_SECTIONS)
+            sections.setdefault(one.tag, []).append(one)
+            if one.tag in _UNREAD and not (one.tag == "contact" and "contact" in self.settings.off):
+                self.notes.add(_UNREAD[one.tag], one.where)
+        for asset in (x for section in sections.get("asset", []) for x in section.children()):
+            self._asset(asset)
+        self._walk(sections.get("worldbody", []))
+        for i, link in enumerate(self.tree.links):
+            self._finish(link, i)
+        model = self.tree.model(self.settings.gravity)
+        for name, (on, pose) in self.sites.items():
+            model.frames[self.tree.free_name(name, "site", model)] = self.tree.on(on, pose)
+        for way in self.ways.values():
+            mjcf_joints.forces(model, self.tree, way)
+        self._parts(model, sections, controls)
+        return self.tree.done(model)
+
+    def _parts(self, model: Model, sections: dict[str, list[Entry]], controls: Mapping[str, Any]) -> None:
+        parts, used = Parts(model, self.tree, self.settings, self.ways, self.sites), set[str]()
+        for one in (x for section in sections.get("actuator", []) for x in section.children()):
+            if one.tag not in ACTUATORS:
+                raise one.unknown(ACTUATORS)
+            if "actuation" not in self.settings.off:
+                parts.actuator(
+                    self.settings.entry(one.element, f"{self.root.where}/actuator"), controls, used
+                )
+        for name in controls:
+            if name not in used:
+                raise ValueError(f"controls has {name!r}: {hint(name, used - {''}, 'the actuators are')}")
+        equalities = [x for section in sections.get("equality", []) for x in section.children()]
+        for i, one in enumerate(equalities if "equality" not in self.settings.off else []):
+            given = self.settings.entry(one.element, f"{self.root.where}/equality")
+            shared = self.settings.classes[one.element.get("class", "main")].get("equality", {})
+            given.attributes = {**shared, **one.element.attrib}
+            parts.equality(given, i)
+
+    def _asset(self, entry: Entry) -> None:
+        if entry.tag == "mesh":
+            self.meshes.add(self.settings.entry(entry.element, f"{self.root.where}/asset"))
+        elif entry.tag == "model":
+            self.notes.add("models that are attached are not read", entry.where)
+        elif entry.tag not in ("texture", "material", "hfield", "skin"):
+            raise entry.unknown(("mesh", "texture", "material", "hfield", "skin", "model"))
+
+    # --- bodies -----------------------------------------------------------------------------------
+
+    def _walk(self, worlds: list[Entry]) -> None:
+        """All bodies, parents first, without recursion: chains may be long."""
+        self._link("world", None, ORIGIN, "worldbody")
+        waiting: list[tuple[Entry, int, Pose, str | None]] = [(one, 0, ORIGIN, None) for one in worlds[::-1]]
+        while waiting:
+            entry, link, pose, childclass = waiting.pop()
+            if entry.tag == "worldbody":
+                entry.finish()
+            elif entry.tag == "body":
+                link, childclass = self._body(entry, link, pose, childclass)
+                pose = ORIGIN
+            else:
+                childclass = entry.text("childclass", childclass)
+                pose = pose @ self.settings.pose(entry)
+                entry.finish({"name": ""})
+            inside = [one for one in entry.children() if self._child(one, entry, link, pose, childclass)]
+            waiting += [(one, link, pose, childclass) for one in inside[::-1]]
+
+    def _link(self, name: str, above: int | None, pose: Pose, where: str) -> None:
+        self.tree.links.append(TreeLink(name, above, pose, where))
+        self._names.add(name)
+        self._specs.append([])
+        self._stated.append(None)
+        self._solids.append([])
+
+    def _body(self, entry: Entry, above: int, pose: Pose, childclass: Any) -> tuple[int, Any]:
+        name = str(entry.text("name") or f"body {len(self.tree.links)}")
+        if name in self._names:
+            raise ValueError(f"{entry.where}: there are two bodies with this name")
+        childclass = entry.text("childclass", childclass)
+        if entry.true("mocap"):
+            self.notes.add("mocap bodies stay where they are", repr(name))
+        if entry.number("gravcomp"):
+            self.notes.add("compensation of gravity is not read", repr(name))
+        self._link(name, above, pose @ self.settings.pose(entry), entry.where)
+        entry.finish(silent("user sleep fuse simple"))
+        return len(self.tree.links) - 1, childclass
+
+    def _child(self, one: Entry, entry: Entry, link: int, pose: Pose, childclass: Any) -> bool:
+        """Read an element in a body; whether it holds more of them."""
+        if one.tag in ("body", "frame"):
+            return True
+        if one.tag in _MAKERS:
+            raise ValueError(f"{one.where} is not supported: write its bodies, or save the file with MuJoCo")
+        if one.tag not in _IN_BODIES or (one.tag in _OF_BODIES and entry.tag != "body"):
+            raise one.unknown(_IN_BODIES)
+        if one.tag in ("camera", "light"):
+            return False
+        given = self.settings.entry(one.element, entry.where, childclass)
+        act: Callable[..., None] = getattr(self, f"_{one.tag}")
+        act(given, link, pose)
+        return False
+
+    def _inertial(self, entry: Entry, link: int, pose: Pose) -> None:
+        at, full = self.settings.pose(entry), entry.numbers("fullinertia", 6)
+        entry.needed("mass")
+        mass, tensor = entry.number("mass"), entry.numbers("diaginertia", 3)
+        if full is not None:
+            xx, yy, zz, xy, xz, yz = full
+            tensor = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        if tensor is None:
+            raise ValueError(f"{entry.where} has no diaginertia and no fullinertia")
+        entry.finish()
+        try:
+            self._stated[link] = Inertia(mass, tensor).moved(*at)
+        except ValueError as error:
+            raise ValueError(f"{entry.where}: {error}") from error
+
+    def _joint(self, entry: Entry, link: int, pose: Pose) -> None:
+        spec = mjcf_joints.read(entry, self.settings, self.tree.links[link].name, len(self._specs[link]))
+        if spec.name in self._joints:
+            raise ValueError(f"{entry.where}: there are two joints with the name {spec.name!r}")
+        self._joints.add(spec.name)
+        self._specs[link].append(spec)
+
+    _freejoint = _joint
+
+    def _geom(self, entry: Entry, link: int, pose: Pose) -> None:
+        geom = mjcf_geoms.read(entry, self.settings, self.meshes)
+        if geom.solid is not None:
+            self._solids[link].append((geom.solid, pose))
+        if geom.surface is not None:
+            self.tree.links[link].surfaces.append(geom.surface.moved(*pose))
+
+    def _site(self, entry: Entry, link: int, pose: Pose) -> None:
+        kind = entry.choice("type", mjcf_geoms.TYPES, "sphere")
+        at, _ = mjcf_geoms.placed(entry, self.settings, kind)
+        name = entry.text("name")
+        entry.finish(silent("group material mesh rgba user"))
+        if name:
+            self.sites[name] = self.tree.links[link].name, pose @ at
+
+    def _finish(self, link: TreeLink, i: int) -> None:
+        """The joint and the inertia of a link, when all its elements are read."""
+        link.plan, ways = mjcf_joints.plan(self._specs[i], link.name, link.where)
+        if len(ways) > 1:
+            names = ", ".join(
+                f"{way.spec.name!r}{' as ' if way.coordinate else ''}{way.coordinate}" for way in ways
+            )
+            self.notes.add("several joints of a body are one", f"{link.plan.name!r}: {names}")  # type: ignore[union-attr]
+        self.ways |= {way.spec.name: way for way in ways}
+        stated, how = self._stated[i], self.settings.from_geoms
+        if stated is not None and how != "true":
+            link.solids = [stated]
+        elif how != "false" and i > 0:  # the world has no mass
+            link.solids = [solid().moved(*pose) for solid, pose in self._solids[i]]
+        mass, moment = self.settings.least
+        if (mass or moment) and link.solids:
+            found = total(*link.solids)
+            moments, axes = np.linalg.eigh(found.tensor)
+            tensor = axes @ np.diag(np.maximum(moments, moment)) @ axes.T
+            link.solids = [Inertia(max(found.mass, mass), tensor, found.center)]

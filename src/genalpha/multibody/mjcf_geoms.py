@@ -1,0 +1,155 @@
+"""Geoms of MJCF: their inertias and surfaces, and the meshes of its assets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from genalpha.multibody import inertia, meshes
+from genalpha.multibody.inertia import Inertia
+from genalpha.multibody.markup import Entry
+from genalpha.multibody.meshes import Surface
+from genalpha.multibody.mjcf_settings import Settings, silent, upright
+from genalpha.multibody.trees import Pose, mesh_file, surface_of
+
+_SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "ellipsoid": 3, "box": 3}
+TYPES = (*_SIZES, "plane", "mesh", "hfield", "sdf")
+_LOOKS = silent("castshadow fitscale material rgba user name")
+_CONTACT = silent("adhesion condim friction gap margin priority solimp solmix solref surfacevel")
+_MEDIUM = silent("fluidcoef fluidshape")
+MOST_DRAWN = 2  # the largest group that MuJoCo draws by default
+
+
+class Geom(NamedTuple):
+    """What a geom gives to its body. ``solid`` makes its inertia, which is not always needed."""
+
+    solid: Callable[[], Inertia] | None
+    surface: Surface | None
+
+
+class Meshes:
+    """The meshes of a file by name. They are read when they are first needed."""
+
+    def __init__(self, settings: Settings, path: Path, folders: Sequence[Any]) -> None:
+        self.settings, self.path, self.folders = settings, path, folders
+        self.entries: dict[str, Entry] = {}
+        self._read: dict[str, Surface | None] = {}
+
+    def add(self, entry: Entry) -> None:
+        file = str(entry.text("file", ""))
+        self.entries[str(entry.text("name", Path(file).stem))] = entry
+
+    def __call__(self, name: str | None, where: str) -> Surface | None:
+        if name not in self.entries:
+            known = ", ".join(self.entries) or "none"
+            raise ValueError(f"{where}.mesh is {name!r}: meshes of the assets are {known}")
+        if name not in self._read:
+            self._read[name] = self._surface(self.entries[name])
+        return self._read[name]
+
+    def _surface(self, entry: Entry) -> Surface | None:
+        file, scale = entry.text("file"), entry.numbers("scale", 3, np.ones(3))
+        points = entry.numbers("vertex", (12, 10**9))
+        corners = entry.numbers("face", (3, 10**9))
+        at = entry.numbers("refpos", 3, np.zeros(3))
+        R = self.settings._axes("quat", entry.numbers("refquat", 4, np.array([1.0, 0, 0, 0])))
+        how = entry.choice("inertia", ("exact", "legacy", "convex", "shell"), "exact")
+        if how in ("convex", "shell"):
+            raise entry.wrong(f"is {how!r}, which is not supported: state the inertia of the body", "inertia")
+        looks = "content_type material maxhullvert name normal smoothnormal texcoord"
+        entry.finish(silent(looks))
+        if file is not None:
+            name = Path(file).name if self.settings.strip else file
+            inside = str(Path(self.settings.folder) / name)
+            found = surface_of(
+                mesh_file(inside, self.path, self.folders, entry.where), entry.where, entry.notes
+            )
+        elif points is None or corners is None:
+            raise ValueError(f"{entry.where} has no file, or vertices and faces, which are needed")
+        else:
+            found = Surface(points.reshape(-1, 3), corners.astype(int).reshape(-1, 3))
+            if found.triangles.min() < 0 or found.triangles.max() >= len(found.points):
+                raise entry.wrong(f"must be numbers of vertices, from 0 to {len(found.points) - 1}", "face")
+        if found is None:
+            return None
+        triangles = found.triangles if np.prod(scale) > 0 else found.triangles[:, ::-1]
+        return Surface(((found.points - at) @ R) * scale, triangles)
+
+
+def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:
+    """What a geom gives to its body, in the axes around it."""
+    kind = entry.choice("type", TYPES, "sphere")
+    if kind == "sdf" or entry.true("shellinertia"):
+        raise ValueError(
+            f"{entry.where}: sdf and shellinertia are not supported: state the inertia of the body"
+        )
+    pose, sizes = placed(entry, settings, kind)
+    mass, density = entry.numbers("mass", 1), entry.number("density", 1000.0)
+    group = int(entry.number("group"))
+    touches = int(entry.number("contype", 1)) or int(entry.number("conaffinity", 1))
+    mesh = entry.text("mesh")
+    entry.text("hfield")
+    entry.finish({**_LOOKS, **_CONTACT, **_MEDIUM})
+    if touches and "contact" not in settings.off:
+        entry.notes.add("contacts are not read", entry.where)
+    if mesh is not None and kind != "mesh":
+        raise entry.wrong(f"is given for a {kind}, which is not supported: state its size", "mesh")
+    if kind in ("plane", "hfield"):
+        return Geom(None, None)
+    surface = lambda: assets(mesh, entry.where) if kind == "mesh" else _surface(kind, sizes)
+    drawn = surface() if group <= MOST_DRAWN else None
+    weight: Any = {"density": density} if mass is None else {"mass": float(mass[0])}
+
+    def solid() -> Inertia:
+        try:
+            return _solid(kind, sizes, surface() if kind == "mesh" else None, weight).moved(*pose)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{entry.where}: {error}") from error
+
+    counts = settings.groups[0] <= group <= settings.groups[1] and next(iter(weight.values())) > 0
+    return Geom(solid if counts else None, None if drawn is None else drawn.moved(*pose))
+
+
+def placed(entry: Entry, settings: Settings, kind: str) -> tuple[Pose, np.ndarray]:
+    """Pose and sizes, also from two ends."""
+    pose, sizes = settings.pose(entry), entry.numbers("size", (1, 3), np.zeros(0))
+    ends = entry.numbers("fromto", 6)
+    if ends is not None and kind in _SIZES and kind != "sphere":
+        start, end = ends[:3], ends[3:]
+        half = np.linalg.norm(end - start) / 2
+        if not half > 0 or not len(sizes):
+            raise entry.wrong("needs two different ends, and a size", "fromto")
+        sizes = np.array([sizes[0], half] if _SIZES[kind] == 2 else [sizes[0], sizes[0], half])
+        pose = Pose((start + end) / 2, upright(start - end))
+    count = _SIZES.get(kind, 0)
+    if entry.tag == "geom" and count and (len(sizes) < count or not (sizes[:count] > 0).all()):
+        raise entry.wrong(f"of a {kind} must be {count} positive numbers, got {entry.text('size')!r}", "size")
+    return pose, sizes[:count]
+
+
+def _surface(kind: str, sizes: np.ndarray) -> Surface:
+    if kind == "box":
+        return meshes.box(sizes)
+    if kind in ("sphere", "capsule"):
+        return meshes.capsule(float(sizes[0]), float(sizes[1]) if kind == "capsule" else 0.0)
+    return meshes.cylinder(*sizes.tolist()) if kind == "cylinder" else meshes.ellipsoid(sizes)
+
+
+def _solid(kind: str, sizes: np.ndarray, surface: Surface | None, weight: Any) -> Inertia:
+    if kind == "mesh":
+        if surface is None:
+            raise ValueError("its mesh cannot be read, so its inertia is not known: state that of the body")
+        return inertia.mesh(*surface, **weight)
+    if kind == "box":
+        return inertia.box(size=2 * sizes, **weight)
+    if kind == "sphere":
+        return inertia.sphere(radius=sizes[0], **weight)
+    if kind == "ellipsoid":
+        mass = weight.get("mass", 4 / 3 * np.pi * np.prod(sizes) * weight.get("density", 0.0))
+        squares = sizes**2
+        return Inertia(mass, mass / 5 * (squares.sum() - squares))
+    made = inertia.cylinder if kind == "cylinder" else inertia.capsule
+    return made(radius=sizes[0], length=2 * sizes[1], **weight)

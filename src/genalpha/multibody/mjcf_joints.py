@@ -1,0 +1,167 @@
+"""Joints of MJCF: those of one body become one joint of a model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from genalpha.multibody.forces import Bushing, JointSpring
+from genalpha.multibody.frames import along, orientation
+from genalpha.multibody.joints import (
+    Cylindrical,
+    Planar,
+    Prismatic,
+    Revolute,
+    Spherical,
+    Universal,
+)
+from genalpha.multibody.markup import Entry
+from genalpha.multibody.mjcf_settings import Settings, silent
+from genalpha.multibody.model import Model
+from genalpha.multibody.rotors import Rotor
+from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Tree
+from genalpha.multibody.vectors import EYE
+
+_EFFORT = "limits of actuators are not applied"
+_UNREAD = {
+    **silent("group user margin solreflimit solimplimit solreffriction solimpfriction"),
+    "actuatorfrcrange": _EFFORT,
+    "actuatorfrclimited": "",
+    "actuatorgravcomp": "compensation of gravity is not read",
+    "springdamper": "springs by time constants are not read",
+    "springyield": "yield of springs is not read",
+}
+
+
+class Spec(NamedTuple):
+    """A joint element, with angles in radians."""
+
+    name: str
+    kind: str
+    pos: np.ndarray
+    axis: np.ndarray
+    ref: float
+    springref: float
+    stiffness: float
+    damping: float
+    armature: float
+
+
+class Way(NamedTuple):
+    """Where a joint of a file is in the model: the link that it moves, and a coordinate of its joint."""
+
+    spec: Spec
+    link: str
+    coordinate: str
+
+
+def read(entry: Entry, settings: Settings, link: str, count: int) -> Spec:
+    """A joint or freejoint element."""
+    name = entry.text("name") or f"{link} joint" + (f" {count + 1}" if count else "")
+    if entry.tag == "freejoint":
+        entry.finish(silent("align group"))
+        return Spec(name, "free", np.zeros(3), EYE[2], 0.0, 0.0, 0.0, 0.0, 0.0)
+    kind = entry.choice("type", ("free", "ball", "slide", "hinge"), "hinge")
+    unit = settings.unit if kind in ("hinge", "ball") else 1.0
+    axis = entry.numbers("axis", 3, EYE[2])
+    if not np.linalg.norm(axis) > 0:
+        raise entry.wrong("is zero: it must be a direction", "axis")
+    numbers = {key: entry.number(key) for key in ("ref", "springref", "stiffness", "damping", "armature")}
+    for key in ("stiffness", "damping", "armature"):
+        if numbers[key] < 0:
+            raise entry.wrong(f"is {numbers[key]:g}, and must not be negative", key)
+    numbers["ref"], numbers["springref"] = unit * numbers["ref"], unit * numbers["springref"]
+    limits, limited = entry.numbers("range", 2), entry.choice("limited", ("true", "false", "auto"), "auto")
+    if limits is not None and limited != "false" and kind != "free" and "limit" not in settings.off:
+        ends = unit * limits
+        entry.notes.add("limits of joints are not applied", f"{name!r} from {ends[0]:.6g} to {ends[1]:.6g}")
+    friction = entry.number("frictionloss")
+    if friction and "frictionloss" not in settings.off:
+        entry.notes.add("friction in joints is not read", f"{name!r}: {friction:g}")
+    pos = entry.numbers("pos", 3, np.zeros(3))
+    entry.finish(_UNREAD)
+    for switch, key in (("spring", "stiffness"), ("damper", "damping")):
+        numbers[key] = 0.0 if switch in settings.off else numbers[key]
+    return Spec(name, kind, pos, axis / np.linalg.norm(axis), **numbers)
+
+
+def plan(specs: list[Spec], link: str, where: str) -> tuple[Plan | None, list[Way]]:
+    """The one joint that the joints of a body make, and which coordinate of it each of them is."""
+    kinds = [spec.kind for spec in specs]
+    if not specs:
+        return None, []
+    one, name = specs[0], specs[0].name if len(specs) == 1 else f"{link} joint"
+    if kinds == ["free"]:
+        return Plan(name, FREE, ORIGIN, ORIGIN), [Way(one, link, "")]
+    if kinds == ["ball"]:
+        frame = Pose(one.pos, EYE)
+        return Plan(name, Spherical, frame, frame), [Way(one, link, "")]
+    if len(specs) == 1:
+        frame = Pose(one.pos, along(one.axis, "axis"))
+        cls = Revolute if one.kind == "hinge" else Prismatic
+        turn, shift = (one.ref, 0.0) if one.kind == "hinge" else (0.0, one.ref)
+        back = Pose(np.array([0, 0, -shift]), orientation(-turn, "ref"))
+        return Plan(name, cls, frame @ back, frame), [Way(one, link, cls.coordinates[0].name)]
+    found = _compound(specs, link, name)
+    if found is None:
+        listed = ", ".join(f"{spec.kind} {spec.name!r}" for spec in specs)
+        raise ValueError(
+            f"{where} has the joints {listed}, which are no joint of this package together. There are two "
+            "perpendicular hinges at one point, a slide and a hinge along one axis, and two perpendicular "
+            "slides with a hinge across them. Put a body with a mass between the others"
+        )
+    return found
+
+
+def _compound(specs: list[Spec], link: str, name: str) -> tuple[Plan, list[Way]] | None:
+    kinds, axes = [spec.kind for spec in specs], np.array([spec.axis for spec in specs])
+    angles = axes @ axes.T
+    small = 1e-9
+    if kinds == ["hinge", "hinge"] and abs(angles[0, 1]) < small:
+        if np.abs(specs[0].pos - specs[1].pos).max() > small:
+            return None
+        x = np.cross(axes[1], axes[0])
+        first, second = np.stack([x, axes[1], axes[0]], axis=1), np.stack([x, -axes[0], axes[1]], axis=1)
+        at = specs[0].pos
+        a, b = first @ orientation(-specs[0].ref, "ref"), second @ orientation(specs[1].ref, "ref")
+        return Plan(name, Universal, Pose(at, a), Pose(at, b)), [Way(one, link, "") for one in specs]
+    if sorted(kinds) == ["hinge", "slide"] and angles[0, 1] > 1 - small:
+        hinge, slide = sorted(specs, key=lambda spec: spec.kind)
+        frame = Pose(hinge.pos, along(hinge.axis, "axis"))
+        a = frame @ Pose(np.array([0, 0, -slide.ref]), orientation(-hinge.ref, "ref"))
+        names = {"hinge": "angle", "slide": "displacement"}
+        return Plan(name, Cylindrical, a, frame), [Way(one, link, names[one.kind]) for one in specs]
+    if kinds == ["slide", "slide", "hinge"] and np.abs(angles - EYE).max() < small:
+        swapped = np.linalg.det(axes) < 0
+        one, two, hinge = (specs[1], specs[0], specs[2]) if swapped else specs
+        frame = Pose(hinge.pos, np.stack([one.axis, two.axis, hinge.axis], axis=1))
+        a = frame @ Pose(np.array([-one.ref, -two.ref, 0]), EYE)
+        b = frame @ Pose(np.zeros(3), orientation(hinge.ref, "ref"))
+        return Plan(name, Planar, a, b), [Way(one, link, "x"), Way(two, link, "y"), Way(hinge, link, "angle")]
+    return None
+
+
+def forces(model: Model, tree: Tree, way: Way) -> None:
+    """Springs, dampers and rotors of a joint."""
+    spec, joint = way.spec, tree.joints.get(way.link)
+    new = lambda kind: tree.free_name(f"{spec.name} {kind}", "force", model)
+    if way.coordinate and joint is not None:
+        if spec.stiffness or spec.damping:
+            numbers = spec.stiffness, spec.damping, spec.springref
+            model.add(JointSpring(new("spring"), joint, *numbers, coordinate=way.coordinate))
+        if spec.armature:
+            model.add(Rotor(new("rotor"), joint, spec.armature, way.coordinate))
+        return
+    if spec.armature:
+        tree.notes.add("armature of a joint without a coordinate is not read", repr(spec.name))
+    if not (spec.stiffness or spec.damping):
+        return
+    if spec.kind == "hinge":
+        tree.notes.add("springs and dampers of a universal joint are not read", repr(spec.name))
+        return
+    b = tree.on(way.link)
+    a, b = joint.markers[:2] if joint is not None else (model.ground.frame_in_space(*b.pose), b)
+    straight = 1.0 if spec.kind == "free" else 0.0
+    each = np.array([straight] * 3 + [1.0] * 3)
+    model.add(Bushing(new("spring"), a, b, spec.stiffness * each, spec.damping * each))

@@ -1,0 +1,192 @@
+"""Actuators and equalities of MJCF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import Polynomial
+
+from genalpha.errors import hint
+from genalpha.multibody.bodies import Marker
+from genalpha.multibody.couplings import Mimic
+from genalpha.multibody.forces import JointSpring, Motor
+from genalpha.multibody.joints import Joint, Spherical, Weld
+from genalpha.multibody.markup import Entry
+from genalpha.multibody.mjcf_joints import Way
+from genalpha.multibody.mjcf_settings import Settings, silent
+from genalpha.multibody.model import Model
+from genalpha.multibody.trees import ORIGIN, Pose, Tree
+from genalpha.multibody.vectors import EYE
+
+_OTHER = "actuators of this kind are not read"
+_UNREAD = {
+    **silent(
+        "group user lengthrange interp nsample actdim actlimited actrange actearly ctrllimited forcelimited"
+    ),
+    **dict.fromkeys(
+        ("ctrlrange", "forcerange", "velrange", "ffrange"), "limits of actuators are not applied"
+    ),
+    **dict.fromkeys(("armature", "damping"), "armature and damping of actuators are not read"),
+    "delay": "delays of actuators are not read",
+    "dampratio": "damping ratios of actuators are not read",
+    "inheritrange": "limits of actuators are not applied",
+    "cranklength": "",
+}
+_SOFT = dict.fromkeys(("solref", "solimp"), "equalities hold exactly, without the softness of")
+
+
+class Parts:
+    """Adds the actuators and equalities of a file to its model."""
+
+    def __init__(
+        self, model: Model, tree: Tree, settings: Settings, ways: dict[str, Way], sites: dict[str, Any]
+    ) -> None:
+        self.model, self.tree, self.settings, self.ways, self.sites = model, tree, settings, ways, sites
+
+    def _way(self, entry: Entry, key: str) -> tuple[Joint, Way] | None:
+        """The joint that an attribute names, if it has a coordinate."""
+        name = entry.needed(key)
+        if name not in self.ways:
+            raise entry.wrong(f"is {name!r}: {hint(name, self.ways, 'the joints are')}", key)
+        way = self.ways[name]
+        joint = self.tree.joints.get(way.link)
+        return (joint, way) if way.coordinate and joint is not None else None
+
+    # --- actuators --------------------------------------------------------------------------------
+
+    def actuator(self, entry: Entry, controls: Mapping[str, Any], used: set[str]) -> None:
+        """A motor, and a spring and a damper if its force depends on the joint."""
+        notes, named = entry.notes, entry.text("name", "")
+        used.add(named)
+        law = _law(entry)
+        key = "joint" if entry.text("joint") is not None else "jointinparent"
+        others = ("tendon", "site", "body", "refsite", "cranksite", "slidersite")
+        elsewhere = [other for other in others if entry.text(other) is not None]
+        gear = float(entry.numbers("gear", (1, 6), np.ones(1))[0])
+        if law is None or elsewhere or entry.text(key) is None:
+            notes.add(_OTHER if law is None else "actuators without a joint are not read", entry.where)
+            return
+        found = self._way(entry, key)
+        entry.text("jointinparent")
+        entry.finish(_UNREAD)
+        if found is None:
+            notes.add("actuators of joints without a coordinate are not read", entry.where)
+            return
+        joint, way = found
+        gain, bias, slope, drag = law
+        name = self.tree.free_name(named or f"{way.spec.name} {entry.tag}", "motor", self.model)
+        effort = _effort(controls.get(named, 0.0), gear * gain, gear * bias, entry)
+        if slope > 0 or drag > 0:
+            raise ValueError(
+                f"{entry.where} drives its joint away from its target: biasprm must not be positive"
+            )
+        if slope or drag:
+            numbers = -(gear**2) * slope, -(gear**2) * drag
+            spring = self.tree.free_name(f"{name} feedback", "force", self.model)
+            self.model.add(JointSpring(spring, joint, *numbers, coordinate=way.coordinate))
+        self.model.add(Motor(name, joint, effort, coordinate=way.coordinate))
+
+    # --- equalities -------------------------------------------------------------------------------
+
+    def equality(self, entry: Entry, number: int) -> None:
+        """A constraint between bodies or joints."""
+        if entry.tag not in ("connect", "weld", "joint"):
+            if entry.tag not in ("tendon", "flex", "flexvert", "flexstrain", "distance"):
+                raise entry.unknown(("connect", "weld", "joint", "tendon"))
+            entry.notes.add("equalities of tendons and flexible bodies are not read", entry.where)
+            return
+        label = entry.text("name") or f"{entry.tag} {number}"
+        if not entry.true("active", True):
+            entry.notes.add("equalities that are not active are left out", entry.where)
+            return
+        name = self.tree.free_name(label, "equality", self.model)
+        made = self._couple(entry, name) if entry.tag == "joint" else self._tie(entry, name)
+        entry.finish({**_SOFT, "torquescale": ""})
+        self.model.add(made)
+
+    def _couple(self, entry: Entry, name: str) -> Joint:
+        c = entry.numbers("polycoef", (1, 5), np.array([0.0, 1.0]))
+        keys = ["joint1"] + (["joint2"] if entry.text("joint2") is not None else [])
+        found = [self._way(entry, key) for key in keys]
+        if None in found:
+            raise ValueError(f"{entry.where} needs joints with a coordinate: hinges and slides")
+        first, way = found[0]  # type: ignore[misc]
+        if len(found) == 1:
+            raise ValueError(
+                f"{entry.where} has no joint2: leave the joint {way.spec.name!r} out of the file"
+            )
+        second, other = found[1]  # type: ignore[misc]
+        moved = Polynomial(c)(Polynomial([-other.spec.ref, 1.0])) + way.spec.ref
+        return Mimic(name, first, second, np.atleast_1d(moved.coef), (way.coordinate, other.coordinate))
+
+    def _tie(self, entry: Entry, name: str) -> Joint:
+        """A ball joint, or a weld."""
+        cls = Spherical if entry.tag == "connect" else Weld
+        anchor, relative = entry.numbers("anchor", 3), None
+        if entry.tag == "weld":
+            relative = entry.numbers("relpose", 7)
+        if entry.text("site1") is not None:
+            return cls(name, *(self._site(entry, key) for key in ("site1", "site2")))
+        first, second = self._link(entry, "body1"), self._link(entry, "body2")
+        if entry.tag == "connect":
+            if anchor is None:
+                raise ValueError(f"{entry.where} has no anchor")
+            pose = Pose(anchor, EYE)
+        elif relative is not None and relative[3:].any():
+            pose = Pose(relative[:3], self.settings._axes("quat", relative[3:]))
+            return cls(name, self.tree.on(first, pose), self.tree.on(second))
+        else:
+            pose = ORIGIN
+        a = self.tree.on(first, pose)
+        return cls(name, a, self.tree.carriers[second].frame_in_space(*a.pose))
+
+    def _link(self, entry: Entry, key: str) -> str:
+        """The name of a link."""
+        name = entry.needed(key) if key == "body1" else str(entry.text(key, "world"))
+        if name not in self.tree.poses:
+            raise entry.wrong(f"is {name!r}: {hint(name, self.tree.poses, 'the bodies are')}", key)
+        return name
+
+    def _site(self, entry: Entry, key: str) -> Marker:
+        name = entry.needed(key)
+        if name not in self.sites:
+            raise entry.wrong(f"is {name!r}: {hint(name, self.sites, 'the sites are')}", key)
+        return self.tree.on(*self.sites[name])
+
+
+def _effort(control: Any, gain: float, bias: float, entry: Entry) -> Callable[[Any], Any] | float:
+    if callable(control):
+        return lambda t: gain * control(t) + bias
+    try:
+        return gain * float(control) + bias
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"controls[{entry.text('name')!r}] must be a number or a function of t") from error
+
+
+def _law(entry: Entry) -> tuple[float, float, float, float] | None:
+    """Force = gain·control + bias + slope·length + drag·speed, or None for other laws."""
+    if entry.tag == "motor":
+        return 1.0, 0.0, 0.0, 0.0
+    if entry.tag == "position":
+        kp, kv = entry.number("kp", 1.0), entry.number("kv")
+        return None if entry.number("timeconst") else (kp, 0.0, -kp, -kv)
+    if entry.tag == "velocity":
+        kv = entry.number("kv", 1.0)
+        return kv, 0.0, 0.0, -kv
+    if entry.tag != "general":
+        return None
+    kinds = [entry.text(key, default) for key, default in _PLAIN.items()]
+    gain = entry.numbers("gainprm", (1, 10), np.ones(1))
+    bias = np.zeros(3)
+    given = entry.numbers("biasprm", (1, 10), np.zeros(3))[:3]
+    entry.text("dynprm")
+    if kinds[0] != "none" or kinds[1] != "fixed" or kinds[2] not in ("none", "affine"):
+        return None
+    if kinds[2] == "affine":
+        bias[: len(given)] = given
+    return float(gain[0]), *(float(x) for x in bias)  # type: ignore[return-value]
+
+
+_PLAIN = {"dyntype": "none", "gaintype": "fixed", "biastype": "none"}

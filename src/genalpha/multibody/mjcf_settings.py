@@ -1,0 +1,199 @@
+"""What holds for a whole MJCF file: included files, the compiler, options, and default classes."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from genalpha.errors import hint
+from genalpha.multibody.frames import along
+from genalpha.multibody.markup import Entry, Notes, parsed
+from genalpha.multibody.model import GRAVITY
+from genalpha.multibody.trees import Pose
+from genalpha.multibody.vectors import EYE
+
+_WORDS = "general motor position velocity intvelocity orientation pid damper cylinder muscle adhesion dcmotor"
+ACTUATORS = (*_WORDS.split(), "plugin")
+_TAGS = "mesh texture material joint geom site camera light pair equality tendon default"
+_DEFAULTS = (*_TAGS.split(), *ACTUATORS)
+# Attributes of a default of one kind of actuator that hold for all kinds.
+_OF_ALL = {"gear", "ctrlrange", "ctrllimited", "forcerange", "forcelimited", "group", "armature", "damping"}
+_SPEED = (  # how MuJoCo computes, which says nothing about the model
+    "autolimits alignfree conflict convexhull discardvisual exactmeshinertia fitaabb fusestatic passthrough "
+    "savecanonical savecompiled saveinertial texturedir usethread"
+)
+_SOLVER = (
+    "actuatorgroupdisable apirate ccd_iterations ccd_tolerance collision cone impratio integrator iterations "
+    "jacobian ls_iterations ls_tolerance magnetic mpr_iterations mpr_tolerance noslip_iterations "
+    "noslip_tolerance o_friction o_margin o_solimp o_solref sdf_initpoints sdf_iterations sleep_tolerance "
+    "solver timestep tolerance"
+)
+_SWITCHES = "gravity contact limit frictionloss equality actuation spring damper passive constraint"
+_OTHER_SWITCHES = (
+    "autoreset clampctrl diagexact energy eulerdamp filterparent fwdinv invdiscrete ipc island midphase "
+    "multiccd nativeccd override refsafe sensor sensornoise sleep speculative warmstart"
+)
+ORIENTATIONS = {"quat": 4, "axisangle": 4, "euler": 3, "xyaxes": 6, "zaxis": 3}
+
+
+def silent(words: str) -> dict[str, str]:
+    """Attributes that are no part of the motion, for :meth:`Entry.finish`."""
+    return dict.fromkeys(words.split(), "")
+
+
+def whole(path: Path) -> ET.Element:
+    """The root of a file, with the content of included files in their place."""
+    root, seen = parsed(path), {path.resolve()}
+    waiting = [root]
+    while waiting:
+        element = waiting.pop()
+        i = 0
+        while i < len(element):
+            if element[i].tag == "include":
+                file = path.parent / element[i].get("file", "")
+                if not file.is_file():
+                    raise ValueError(f"there is no file {element[i].get('file')!r} to include")
+                if file.resolve() in seen:
+                    raise ValueError(f"{file.name} is included twice: include it once")
+                seen.add(file.resolve())
+                element[i : i + 1] = list(parsed(file))
+            else:
+                waiting.append(element[i])
+                i += 1
+    return root
+
+
+class Settings:
+    """The compiler, options and defaults of a file."""
+
+    def __init__(self, root: Entry, notes: Notes) -> None:
+        self.notes = notes
+        self._compiler(self._section(root, "compiler"))
+        self._option(root)
+        self.classes: dict[str, dict[str, dict[str, str]]] = {"main": {}}
+        waiting: list[tuple[Entry, Any]] = []
+        waiting += [(one, None) for one in root.children() if one.tag == "default"][::-1]
+        while waiting:
+            entry, above = waiting.pop()
+            found = self._default(entry, above)
+            waiting += [(one, found) for one in entry.children() if one.tag == "default"]
+
+    def _section(self, root: Entry, tag: str) -> Entry:
+        """All sections with a tag as one."""
+        merged = ET.Element(tag)
+        for one in root.element.iter(tag):
+            merged.attrib.update(one.attrib)
+        return Entry(merged, root.tag, self.notes)
+
+    def _compiler(self, entry: Entry) -> None:
+        self.unit = np.pi / 180 if entry.choice("angle", ("degree", "radian"), "degree") == "degree" else 1.0
+        self.sequence = str(entry.text("eulerseq", "xyz"))
+        if len(self.sequence) != 3 or set(self.sequence.lower()) - set("xyz"):
+            raise entry.wrong(f"must be three of the letters xyzXYZ, got {self.sequence!r}", "eulerseq")
+        if entry.text("coordinate", "local") != "local":
+            raise entry.wrong("must be 'local': convert the file with MuJoCo", "coordinate")
+        self.from_geoms = entry.choice("inertiafromgeom", ("false", "true", "auto"), "auto")
+        self.groups = entry.numbers("inertiagrouprange", 2, np.array([0, 5]))
+        folder = entry.text("assetdir", "")
+        self.folder, self.strip = str(entry.text("meshdir", folder)), entry.true("strippath")
+        self.least = entry.number("boundmass"), entry.number("boundinertia")
+        for key in ("balanceinertia", "settotalmass"):
+            if str(entry.text(key, "false")) not in ("false", "-1"):
+                raise entry.wrong("changes masses and is not supported: write the masses themselves", key)
+        entry.finish(silent(_SPEED))
+
+    def _option(self, root: Entry) -> None:
+        entry, flag = self._section(root, "option"), self._section(root, "flag")
+        self.gravity = entry.numbers("gravity", 3, np.array(GRAVITY))
+        for key, count in (("wind", 3), ("density", 1), ("viscosity", 1)):
+            if np.any(entry.numbers(key, count, 0.0)):
+                self.notes.add("forces of a medium are not read", f"{entry.where}.{key}")
+        entry.finish(silent(_SOLVER))
+        off = {
+            key for key in _SWITCHES.split() if flag.choice(key, ("enable", "disable"), "enable") == "disable"
+        }
+        flag.finish(silent(_OTHER_SWITCHES))
+        off |= {"contact", "limit", "frictionloss", "equality"} if "constraint" in off else set()
+        self.off = off | ({"spring", "damper"} if "passive" in off else set())
+        if "gravity" in off:
+            self.gravity = np.zeros(3)
+
+    def _default(self, entry: Entry, above: dict[str, dict[str, str]] | None) -> dict[str, dict[str, str]]:
+        """The defaults of a class: those of the class around it, with its own."""
+        name = entry.text("class", "main" if above is None else None)
+        if name is None:
+            raise ValueError(f"{entry.where} has no class")
+        entry.finish()
+        around = self.classes["main"] if above is None else above
+        found = {tag: dict(attributes) for tag, attributes in around.items()}
+        for one in entry.children():
+            if one.tag not in _DEFAULTS:
+                raise one.unknown(_DEFAULTS)
+            if one.tag != "default":
+                found.setdefault(one.tag, {}).update(one.element.attrib)
+        self.classes[name] = found
+        if above is None:
+            self.classes["main"] = found
+        return found
+
+    def entry(self, element: ET.Element, parent: str, inherited: str | None = None) -> Entry:
+        """An element with the attributes of its default class."""
+        name = element.get("class", inherited or "main")
+        if name not in self.classes:
+            where = Entry(element, parent, self.notes).where
+            raise ValueError(f"{where}.class is {name!r}: {hint(name, self.classes, 'there are')}")
+        defaults = self.classes[name]
+        given = dict(defaults.get(element.tag, {}))
+        if element.tag in ACTUATORS:
+            for tag in ACTUATORS:
+                shared = {key: x for key, x in defaults.get(tag, {}).items() if key in _OF_ALL}
+                given = {**shared, **given}
+        found = Entry(element, parent, self.notes, given)
+        found.text("class")
+        return found
+
+    def pose(self, entry: Entry) -> Pose:
+        """The pose of an element: pos, and one of the ways to give an orientation."""
+        x = entry.numbers("pos", 3, np.zeros(3))
+        given = {key: entry.numbers(key, count) for key, count in ORIENTATIONS.items()}
+        stated = [key for key in ORIENTATIONS if given[key] is not None]
+        if len(stated) > 1:
+            raise ValueError(f"{entry.where} has {stated[0]} and {stated[1]}: give one orientation")
+        if not stated:
+            return Pose(x, EYE)
+        try:
+            return Pose(x, self._axes(stated[0], given[stated[0]]))
+        except ValueError as error:
+            raise entry.wrong(f"is no orientation: {error}", stated[0]) from error
+
+    def _axes(self, key: str, value: Any) -> np.ndarray:
+        if key == "quat":
+            return Rotation.from_quat(np.roll(value, -1)).as_matrix()
+        if key == "axisangle":
+            axis = along(value[:3], "its axis")[:, 2]
+            return Rotation.from_rotvec(self.unit * value[3] * axis).as_matrix()
+        if key == "euler":
+            R = EYE
+            for letter, angle in zip(self.sequence, self.unit * value, strict=True):
+                one = Rotation.from_euler(letter.lower(), angle).as_matrix()
+                R = R @ one if letter.islower() else one @ R
+            return R
+        if key == "xyaxes":
+            x = along(value[:3], "its x axis")[:, 2]
+            y = along(value[3:] - (value[3:] @ x) * x, "its y axis")[:, 2]
+            return np.stack([x, y, np.cross(x, y)], axis=1)
+        return upright(value)
+
+
+def upright(axis: np.ndarray) -> np.ndarray:
+    """The smallest rotation (3, 3) that brings z to a direction."""
+    z = along(axis, "its z axis")[:, 2]
+    turn = np.cross(EYE[2], z)
+    sine = np.linalg.norm(turn)
+    if sine < 1e-10:
+        return EYE if z[2] > 0 else np.diag([1.0, -1.0, -1.0])
+    return Rotation.from_rotvec(turn / sine * np.arctan2(sine, z[2])).as_matrix()

@@ -1,0 +1,201 @@
+"""A tree of links as a model: what the readers of URDF and MJCF have in common.
+
+A link without a joint is one with its parent: their masses are joined, and it stays as a frame with a name.
+So massless links cost nothing, and a model has no more unknowns than it needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from genalpha.errors import warn
+from genalpha.multibody import meshes
+from genalpha.multibody.bodies import AnyBody, Body, Marker
+from genalpha.multibody.inertia import Inertia, total
+from genalpha.multibody.joints import Joint
+from genalpha.multibody.markup import Notes
+from genalpha.multibody.meshes import Surface
+from genalpha.multibody.model import Model
+from genalpha.multibody.vectors import EYE
+from genalpha.view import shapes
+
+FREE = "free"  # in place of a class of joints
+
+
+class Pose(NamedTuple):
+    """A position (3,) and axes (3, 3)."""
+
+    x: np.ndarray
+    R: np.ndarray
+
+    def __matmul__(self, other: Pose) -> Pose:
+        """A pose in the axes of this one."""
+        return Pose(self.x + self.R @ other.x, self.R @ other.R)
+
+
+ORIGIN = Pose(np.zeros(3), EYE)
+
+
+class Plan(NamedTuple):
+    """A joint of a link with its parent: its class or FREE, and its frames in the axes of the link.
+
+    Both are where they are in the reference position: ``a`` on the parent, ``b`` on the link.
+    """
+
+    name: str
+    cls: Any
+    a: Pose
+    b: Pose
+
+
+@dataclass
+class TreeLink:
+    """A body of a file. ``pose`` is relative to ``parent``, the number of a link before it, or to space.
+
+    ``solids`` are inertias and ``points`` masses with a place, in its axes; ``surfaces`` are drawn.
+    """
+
+    name: str
+    parent: int | None
+    pose: Pose
+    where: str
+    plan: Plan | None = None
+    solids: list[Inertia] = field(default_factory=list)
+    points: list[tuple[float, np.ndarray]] = field(default_factory=list)
+    surfaces: list[Surface] = field(default_factory=list)
+
+
+class Tree:
+    """Links, and the model that they make."""
+
+    def __init__(self, path: Path, notes: Notes) -> None:
+        self.path, self.notes = path, notes
+        self.links: list[TreeLink] = []
+        self.poses: dict[str, Pose] = {}  # in space, by the name of a link
+        self.carriers: dict[str, AnyBody] = {}
+        self.joints: dict[str, Joint] = {}  # with the parent, by the name of a link
+
+    def free_name(self, name: str, kind: str, taken: Any) -> str:
+        """A name that nothing else has: bodies, joints and forces of a model share them."""
+        if name not in taken:
+            return name
+        found = f"{name} {kind}"
+        while found in taken:
+            found += "'"
+        self.notes.add("renamed, since names must differ", f"the {kind} {name!r} is {found!r}")
+        return found
+
+    def on(self, link: str, pose: Pose = ORIGIN) -> Marker:
+        """A frame on the body that carries a link, at a pose in the axes of the link."""
+        at = self.poses[link] @ pose
+        return self.carriers[link].frame_in_space(at.x, at.R)
+
+    def model(self, gravity: Any) -> Model:
+        """The model of bodies and joints."""
+        model = Model(gravity)
+        groups = self._place(model)
+        for link in self.links:
+            if link.plan is None:
+                continue
+            members = groups[link.name]
+            name = self.free_name(link.name, "body", model)
+            body = model.add(Body(name, self._inertia(link, members), *self.poses[link.name]))
+            for one in members:
+                self.carriers[one.name] = body
+            body.shape = self._shape(members, body)
+        model.ground.shape = self._shape(groups.get("", []), model.ground)
+        for link in self.links:
+            if link.plan is None:
+                name = self.free_name(link.name, "frame", model)
+                model.frames[name] = self.on(link.name)
+            elif link.plan.cls is not FREE:
+                self.joints[link.name] = self._joint(model, link, link.plan)
+        return model
+
+    def _place(self, model: Model) -> dict[str, list[TreeLink]]:
+        """Poses of all links, and the links that move as one, by the name of the first; '' is the ground."""
+        roots: dict[str, str] = {}
+        groups: dict[str, list[TreeLink]] = {}
+        for link in self.links:
+            above = None if link.parent is None else self.links[link.parent]
+            self.poses[link.name] = link.pose if above is None else self.poses[above.name] @ link.pose
+            root = "" if above is None else roots[above.name]
+            roots[link.name] = root = root if link.plan is None else link.name
+            groups.setdefault(root, []).append(link)
+            self.carriers[link.name] = model.ground
+        return groups
+
+    def _inertia(self, link: TreeLink, members: list[TreeLink]) -> Inertia:
+        """Mass and inertia of a link and of all that are fixed to it, in its axes."""
+        here, solids, points = self.poses[link.name], [], []
+        for one in members:
+            there = self.poses[one.name]
+            x, R = here.R.T @ (there.x - here.x), here.R.T @ there.R
+            solids += [solid.moved(x, R) for solid in one.solids]
+            points += [(mass, x + R @ at) for mass, at in one.points]
+        if not solids:
+            what = "no mass" if not points else "a mass without an inertia"
+            raise ValueError(
+                f"{link.where} moves and has {what}: give it an inertia, or fix it to a body that has one"
+            )
+        try:
+            found = total(*solids) if len(solids) > 1 else solids[0]
+            for mass, at in points:
+                found = found.plus(mass, at)
+        except ValueError as error:
+            raise ValueError(f"{link.where}: {error}") from error
+        return Inertia(found.mass, found.tensor, found.center)
+
+    def _shape(self, members: list[TreeLink], body: AnyBody) -> shapes.Shape | None:
+        """All surfaces of links as one, in the axes of their body at its centre of mass."""
+        back = Pose(-body.R.T @ body.x, body.R.T)
+        found = [surface.moved(*(back @ self.poses[one.name])) for one in members for surface in one.surfaces]
+        return shapes.Mesh(*meshes.joined(found)) if found else None
+
+    def _joint(self, model: Model, link: TreeLink, plan: Plan) -> Joint:
+        """The joint of a link with its parent."""
+        at = self.poses[link.name]
+        above = model.ground if link.parent is None else self.carriers[self.links[link.parent].name]
+        first, second = at @ plan.a, at @ plan.b
+        a, b = above.frame_in_space(*first), self.carriers[link.name].frame_in_space(*second)
+        return model.add(plan.cls(self.free_name(plan.name, "joint", model), a, b))
+
+    def done(self, model: Model) -> Model:
+        """The model with its notes, and a warning that sums them up."""
+        model.notes = self.notes.listed()
+        if self.notes.found:
+            warn(f"{self.path.name}: {self.notes.summary()}. model.notes lists them all")
+        return model
+
+
+def mesh_file(name: str, file: Path, folders: Any, where: str) -> Path:
+    """The mesh that a file names: ``package://`` and relative names are looked up in folders."""
+    plain = name
+    for prefix in ("package://", "model://", "file://"):
+        plain = plain.removeprefix(prefix)
+    if "://" in plain:
+        raise ValueError(f"{where}: the mesh {name!r} is not on this machine: pass folders=[...] with a copy")
+    tails = [Path(plain)]
+    if name.startswith(("package://", "model://")) and len(Path(plain).parts) > 1:
+        tails.append(Path(*Path(plain).parts[1:]))  # without the name of the package
+    near = [file.parent, *(Path(one).expanduser() for one in folders)]
+    if len(tails) > 1:
+        near += list(file.resolve().parents)[1:4]  # a package has its robots in a folder such as urdf/
+    for folder in near:
+        for tail in tails:
+            if (folder / tail).is_file():
+                return folder / tail
+    tried = ", ".join(str(folder) for folder in near[: 1 + len(folders)])
+    raise ValueError(f"{where}: there is no mesh {name!r}. It was looked for in {tried}: pass folders=[...]")
+
+
+def surface_of(path: Path, where: str, notes: Notes) -> Surface | None:
+    """The surface in a mesh file, or a note."""
+    if path.suffix.lower() not in meshes.FORMATS:
+        notes.add(f"meshes are read from {' and '.join(meshes.FORMATS)} only", f"{where}: {path.name}")
+        return None
+    return meshes.read(path)

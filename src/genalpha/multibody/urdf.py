@@ -1,0 +1,281 @@
+"""Robots in URDF."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from genalpha.multibody import meshes
+from genalpha.multibody.couplings import Mimic
+from genalpha.multibody.forces import JointSpring
+from genalpha.multibody.frames import along
+from genalpha.multibody.inertia import Inertia
+from genalpha.multibody.joints import Planar, Prismatic, Revolute
+from genalpha.multibody.markup import Entry, Notes, parsed
+from genalpha.multibody.meshes import Surface
+from genalpha.multibody.model import GRAVITY, Model
+from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Tree, TreeLink, mesh_file, surface_of
+from genalpha.multibody.vectors import EYE
+
+JOINTS: dict[str, Any] = {
+    "revolute": Revolute,
+    "continuous": Revolute,
+    "prismatic": Prismatic,
+    "planar": Planar,
+    "floating": FREE,
+    "fixed": None,
+}
+# What is no part of the motion, by element. All of it is listed.
+_OF_ROBOT = {
+    "transmission": "transmissions are not read",
+    "gazebo": "extensions of simulators are not read",
+    "ros2_control": "extensions of simulators are not read",
+    "mujoco": "extensions of simulators are not read",
+    "sensor": "sensors are not read",
+}
+_CONTACT = "contacts are not read"
+_LIMITS = "limits of joints are not applied"
+
+
+def load(path: Path, *, base: str = "fixed", folders: Sequence[Any] = (), gravity: Any = GRAVITY) -> Model:
+    """The robot in a URDF file. See :func:`genalpha.multibody.load`."""
+    if base not in ("fixed", "free"):
+        raise ValueError(f"base must be 'fixed' or 'free', got {base!r}")
+    notes = Notes()
+    root = Entry(parsed(path), "", notes)
+    if root.tag != "robot":
+        raise ValueError(f"its first element is {root.tag!r}, and must be 'robot'")
+    root.finish({"name": "", "version": ""})
+    links: dict[str, Entry] = {}
+    joints: dict[str, _JointEntry] = {}
+    for entry in root.children():
+        if entry.tag in ("link", "joint"):
+            name, named = entry.needed("name"), links if entry.tag == "link" else joints
+            if name in named:
+                raise ValueError(f"{entry.where}: there are two with this name")
+            named[name] = entry if entry.tag == "link" else _JointEntry(entry)  # type: ignore[assignment]
+        elif entry.tag in _OF_ROBOT:
+            notes.add(_OF_ROBOT[entry.tag], entry.where)
+        elif entry.tag != "material":
+            raise entry.unknown(("link", "joint", "material", *_OF_ROBOT))
+    tree = Tree(path, notes)
+    numbers: dict[str, int] = {}
+    for name, joint in _ordered(links, joints, root.where):
+        plan = (
+            joint.plan(name)
+            if joint
+            else Plan(f"{name} joint", FREE, ORIGIN, ORIGIN)
+            if base == "free"
+            else None
+        )
+        above, pose = (numbers[joint.parent], joint.origin) if joint else (None, ORIGIN)
+        link = TreeLink(name, above, pose, links[name].where, plan)
+        _read_link(links[name], link, path, folders)
+        numbers[name] = len(tree.links)
+        tree.links.append(link)
+    model = tree.model(gravity)
+    _forces(model, tree, joints)
+    return tree.done(model)
+
+
+class _JointEntry:
+    """A joint element."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry, self.name = entry, entry.needed("name")
+        self.kind = entry.choice("type", JOINTS, "")
+        entry.finish()
+        self.origin, self.axis, self.parent, self.child = ORIGIN, np.array([1.0, 0.0, 0.0]), "", ""
+        self.damping = 0.0
+        self.mimic: tuple[str, float, float] | None = None
+        for one in entry.children():
+            self._child(one)
+            one.finish()
+        if not self.parent or not self.child:
+            raise ValueError(f"{entry.where} has no {'child' if self.parent else 'parent'}")
+
+    def _child(self, one: Entry) -> None:
+        notes = one.notes
+        if one.tag == "origin":
+            self.origin = _origin(one)
+        elif one.tag in ("parent", "child"):
+            setattr(self, one.tag, one.needed("link"))
+        elif one.tag == "axis":
+            self.axis = one.numbers("xyz", 3, self.axis)
+            if not np.linalg.norm(self.axis) > 0:
+                raise one.wrong("is zero: it must be a direction", "xyz")
+        elif one.tag == "dynamics":
+            self.damping = one.number("damping")
+            if one.number("friction"):
+                notes.add("friction in joints is not read", f"{self.name!r}: {one.number('friction'):g}")
+        elif one.tag == "limit":
+            ends, more = (
+                (one.number("lower"), one.number("upper")),
+                (one.number("effort"), one.number("velocity")),
+            )
+            if self.kind in ("revolute", "prismatic"):
+                notes.add(_LIMITS, f"{self.name!r} from {ends[0]:g} to {ends[1]:g}")
+            if any(more):
+                notes.add(
+                    "limits of effort and velocity are not applied",
+                    f"{self.name!r} ({more[0]:g}, {more[1]:g})",
+                )
+        elif one.tag == "mimic":
+            self.mimic = one.needed("joint"), one.number("multiplier", 1.0), one.number("offset")
+        elif one.tag in ("safety_controller", "calibration"):
+            notes.add("calibrations and safety controllers are not read", one.where)
+            one.attributes.clear()
+        else:
+            known = ("origin", "parent", "child", "axis", "dynamics", "limit", "mimic")
+            raise one.unknown((*known, "safety_controller", "calibration"))
+
+    def plan(self, link: str) -> Plan | None:
+        cls = JOINTS[self.kind]
+        frame = Pose(np.zeros(3), along(self.axis, f"{self.entry.where}/axis.xyz"))
+        return None if cls is None else Plan(self.name, cls, frame, frame)
+
+
+def _ordered(
+    links: dict[str, Entry], joints: dict[str, _JointEntry], where: str
+) -> list[tuple[str, _JointEntry | None]]:
+    """The links, parents first, each with the joint that carries it."""
+    carried: dict[str, _JointEntry] = {}
+    below: dict[str, list[str]] = {name: [] for name in links}
+    for joint in joints.values():
+        for key, link in (("parent", joint.parent), ("child", joint.child)):
+            if link not in links:
+                raise ValueError(f"{joint.entry.where}/{key}.link is {link!r}: there is no such link")
+        if joint.child in carried:
+            raise ValueError(
+                f"{joint.entry.where}: the link {joint.child!r} has the joint {carried[joint.child].name!r} "
+                "already. URDF has trees only: close loops with joints in Python, after loading"
+            )
+        carried[joint.child] = joint
+        below[joint.parent].append(joint.child)
+    roots = [name for name in links if name not in carried]
+    if len(roots) != 1:
+        listed = ", ".join(map(repr, roots)) or "none"
+        raise ValueError(f"{where} must have one link that is no child of a joint, and has {listed}")
+    found, waiting = [], roots
+    while waiting:
+        name = waiting.pop(0)
+        found.append((name, carried.get(name)))
+        waiting += below[name]
+    if len(found) < len(links):
+        lost = next(name for name in links if name not in {one for one, _ in found})
+        raise ValueError(f"{where}: joints run in a circle at the link {lost!r}")
+    return found
+
+
+def _origin(entry: Entry) -> Pose:
+    x, rpy = entry.numbers("xyz", 3, np.zeros(3)), entry.numbers("rpy", 3, np.zeros(3))
+    entry.finish()
+    return Pose(x, Rotation.from_euler("xyz", rpy).as_matrix() if rpy.any() else EYE)
+
+
+def _read_link(entry: Entry, link: TreeLink, path: Path, folders: Sequence[Any]) -> None:
+    """Inertia and surfaces of a link."""
+    entry.finish({"name": "", "type": ""})
+    for one in entry.children():
+        if one.tag == "inertial":
+            _inertial(one, link)
+        elif one.tag == "visual":
+            _visual(one, link, path, folders)
+        elif one.tag in ("collision", "contact", "self_collision_checking"):
+            entry.notes.add(_CONTACT, repr(link.name))
+        else:
+            raise one.unknown(("inertial", "visual", "collision"))
+
+
+def _inertial(entry: Entry, link: TreeLink) -> None:
+    entry.finish()
+    at, mass, tensor = ORIGIN, 0.0, np.zeros((3, 3))
+    for one in entry.children():
+        if one.tag == "origin":
+            at = _origin(one)
+        elif one.tag == "mass":
+            one.needed("value")
+            mass = one.number("value")
+        elif one.tag == "inertia":
+            xx, xy, xz, yy, yz, zz = (one.number(key) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+            tensor = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+        else:
+            raise one.unknown(("origin", "mass", "inertia"))
+        one.finish()
+    if mass < 0:
+        raise ValueError(f"{entry.where}/mass.value is {mass:g}: a mass is not negative")
+    if tensor.any() and mass:
+        try:
+            link.solids.append(Inertia(mass, tensor).moved(*at))
+        except ValueError as error:
+            raise ValueError(f"{entry.where}: {error}") from error
+    elif mass:
+        link.points.append((mass, at.x))
+
+
+def _visual(entry: Entry, link: TreeLink, path: Path, folders: Sequence[Any]) -> None:
+    entry.finish({"name": ""})
+    at, surface = ORIGIN, None
+    for one in entry.children():
+        if one.tag == "origin":
+            at = _origin(one)
+        elif one.tag == "geometry":
+            for shape in one.children():
+                surface = _geometry(shape, path, folders)
+                shape.finish()
+        elif one.tag != "material":
+            raise one.unknown(("origin", "geometry", "material"))
+    if surface is not None:
+        link.surfaces.append(surface.moved(*at))
+
+
+def _size(entry: Entry, key: str, count: int = 1) -> np.ndarray:
+    entry.needed(key)
+    found = entry.numbers(key, count)
+    if not (found > 0).all():
+        raise entry.wrong(f"must be positive, got {entry.text(key)!r}", key)
+    return found
+
+
+def _geometry(entry: Entry, path: Path, folders: Sequence[Any]) -> Surface | None:
+    if entry.tag == "box":
+        return meshes.box(_size(entry, "size", 3) / 2)
+    if entry.tag == "sphere":
+        return meshes.capsule(float(_size(entry, "radius")[0]), 0.0)
+    if entry.tag in ("cylinder", "capsule"):
+        sizes = float(_size(entry, "radius")[0]), float(_size(entry, "length")[0]) / 2
+        return meshes.cylinder(*sizes) if entry.tag == "cylinder" else meshes.capsule(*sizes)
+    if entry.tag == "mesh":
+        scale = entry.numbers("scale", 3, np.ones(3))
+        file = mesh_file(entry.needed("filename"), path, folders, entry.where)
+        found = surface_of(file, entry.where, entry.notes)
+        return found and Surface(found.points * scale, found.triangles)
+    raise entry.unknown(("box", "cylinder", "sphere", "mesh"))
+
+
+def _forces(model: Model, tree: Tree, joints: dict[str, _JointEntry]) -> None:
+    """Dampers, and joints that follow others."""
+    made = {one.name: tree.joints.get(one.child) for one in joints.values()}
+    for one in joints.values():
+        joint, where = made.get(one.name), one.entry.where
+        if one.damping < 0:
+            raise ValueError(f"{where}/dynamics.damping is negative: {one.damping:g}")
+        if one.damping and joint is not None:
+            for way in joint.coordinates:
+                name = (
+                    f"{one.name} damper" if len(joint.coordinates) == 1 else f"{one.name} damper, {way.name}"
+                )
+                name = tree.free_name(name, "force", model)
+                model.add(JointSpring(name, joint, damping=one.damping, coordinate=way.name))
+        if one.mimic is None:
+            continue
+        other, factor, offset = one.mimic
+        for name, found in ((one.name, joint), (other, made.get(other))):
+            if found is None or len(found.coordinates) != 1:
+                raise ValueError(f"{where}/mimic: {name!r} is no joint with one coordinate")
+        name = tree.free_name(f"{one.name} mimic", "joint", model)
+        model.add(Mimic(name, joint, made[other], (offset, factor)))  # type: ignore[arg-type]

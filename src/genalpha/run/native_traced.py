@@ -1,0 +1,183 @@
+"""Runs under a JAX transform by machine code."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.backends.native.kernels import UNROLLED
+from genalpha.backends.transforms.rows import RowOperation
+from genalpha.backends.transforms.runs import Found, GivenRun
+from genalpha.compiler.graph import Unsupported
+from genalpha.engine import interpolate, row
+from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.row import Derived, Rows
+from genalpha.engine.setup import Setup
+from genalpha.engine.steps import Given
+from genalpha.mechanics.assembly import Assembly
+from genalpha.mechanics.system import Args
+from genalpha.numerics.data import Scale
+from genalpha.results import assemble
+from genalpha.results.assemble import Ending, Work
+from genalpha.results.deferred import Deferred
+from genalpha.results.phases import Phase, Phases
+from genalpha.results.solution import Solution
+from genalpha.run.request import Request
+
+
+def separated(args: Args) -> tuple[list[Any], Callable[[list[Any]], Args], tuple[Any, ...]]:
+    """The leaves of ``args`` that hold doubles, which may be traced, a function that replaces them, the rest.
+
+    Raises :class:`Unsupported` if another leaf is traced.
+    """
+    leaves, structure = jax.tree.flatten(args)
+    double = [jnp.result_type(x) == jnp.float64 for x in leaves]
+    rest = [x for x, yes in zip(leaves, double, strict=True) if not yes]
+    if any(isinstance(x, jax.core.Tracer) for x in rest):
+        raise Unsupported("an argument that is traced and holds no doubles")
+    fixed = [np.asarray(x) for x in rest]
+
+    def rebuild(doubles: list[Any]) -> Args:
+        some, others = iter(doubles), iter(fixed)
+        return jax.tree.unflatten(structure, [next(some if yes else others) for yes in double])
+
+    about = (structure, tuple(double), tuple((x.shape, x.dtype.str, x.tobytes()) for x in fixed))
+    return [x for x, yes in zip(leaves, double, strict=True) if yes], rebuild, about
+
+
+def refusal(asked: Request) -> str:
+    """Why machine code cannot take a run under a transform; empty if it can, as far as is known."""
+    setup, steps, start = asked.setup, asked.steps, asked.start
+    if asked.backend == "xla":
+        return "backend='xla'"
+    if not isinstance(steps, Given):
+        return "error control under a JAX transform"
+    if steps.steps.project is not None:
+        return "projections of the velocity under a JAX transform"
+    if setup.system.reaction is not None:
+        return "a reaction of the user's own under a JAX transform"
+    if start.closes_over_traced:
+        return "a system that closes over traced values"
+    size = sum(setup.method.sizes(setup.dims).values())
+    if size > UNROLLED or (isinstance(setup.system, Assembly) and size > UNROLLED):
+        return f"{size} unknowns under a JAX transform"
+    return ""
+
+
+def run(asked: Request) -> Solution:
+    """The solution. Raises :class:`Unsupported` if only XLA can compute it."""
+    reason = refusal(asked)
+    if reason:
+        raise Unsupported(reason)
+    setup, start, steps = asked.setup, asked.start, asked.steps
+    doubles, rebuild, about = separated(asked.args)
+    shapes = tuple(jnp.shape(x) for x in doubles)
+    strict = start.mode == "check"
+    key = ("native, traced", *setup[1:], strict, about, shapes)
+    make = lambda: _made(lambda: GivenRun(setup, strict, doubles, rebuild))
+    operation = setup.system._programs.made(key, make)
+    if isinstance(operation, str):
+        raise Unsupported(operation)
+    t0, t1 = asked.span
+    found = operation.run(t0, t1, start.q, start.v, steps.steps.t, steps.steps.h, *doubles)
+    return _Assembly(asked, found, doubles, rebuild, key).solution()
+
+
+def _made(make: Callable[[], GivenRun]) -> GivenRun | str:
+    try:
+        return make()
+    except Unsupported as reason:
+        return str(reason)
+
+
+class _Assembly:
+    """Makes a solution of the records of a run. Other quantities are computed when they are asked for."""
+
+    def __init__(
+        self, asked: Request, found: Found, doubles: list[Any], rebuild: Callable[[list[Any]], Args], key: Any
+    ) -> None:
+        self.asked, self.found, self.doubles, self.rebuild, self.key = asked, found, doubles, rebuild, key
+        self.setup: Setup = asked.setup
+
+    def _operation(self, name: str, make: Callable[[], RowOperation]) -> RowOperation:
+        return self.setup.system._programs.made((name, *self.key), make)
+
+    def derive(self, ends: StepEnd) -> Derived:
+        """The quantities derived from rows (K, ...)."""
+        setup, dims, rebuild = self.setup, self.setup.dims, self.rebuild
+        zeros = lambda *shape: np.zeros(shape)
+
+        def one(at: StepEnd, scale: Any, x: Any) -> Derived:
+            cut = np.cumsum([dims.n, dims.m])
+            return row.derive_row(setup, at, Scale(*jnp.split(scale, cut)), rebuild(x), quick=True)
+
+        def make() -> RowOperation:
+            at = StepEnd(zeros(), zeros(dims.size), zeros(dims.n), zeros(dims.m), zeros(dims.p))
+            example = (at, zeros(dims.n + dims.m + dims.p), [zeros(*jnp.shape(x)) for x in self.doubles])
+            shared = [False] * 5 + [True] * (1 + len(self.doubles))
+            return RowOperation("derive", one, example, shared)
+
+        return self._operation("derive", make).apply(ends, self.found.scale, self.doubles)
+
+    def sample(self, ends: StepEnd, times: Any) -> StepEnd:
+        """The motion at some times (K,), between the ends of steps (N+1, ...)."""
+        space, dims = self.setup.system.space, self.setup.dims
+        steps = interpolate.steps_of(ends.t, times)
+        zeros = lambda *shape: np.zeros(shape)
+
+        def one(before: StepEnd, after: StepEnd, t: Any) -> Any:
+            at = interpolate.between(space, before, after, t)
+            return at.q, at.v, at.lam, at.psi
+
+        def make() -> RowOperation:
+            at = StepEnd(zeros(), zeros(dims.size), zeros(dims.n), zeros(dims.m), zeros(dims.p))
+            return RowOperation("sample", one, (at, at, zeros()), [False] * 11)
+
+        pick = lambda i: StepEnd(*(x[i] for x in ends))
+        before, after = pick(jnp.maximum(steps - 1, 0)), pick(steps)
+        return StepEnd(times, *self._operation("sample", make).apply(before, after, jnp.asarray(times)))
+
+    def solution(self) -> Solution:
+        asked, found, keep = self.asked, self.found, self.asked.output
+        t = jnp.asarray(asked.steps.times)
+        ends = StepEnd(t, found.q, found.v, found.lam, found.psi)
+        whole: Callable[[Any], Any] = lambda x: x
+        t_alpha = Deferred(lambda: self._t_alpha(t))
+        if keep.t_eval is not None:
+            times = jnp.asarray(keep.t_eval)
+            steps = interpolate.steps_of(t, times)
+            whole = lambda x: x[steps]
+            kept = self.sample(ends, times)
+        else:
+            if keep.every != 1:
+                chosen = keep.rows(len(t) - 1)
+                whole = lambda x: x[chosen]
+            kept = StepEnd(*map(whole, ends))
+        report = Deferred(lambda: assemble.history(whole(found.report)))
+        if keep.t_eval is None and keep.every == 1:
+            report = report.then(assemble.without_start)
+        rows = Rows(kept.q, kept.v, whole(found.a_alpha), kept.lam, kept.psi, {}, None)
+        quantities = assemble.recorded(rows, None) | {"newton": report}
+        quantities["extra"] = {name: whole(x) for name, x in found.extra.items()}
+        quantities |= assemble.derived(Deferred(lambda: self.derive(kept)))
+        if keep.names is not None:
+            quantities = dict.fromkeys(quantities) | {name: quantities[name] for name in keep.names}
+        number = {name: x.astype(int) for name, x in found.numbers.items() if not name.startswith("t_")}
+        status, taken, *totals = number.values()
+        ending = Ending(status, found.numbers["t_end"], Work(taken, 0, *totals), "native")
+        apart = ends if keep.dense and not keep.complete else None
+        t_alpha = t_alpha.then(whole)
+        sol = assemble.solution(self.setup, quantities, kept.t, t_alpha, ending, keep.complete, apart)
+        sizes = (self.setup.dims.m, self.setup.dims.p)
+        equations = functools.partial(type(self).derive, self)
+        phase = Phase(self.setup.system, asked.args, *asked.span, slice(0, len(kept.t)), equations, sizes)
+        return sol.connected(None, Phases([phase]))
+
+    def _t_alpha(self, t: Any) -> Any:
+        sizes = jnp.append(0.0, self.asked.steps.steps.h)
+        return (t + self.setup.method.alpha * sizes).at[0].set(self.found.numbers["t_alpha"])

@@ -1,0 +1,255 @@
+"""URDF: what is read, what is listed, and what is refused by name."""
+
+import re
+
+import numpy as np
+import pytest
+
+import robot_files as files
+from genalpha import multibody as mb
+from genalpha.multibody import files as model_files
+
+SOLID = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+
+
+def robot(*parts):
+    return f"<robot name='r'>{''.join(parts)}</robot>"
+
+
+def link(name, inside=SOLID):
+    return f"<link name='{name}'>{inside}</link>"
+
+
+def joint(name, parent, child, kind="continuous", inside=""):
+    ends = f"<parent link='{parent}'/><child link='{child}'/>"
+    return f"<joint name='{name}' type='{kind}'>{ends}{inside}</joint>"
+
+
+TWO = link("base", ""), link("arm")
+
+
+def test_links_joints_and_frames(tmp_path):
+    """The lamp is one with the boom, and the tool is a frame on it. Masses by hand."""
+    model = files.read(tmp_path, files.URDF, "robot.urdf")
+    assert [body.name for body in model.bodies] == ["column", "boom", "rail"]
+    assert [type(one).__name__ for one in model.joints] == ["Revolute", "Revolute", "Prismatic"]
+    assert model["boom"].mass == pytest.approx(2.5)
+    R = files.axes_of(np.array([np.cos(0.35), 0, np.sin(0.35), 0]))
+    lamp = np.array([0.6, 0, 0]) + R @ [0, 0, 0.05]
+    np.testing.assert_allclose(
+        model["boom"].center, (2 * np.array([0.3, 0, 0]) + 0.5 * lamp) / 2.5, atol=1e-15
+    )
+    tool = model.frames["tool0"]
+    assert tool.body is model["boom"]
+    np.testing.assert_allclose(tool.r + tool.body.center, [0.6, 0, 0] + R @ [0, 0, 0.1], atol=1e-15)
+    assert model["tool0"] is tool
+    assert model["base"].body is model.ground
+    again = model_files.read(model_files.written(model))  # frames are kept in files
+    np.testing.assert_allclose(again["tool0"].pose[0], tool.pose[0], atol=1e-14)
+    for wrong, message in (
+        ({"x": {"body": "bom"}}, "frames.x: .*'boom'"),
+        ({"boom": "boom"}, "already"),
+        (1, "table"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model_files.read({**model_files.written(model), "frames": wrong})
+    assert {one.name: float(one.numbers["damping"]) for one in model.forces} == {
+        "yaw damper": 0.3,
+        "shift damper": 1.5,
+    }
+
+
+def test_what_is_not_supported_is_listed(tmp_path):
+    path = files.written(tmp_path, files.URDF, "robot.urdf")
+    with pytest.warns(UserWarning, match=r"robot.urdf: .*limits of joints are not applied \(2\)"):
+        model = mb.load(path)
+    assert model.notes == [
+        "friction in joints is not read: 'yaw': 0.2",
+        "limits of joints are not applied: 'pitch' from -1 to 2, 'shift' from 0 to 0.4",
+        "limits of effort and velocity are not applied: 'pitch' (10, 3)",
+        "contacts are not read: 'column'",
+    ]
+
+
+def test_a_free_base(tmp_path):
+    text = robot(link("base"), link("arm"), joint("pin", "base", "arm"))
+    assert len(mb.load(files.written(tmp_path, text, "robot.urdf")).bodies) == 1
+    free = mb.load(files.written(tmp_path, text, "robot.urdf"), base="free", gravity=(0, 0, -1.62))
+    assert [body.name for body in free.bodies] == ["base", "arm"]
+    assert free.gravity[2] == -1.62
+    assert free.assemble().freedom == 7
+
+
+def test_floating_and_planar_joints(tmp_path):
+    parts = link("base", ""), link("puck"), link("bird")
+    text = robot(*parts, joint("table", "base", "puck", "planar", "<axis xyz='0 0 1'/>"))
+    text = text.replace("</robot>", joint("air", "base", "bird", "floating") + "</robot>")
+    model = mb.load(files.written(tmp_path, text, "robot.urdf"))
+    assert [type(one).__name__ for one in model.joints] == ["Planar"]
+    assert model.assemble().freedom == 9
+    q, _ = model.pose({"table": (0.1, 0.2, 0.3)})
+    np.testing.assert_allclose(q[:3], [0.1, 0.2, 0.0], atol=1e-15)
+
+
+def test_mimic(tmp_path):
+    """A gripper: both fingers move by one value."""
+    slide = "<axis xyz='0 1 0'/>"
+    parts = link("palm", ""), link("left"), link("right"), joint("l", "palm", "left", "prismatic", slide)
+    follows = slide + "<mimic joint='l' multiplier='-1' offset='0.02'/>"
+    text = robot(*parts, joint("r", "palm", "right", "prismatic", follows))
+    model = mb.load(files.written(tmp_path, text, "robot.urdf"))
+    model.place(*model.pose({"l": 0.3}))
+    assert model.assemble(hold=["left"]).freedom == 1
+    assert model["right"].x[1] == pytest.approx(-0.28, abs=1e-12)
+
+
+def test_names_that_occur_twice_are_changed_and_listed(tmp_path):
+    text = robot(link("base", ""), link("arm"), joint("arm", "base", "arm"))
+    model = files.read(tmp_path, text, "robot.urdf")
+    assert model["arm joint"] in model.joints
+    assert model.notes == ["renamed, since names must differ: the joint 'arm' is 'arm joint'"]
+
+
+# --- meshes -------------------------------------------------------------------------------------------
+
+CORNERS = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\n"
+OBJ = CORNERS + "f 1 3 2\nf 1 2 4\nf 1/1/1 4/2/2 3/3/3\nf -3 -2 -1\n"
+
+
+def drawn(file):
+    shape = (
+        f"<visual><origin xyz='0 0 1'/><geometry><mesh filename='{file}' scale='2 2 2'/></geometry></visual>"
+    )
+    return robot(link("base", ""), link("arm", SOLID + shape), joint("pin", "base", "arm"))
+
+
+def stl(points, triangles):
+    kind = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("rest", "<u2")])
+    data = np.zeros(len(triangles), kind)
+    data["corners"] = points[triangles]
+    return b"\0" * 80 + len(triangles).to_bytes(4, "little") + data.tobytes()
+
+
+@pytest.mark.parametrize("ending", ["obj", "stl", "text.stl"])
+def test_meshes_of_packages(tmp_path, ending):
+    """The package is the folder above that of the file."""
+    for name in ("urdf", "meshes"):
+        (tmp_path / "arm" / name).mkdir(parents=True)
+    points, triangles = (
+        np.vstack([np.zeros(3), np.eye(3)]),
+        np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]),
+    )
+    file = tmp_path / "arm" / "meshes" / f"part.{ending}"
+    if ending == "obj":
+        file.write_text(OBJ)
+    elif ending == "stl":
+        file.write_bytes(stl(points, triangles))
+    else:
+        rows = "\n".join(f"vertex {x} {y} {z}" for x, y, z in points[triangles].reshape(-1, 3))
+        file.write_text(f"solid part\n{rows}\nendsolid")
+    text = drawn(f"package://arm/meshes/part.{ending}")
+    model = mb.load(files.written(tmp_path / "arm" / "urdf", text, "robot.urdf"))
+    shape = model["arm"].shape
+    np.testing.assert_allclose(shape.vertices.min(axis=0), [0, 0, 1])
+    np.testing.assert_allclose(shape.vertices.max(axis=0), [2, 2, 3])
+    assert mb.mesh(shape.vertices - [0, 0, 1], shape.triangles, density=1.0).mass == pytest.approx(8 / 6)
+    model.save(tmp_path / "again.json")
+    np.testing.assert_array_equal(mb.load(tmp_path / "again.json")["arm"].shape.vertices, shape.vertices)
+
+
+def test_folders_for_meshes_and_missing_ones(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "part.obj").write_text(OBJ)
+    path = files.written(tmp_path, drawn("package://arm/part.obj"), "robot.urdf")
+    with pytest.raises(
+        ValueError, match=r"geometry/mesh: there is no mesh 'package://arm/part.obj'.*folders"
+    ):
+        mb.load(path)
+    assert mb.load(path, folders=[tmp_path / "far"])["arm"].shape is not None
+    with pytest.raises(ValueError, match="is not on this machine"):
+        mb.load(files.written(tmp_path, drawn("http://example.org/part.stl"), "robot.urdf"))
+    (tmp_path / "part.dae").write_text("")
+    with pytest.warns(UserWarning, match="meshes are read from"):
+        assert mb.load(files.written(tmp_path, drawn("part.dae"), "robot.urdf"))["arm"].shape is None
+    (tmp_path / "part.stl").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"part.stl cannot be read: it is no STL"):
+        mb.load(files.written(tmp_path, drawn("part.stl"), "robot.urdf"))
+
+
+# --- bad input ----------------------------------------------------------------------------------------
+
+BAD = {
+    "robot/joint (pin)/axis.xyz must be 3 numbers, got '1 0'": joint(
+        "pin", "base", "arm", inside="<axis xyz='1 0'/>"
+    ),
+    "robot/joint (pin)/axis.xyz must be 3 numbers, got 'a b c'": joint(
+        "pin", "base", "arm", inside="<axis xyz='a b c'/>"
+    ),
+    "robot/joint (pin)/axis.xyz is zero": joint("pin", "base", "arm", inside="<axis xyz='0 0 0'/>"),
+    "robot/joint (pin)/axs is unknown: do you mean 'axis'?": joint("pin", "base", "arm", inside="<axs/>"),
+    "robot/joint (pin)/origin.rpj is unknown: do you mean 'rpy'?": joint(
+        "pin", "base", "arm", inside="<origin rpj='0 0 0'/>"
+    ),
+    "robot/joint (pin).type is 'revolut': do you mean 'revolute'?": joint("pin", "base", "arm", "revolut"),
+    "robot/joint (pin)/child.link is 'hand': there is no such link": joint("pin", "base", "hand"),
+    "the link 'arm' has the joint 'a' already. URDF has trees only": joint("a", "base", "arm")
+    + joint("b", "base", "arm"),
+    "must have one link that is no child of a joint, and has 'base', 'arm'": "",
+    "robot/joint (pin)/mimic: 'other' is no joint": joint(
+        "pin", "base", "arm", inside="<mimic joint='other'/>"
+    ),
+    "robot/joint (pin)/dynamics.damping is negative": joint(
+        "pin", "base", "arm", inside="<dynamics damping='-1'/>"
+    ),
+    "robot/link (arm): there are two with this name": joint("pin", "base", "arm") + link("arm"),
+    "robot/linc (x) is unknown: do you mean 'link'?": "<linc name='x'/>",
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_wrong_entries_are_named(tmp_path, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        mb.load(files.written(tmp_path, robot(*TWO, BAD[message]), "robot.urdf"))
+    assert str(caught.value).startswith(str(tmp_path / "robot.urdf"))
+
+
+def test_wrong_inertias_are_named(tmp_path):
+    def load(inside):
+        return mb.load(
+            files.written(tmp_path, robot(link("base", ""), link("arm", inside), pin), "robot.urdf")
+        )
+
+    pin = joint("pin", "base", "arm")
+    with pytest.raises(ValueError, match=r"robot/link \(arm\) moves and has no mass"):
+        load("")
+    with pytest.raises(ValueError, match=r"robot/link \(arm\) moves and has a mass without an inertia"):
+        load("<inertial><mass value='1'/></inertial>")
+    with pytest.raises(ValueError, match=r"robot/link \(arm\)/inertial: no body has the principal moments"):
+        load(SOLID.replace("izz='1'", "izz='9'").replace('izz="1"', 'izz="9"'))
+    with pytest.raises(ValueError, match=r"mass.value is -1: a mass is not negative"):
+        load(SOLID.replace('value="1"', 'value="-1"'))
+
+
+def test_files_that_are_more_than_text_are_refused(tmp_path):
+    bomb = "<!DOCTYPE robot [<!ENTITY a 'aaaa'>]><robot name='&a;'/>"
+    with pytest.raises(ValueError, match=r"robot.urdf: it has a document type"):
+        mb.load(files.written(tmp_path, bomb, "robot.urdf"))
+    with pytest.raises(ValueError, match="is no XML that can be read"):
+        mb.load(files.written(tmp_path, "<robot>", "robot.urdf"))
+    with pytest.raises(ValueError, match="run xacro first"):
+        mb.load(files.written(tmp_path, "<robot><xacro:arm/></robot>", "robot.urdf"))
+    with pytest.raises(ValueError, match="its first element is 'mujoco'"):
+        mb.load(files.written(tmp_path, "<mujoco/>", "robot.urdf"))
+    with pytest.raises(ValueError, match="base must be 'fixed' or 'free'"):
+        mb.load(files.written(tmp_path, files.URDF, "robot.urdf"), base="loose")
+    with pytest.raises(TypeError, match="has no option 'base'"):
+        mb.load(files.written(tmp_path, "{}", "model.json"), base="free")
+
+
+@pytest.mark.slow
+def test_a_robot_is_drawn_with_its_base(tmp_path):
+    model = files.read(tmp_path, files.URDF, "robot.urdf")
+    page = model.view(model.solve((0.0, 0.02), h=1e-3), traces=["tool0"])
+    drawn = {item.name for item in page.scene.items}
+    assert {"ground", "column", "boom", "rail"} <= drawn
+    assert len(model["column"].shape.triangles) > 50
