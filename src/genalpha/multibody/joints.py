@@ -105,7 +105,7 @@ class Joint(Connector):
         return super().__new__(cls, *given, **options)
 
     def __init__(
-        self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None, friction: Friction | None = None
+        self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None, *, friction: Friction | None = None
     ) -> None:
         numbers = {}
         if friction is not None:
