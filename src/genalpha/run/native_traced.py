@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,20 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native.kernels import UNROLLED
+from genalpha.backends.transforms.base_run import Found, RunOperation
+from genalpha.backends.transforms.controlled_runs import ControlledRun, sampling
 from genalpha.backends.transforms.rows import RowOperation
-from genalpha.backends.transforms.runs import Found, GivenRun
+from genalpha.backends.transforms.runs import GivenRun
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine import interpolate, row
 from genalpha.engine.interpolate import StepEnd
-from genalpha.engine.row import Derived, Rows
+from genalpha.engine.row import Derived, Errors, Rows
 from genalpha.engine.setup import Setup
-from genalpha.engine.steps import Given
+from genalpha.engine.steps import MOST_STEPS, MOST_TRACED, Controlled, Given
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.system import Args
 from genalpha.numerics.data import Scale
 from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
-from genalpha.results.deferred import Deferred
+from genalpha.results.deferred import Deferred, value
 from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
 from genalpha.run.request import Request
@@ -55,9 +57,9 @@ def refusal(asked: Request) -> str:
     setup, steps, start = asked.setup, asked.steps, asked.start
     if asked.backend == "xla":
         return "backend='xla'"
-    if not isinstance(steps, Given):
-        return "error control under a JAX transform"
-    if steps.steps.project is not None:
+    if isinstance(steps, Controlled) and (asked.output.every > 1 or asked.output.dense):
+        return "some steps of a run under error control, or dense output, under a JAX transform"
+    if isinstance(steps, Given) and steps.steps.project is not None:
         return "projections of the velocity under a JAX transform"
     if setup.system.reaction is not None:
         return "a reaction of the user's own under a JAX transform"
@@ -78,17 +80,36 @@ def run(asked: Request) -> Solution:
     doubles, rebuild, about = separated(asked.args)
     shapes = tuple(jnp.shape(x) for x in doubles)
     strict = start.mode == "check"
-    key = ("native, traced", *setup[1:], strict, about, shapes)
-    make = lambda: _made(lambda: GivenRun(setup, strict, doubles, rebuild))
-    operation = setup.system._programs.made(key, make)
-    if isinstance(operation, str):
-        raise Unsupported(operation)
-    t0, t1 = asked.span
-    found = operation.run(t0, t1, start.q, start.v, steps.steps.t, steps.steps.h, *doubles)
+    keep = _keep(asked)
+    key = ("native, traced", *setup[1:], strict, about, shapes, keep)
+    if isinstance(steps, Controlled):
+        most = steps.rows(MOST_TRACED if keep[0] == "all" else MOST_STEPS)
+        bounded = dataclasses.replace(jax.lax.stop_gradient(steps), most=most)
+        make = lambda: ControlledRun(setup, strict, doubles, rebuild, bounded, keep[0])
+        operation = _operation(setup, (*key, most), make)
+        times = [] if asked.output.t_eval is None else [asked.output.t_eval]
+        found = operation.run(*times, asked.span[0], start.q, start.v, *jax.tree.leaves(bounded), *doubles)
+        return _OfControlled(asked, found, doubles, rebuild, key).solution()
+    operation = _operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild))
+    found = operation.run(*asked.span, start.q, start.v, steps.steps.t, steps.steps.h, *doubles)
     return _Assembly(asked, found, doubles, rebuild, key).solution()
 
 
-def _made(make: Callable[[], GivenRun]) -> GivenRun | str:
+def _keep(asked: Request) -> tuple[str, ...]:
+    """Which rows a run under error control returns."""
+    if not isinstance(asked.steps, Controlled):
+        return ()
+    return ("times",) if asked.output.t_eval is not None else ("final" if asked.output.every == 0 else "all",)
+
+
+def _operation(setup: Setup, key: Any, make: Callable[[], Any]) -> Any:
+    found = setup.system._programs.made(key, lambda: _made(make))
+    if isinstance(found, str):
+        raise Unsupported(found)
+    return found
+
+
+def _made(make: Callable[[], RunOperation]) -> RunOperation | str:
     try:
         return make()
     except Unsupported as reason:
@@ -126,58 +147,69 @@ class _Assembly:
 
     def sample(self, ends: StepEnd, times: Any) -> StepEnd:
         """The motion at some times (K,), between the ends of steps (N+1, ...)."""
-        space, dims = self.setup.system.space, self.setup.dims
-        steps = interpolate.steps_of(ends.t, times)
-        zeros = lambda *shape: np.zeros(shape)
-
-        def one(before: StepEnd, after: StepEnd, t: Any) -> Any:
-            at = interpolate.between(space, before, after, t)
-            return at.q, at.v, at.lam, at.psi
-
-        def make() -> RowOperation:
-            at = StepEnd(zeros(), zeros(dims.size), zeros(dims.n), zeros(dims.m), zeros(dims.p))
-            return RowOperation("sample", one, (at, at, zeros()), [False] * 11)
-
+        steps, make = interpolate.steps_of(ends.t, times), lambda: sampling(self.setup)
         pick = lambda i: StepEnd(*(x[i] for x in ends))
         before, after = pick(jnp.maximum(steps - 1, 0)), pick(steps)
         return StepEnd(times, *self._operation("sample", make).apply(before, after, jnp.asarray(times)))
 
-    def solution(self) -> Solution:
-        asked, found, keep = self.asked, self.found, self.asked.output
-        t = jnp.asarray(asked.steps.times)
+    def kept(self) -> tuple[StepEnd, Callable[[Any], Any], StepEnd | None]:
+        """The rows of the solution, a function that picks rows, and the ends of all steps if kept apart."""
+        found, keep = self.found, self.asked.output
+        t = jnp.asarray(self.asked.steps.times)  # type: ignore[union-attr]
         ends = StepEnd(t, found.q, found.v, found.lam, found.psi)
-        whole: Callable[[Any], Any] = lambda x: x
-        t_alpha = Deferred(lambda: self._t_alpha(t))
+        apart = ends if keep.dense and not keep.complete else None
         if keep.t_eval is not None:
             times = jnp.asarray(keep.t_eval)
             steps = interpolate.steps_of(t, times)
-            whole = lambda x: x[steps]
-            kept = self.sample(ends, times)
-        else:
-            if keep.every != 1:
-                chosen = keep.rows(len(t) - 1)
-                whole = lambda x: x[chosen]
-            kept = StepEnd(*map(whole, ends))
+            return self.sample(ends, times), lambda x: x[steps], apart
+        if keep.every == 1:
+            return ends, lambda x: x, apart
+        chosen = keep.rows(len(t) - 1)
+        return StepEnd(*(x[chosen] for x in ends)), lambda x: x[chosen], apart
+
+    def errors(self) -> Errors | None:
+        return None
+
+    def solution(self) -> Solution:
+        asked, found, keep = self.asked, self.found, self.asked.output
+        kept, whole, apart = self.kept()
         report = Deferred(lambda: assemble.history(whole(found.report)))
         if keep.t_eval is None and keep.every == 1:
             report = report.then(assemble.without_start)
         rows = Rows(kept.q, kept.v, whole(found.a_alpha), kept.lam, kept.psi, {}, None)
-        quantities = assemble.recorded(rows, None) | {"newton": report}
+        quantities = assemble.recorded(rows, self.errors()) | {"newton": report}
         quantities["extra"] = {name: whole(x) for name, x in found.extra.items()}
         quantities |= assemble.derived(Deferred(lambda: self.derive(kept)))
         if keep.names is not None:
-            quantities = dict.fromkeys(quantities) | {name: quantities[name] for name in keep.names}
+            named = {name: keep.chosen(name, value(quantities[name])) for name in keep.names}
+            quantities = dict.fromkeys(quantities) | named
         number = {name: x.astype(int) for name, x in found.numbers.items() if not name.startswith("t_")}
-        status, taken, *totals = number.values()
-        ending = Ending(status, found.numbers["t_end"], Work(taken, 0, *totals), "native")
-        apart = ends if keep.dense and not keep.complete else None
-        t_alpha = t_alpha.then(whole)
+        status, taken, rejected, *totals = number.values()
+        ending = Ending(status, found.numbers["t_end"], Work(taken, rejected, *totals), "native")
+        t_alpha = Deferred(self.t_alpha).then(whole)
         sol = assemble.solution(self.setup, quantities, kept.t, t_alpha, ending, keep.complete, apart)
-        sizes = (self.setup.dims.m, self.setup.dims.p)
-        equations = functools.partial(type(self).derive, self)
+        sizes, equations = (self.setup.dims.m, self.setup.dims.p), self.derive
         phase = Phase(self.setup.system, asked.args, *asked.span, slice(0, len(kept.t)), equations, sizes)
         return sol.connected(None, Phases([phase]))
 
-    def _t_alpha(self, t: Any) -> Any:
-        sizes = jnp.append(0.0, self.asked.steps.steps.h)
-        return (t + self.setup.method.alpha * sizes).at[0].set(self.found.numbers["t_alpha"])
+    def t_alpha(self) -> Any:
+        steps = self.asked.steps
+        t, h = jnp.asarray(steps.times), jnp.append(0.0, steps.steps.h)  # type: ignore[union-attr]
+        return (t + self.setup.method.alpha * h).at[0].set(self.found.numbers["t_alpha"])
+
+
+class _OfControlled(_Assembly):
+    """The same for error control, where the operation has picked the rows."""
+
+    def kept(self) -> tuple[StepEnd, Callable[[Any], Any], StepEnd | None]:
+        found = self.found
+        return StepEnd(found.timing[0], found.q, found.v, found.lam, found.psi), lambda x: x, None
+
+    def errors(self) -> Errors | None:
+        return row.layout(self.setup).split_errors(self.found.timing[2])
+
+    def t_alpha(self) -> Any:
+        t, h, _ = self.found.timing
+        found = t + self.setup.method.alpha * h
+        first = self.found.numbers["t_alpha"]
+        return jnp.where(t == jnp.asarray(self.asked.span[0]), first, found)
