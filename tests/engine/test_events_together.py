@@ -139,3 +139,23 @@ def test_stopped_between_events_and_continued_is_the_uninterrupted_run(options, 
             callback=lambda s, t=late: s.t > t,
             **options,
         )
+
+
+@pytest.mark.parametrize("options", [{"h": 0.02}, {"rtol": 1e-7}, {"h": 0.02, "backend": "xla"}], ids=str)
+def test_the_jump_of_an_angle_is_no_event(options):
+    """A point turns with the rate 2: its angle is zero once a turn, and jumps from π to −π between."""
+    circle = ga.System(jnp.eye(2), lambda t, q, v: jnp.zeros(2), lambda t, q: jnp.array([(q @ q - 1) / 2]))
+    angle = lambda t, q, v: jnp.arctan2(q[1], q[0])
+    kinds = [
+        ga.Event(angle),
+        ga.Event(angle, period=2 * np.pi),
+        ga.Event(angle, period=2 * np.pi, direction=-1),
+    ]
+    c, s = np.cos(1.0), np.sin(1.0)
+    turns = np.pi * np.arange(1, 4) - 0.5
+    for sign in (1, -1):
+        start = ([c, sign * s], [-2 * s, 2 * sign * c])
+        both, zeros, falling = ga.solve(circle, (0.0, 9.0), *start, events=kinds, **options).t_events
+        assert len(both) == 6
+        np.testing.assert_allclose(zeros, turns, atol=2e-3 if "h" in options else 1e-5)
+        assert len(falling) == (0 if sign > 0 else 3)

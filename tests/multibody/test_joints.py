@@ -261,6 +261,8 @@ def test_a_prescribed_motion_is_followed_and_its_torque_is_right():
     np.testing.assert_allclose(motion.coordinate(hinge), 20 * sol.t**2 + np.sin(sol.t), atol=1e-10)
     torque = motion.reaction(drive).torque[:, 2]
     np.testing.assert_allclose(torque, 0.25 * (40 - np.sin(sol.t)), rtol=1e-9)
+    np.testing.assert_allclose(motion.power(drive), torque * (40 * sol.t + np.cos(sol.t)), rtol=1e-9)
+    np.testing.assert_allclose(motion.power(hinge), 0.0, atol=1e-9)
 
 
 def test_joints_between_bodies_in_the_plane():

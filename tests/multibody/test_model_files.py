@@ -22,7 +22,8 @@ def everything():
     bob = model.add(mb.PointMass("bob", 0.5, at=(2, 0, 0), velocity=(0, 1, 0)))
     flat = model.add(mb.PlanarBody("flat", 1.0, 0.1, at=(3, 1), angle=0.3, center=(0.1, 0)))
     ground, at = model.ground, {"at": (0.5, 0, 1), "axis": (0, 1, 0)}
-    hinge = model.add(mb.Revolute("hinge", one, two, **at))
+    rubs = mb.Friction(0.1, radius=0.02, length=0.1)
+    hinge = model.add(mb.Revolute("hinge", one, two, **at, friction=rubs))
     slot = model.add(mb.Prismatic("slot", ground, two, **at))
     others = (mb.Spherical, mb.Cylindrical, mb.Planar, mb.Weld, mb.PointOnLine, mb.PointOnPlane, mb.KnifeEdge)
     for cls in others:
@@ -41,6 +42,7 @@ def everything():
     model.add(mb.SpringDamper("spring", one, bob, 10.0, damping=0.1))
     model.add(mb.JointSpring("coil", hinge, 3.0, free=0.1))
     model.add(mb.Motor("motor", slot, effort=2.0, limit=5.0))
+    model.add(mb.Limit("range", hinge, -1.0, stiffness=1e3, damping=0.1))
     model.add(mb.Bushing("rubber", one, two, stiffness=[1, 2, 3, 4, 5, 6]))
     model.add(mb.AppliedForce("push", one.frame((0.1, 0, 0)), force=(1, 2, 3), follows=True))
     model.add(mb.SphereContact("floor", ground, one, 0.1, 1e4, friction=0.3))
@@ -102,6 +104,13 @@ name = "pin"
 type = "Revolute"
 a = "ground"
 b = { body = "bar", at = [-0.5, 0, 0] }
+friction = { coefficient = 0.2, radius = 0.01 }
+[[forces]]
+name = "range"
+type = "Limit"
+joint = "pin"
+upper = 1.5
+stiffness = 100.0
 """
 
 
@@ -111,6 +120,8 @@ def test_a_file_written_by_hand(tmp_path):
     model = mb.load(path)
     assert model.assemble().freedom == 1
     assert type(model["pin"]).__name__ == "PlanarRevolute"
+    np.testing.assert_allclose(model["pin"].numbers["friction"], mb.Friction(0.2, radius=0.01).numbers())
+    assert model["range"].numbers["upper"] == 1.5
 
 
 def test_functions_cannot_be_written():
@@ -130,6 +141,13 @@ WRONG = {
     ),
     "joints\\[0\\] \\(pin\\): the model has nothing with the name 'bat'": ('body = "bar"', 'body = "bat"'),
     "joints\\[0\\] \\(pin\\).b.att is unknown: do you mean 'at'": ("at = [-0.5, 0, 0]", "att = [0, 0, 0]"),
+    "joints\\[0\\] \\(pin\\).friction.radios is unknown: do you mean 'radius'": ("radius =", "radios ="),
+    "joints\\[0\\] \\(pin\\).friction has no coefficient": ("coefficient = 0.2, ", ""),
+    "joints\\[0\\] \\(pin\\): coefficient of a Friction must be zero": (
+        "coefficient = 0.2",
+        "coefficient = -1",
+    ),
+    "forces\\[0\\] \\(range\\): 'range' has no end": ("upper = 1.5", ""),
     "this is no model": ("genalpha model 1", "something"),
     "is no TOML": ("[[bodies]]", "[[bodies"),
     "gravitas is unknown: do you mean 'gravity'": ("gravity =", "gravitas ="),

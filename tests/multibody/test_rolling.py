@@ -72,3 +72,18 @@ def test_couplings_of_the_users_own():
     v = model.motion(sol).velocity("other")
     np.testing.assert_allclose(v[:, 0], 2 * v[:, 2], atol=1e-11)
     assert v[-1, 2] == pytest.approx(-9.81 / 5, rel=1e-6)  # a falls with a fifth of g: M = 1 + 4
+
+
+def test_a_bead_slides_on_a_helix():
+    """A curve in space is two functions. With slope p/r, it falls with g p²/(r² + p²)."""
+    r, p = 0.5, 0.2
+    model = mb.Model()
+    bead = model.add(mb.PointMass("bead", 0.3, at=(r, 0, 0)))
+    wire = lambda x: jnp.stack([x[0] - r * jnp.cos(x[2] / p), x[1] - r * jnp.sin(x[2] / p)])
+    model.add(mb.OnSurface("wire", model.ground, bead, wire))
+    assert model.assemble().freedom == 1
+    motion = model.motion(model.solve((0.0, 1.0), rtol=1e-7))
+    fall = -0.5 * 9.81 * p**2 / (r**2 + p**2) * motion.t**2
+    assert fall[-1] < -p * np.pi / 2  # a good quarter of a turn
+    turns = np.stack([r * np.cos(fall / p), r * np.sin(fall / p), fall], axis=1)
+    np.testing.assert_allclose(motion.position("bead"), turns, atol=1e-6)

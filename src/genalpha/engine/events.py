@@ -73,6 +73,10 @@ class Event:
         and need not use jax.numpy. Velocities and positions must satisfy the constraints. The run continues
         with them, and with accelerations and multipliers computed from them. The default is None: no change.
 
+    period : for functions that are known up to multiples of it, such as an angle from −π to π (2π). A change
+        of sign by more than half of it is a jump between two values of one angle, and no event. The default
+        is None.
+
     The attributes ``terminal``, ``direction`` and ``reset`` of a plain function work too, as in SciPy.
 
     A ball that keeps 80 % of its speed in each impact:
@@ -89,6 +93,7 @@ class Event:
     terminal: bool | int = False
     direction: float = 0.0
     reset: Function | None = None
+    period: float | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -100,6 +105,8 @@ class Event:
             )
         if not (isinstance(self.direction, int | float | np.number) and np.isfinite(self.direction)):
             raise ValueError(f"direction of an event must be a finite number, got {self.direction!r}")
+        if self.period is not None and not 0 < self.period < np.inf:
+            raise ValueError(f"period of an event must be a positive number, got {self.period!r}")
         if self.reset is not None and not callable(self.reset):
             raise TypeError(
                 f"reset of an event must be a function that returns velocities, got {self.reset!r}"
@@ -126,12 +133,13 @@ _NO_A = (
 class Crossing(NamedTuple):
     """The part of an event that compiled loops need: its function and its direction.
 
-    ``loads`` says whether the function depends on the multipliers.
+    ``loads`` says whether the function depends on the multipliers. A larger change than ``jump`` is no event.
     """
 
     function: Function
     direction: float
     loads: bool = False
+    jump: float = np.inf
 
 
 def parse(events: Any, args: tuple[Any, ...]) -> tuple[Event, ...]:
@@ -214,7 +222,8 @@ def fired(crossings: tuple[Crossing, ...], before: Any, after: Any) -> Any:
     direction = np.array([c.direction for c in crossings])
     rising = (before < 0) & (after >= 0) & (direction >= 0)
     falling = (before > 0) & (after <= 0) & (direction <= 0)
-    return rising | falling
+    jump = np.array([c.jump for c in crossings])
+    return (rising | falling) & ((abs(after - before) < jump) if np.isfinite(jump).any() else True)
 
 
 def located(function: Callable[[np.ndarray], np.ndarray], first: float, last: float) -> float:
@@ -266,7 +275,10 @@ def lists(count: int, happened: list[Happened], dims: Any) -> dict[str, list[np.
 
 def crossings(listed: tuple[Event, ...], dims: Dims, args: Any) -> tuple[Crossing, ...]:
     """What compiled loops need of events. Their functions are traced, so that errors in them are raised."""
-    return tuple(Crossing(e.function, float(e.direction), _loads(e.function, dims, args)) for e in listed)
+    jump = lambda e: np.inf if e.period is None else 0.5 * e.period
+    return tuple(
+        Crossing(e.function, float(e.direction), _loads(e.function, dims, args), jump(e)) for e in listed
+    )
 
 
 def _loads(function: Function, dims: Dims, args: Any) -> bool:

@@ -20,6 +20,13 @@ _QUICK = 4
 _NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
 
 
+class Once(NamedTuple):
+    """A guess of multipliers from which only one iteration is made: then it is repeated from outside."""
+
+    lam: Array
+    psi: Array
+
+
 class Beginning(NamedTuple):
     """Consistent values at t_0, and what is needed to check them.
 
@@ -138,10 +145,10 @@ class _Hidden(NamedTuple):
                 _saddle(of.M, self.rows(of), scale.a),
                 self.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v),
             )
-        lam, psi = (jnp.ones(dims.m), jnp.ones(dims.p)) if multipliers is None else multipliers
-        guess = self.guess(lam, psi)
+        guess = self.guess(*(multipliers or (jnp.ones(dims.m), jnp.ones(dims.p))))
         size = jnp.max(jnp.abs(self.residual(guess, t, q, v)))
-        return _root(lambda x: self.residual(x, t, q, v), guess, size)
+        root = _corrected if isinstance(multipliers, Once) else _root
+        return root(lambda x: self.residual(x, t, q, v), guess, size)
 
     def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
         """x' along the motion, from the differentiated equations."""
@@ -150,7 +157,7 @@ class _Hidden(NamedTuple):
         if self.system.reaction is None:
             matrix = _saddle(of.M, self.rows(of), self.scale.a)
         else:
-            matrix = jax.jacfwd(lambda x: self.residual(x, t, q, v))(x)
+            matrix = jacobian(lambda x: self.residual(x, t, q, v), x)
         return -linear.solve_once(matrix, along)
 
 
@@ -179,9 +186,8 @@ def quick_accelerations(
     x = hidden.guess(*guess)
     size = jnp.max(jnp.abs(residual(x)))
     for _ in range(_QUICK):
-        x = x - linear.solve_once(jacobian(residual, x), residual(x))
-    left = jnp.max(jnp.abs(residual(x)))
-    return hidden.unpack(jnp.where(left <= 1e-11 * size, x, jnp.nan))
+        x, report = _corrected(residual, x, size)
+    return hidden.unpack(jnp.where(report.status == codes.SUCCESS, x, jnp.nan))
 
 
 def underlying(
@@ -227,13 +233,18 @@ def begin(
     )
 
 
-def settled(system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args) -> tuple[State, Array]:
+def settled(
+    system: System, dims: Dims, t: Array, q: Array, v: Array, args: Args, guess: Multipliers
+) -> tuple[State, Array]:
     """A state near (q, v) on the constraints, and the largest remaining residual (see :func:`nearest`).
 
-    It is for the default reaction.
+    It is NaN if few iterations from ``guess`` (λ, ψ) are not enough for a reaction of the user's own.
     """
     q, v, scale, left = nearest(system, dims, t, q, v, args)
-    return State(t, q, v, *underlying(system, dims, scale, t, q, v, args)), left
+    if system.reaction is None:
+        return State(t, q, v, *underlying(system, dims, scale, t, q, v, args)), left
+    found = quick_accelerations(system, dims, scale, t, q, v, args, guess)
+    return State(t, q, v, *found), left + 0 * sum(jnp.sum(x) for x in found)
 
 
 def nearest(
@@ -367,6 +378,14 @@ def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tupl
     memory = newton.no_memory(guess.size)
     x, _, report = newton.solve(_NEWTON, residual, guess, memory, levels, newton.one_group(guess.size))
     return x, report
+
+
+def _corrected(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
+    """One iteration of Newton's method, and whether it is the last."""
+    x = guess - linear.solve_once(jacobian(residual, guess), residual(guess))
+    last = jnp.max(jnp.abs(residual(x))) <= 1e-11 * size
+    status, one, no = jnp.where(last, codes.SUCCESS, codes.NOT_CONVERGED), jnp.array(1), jnp.array(False)
+    return x, NewtonReport(status, one, one, no, no, jnp.ones(()))
 
 
 def _linear_root(matrix: Array, value: Array) -> tuple[Array, NewtonReport]:

@@ -20,6 +20,7 @@ from genalpha.multibody.forces import (
     SpringDamper,
 )
 from genalpha.multibody.frames import FrameState, Wrench
+from genalpha.multibody.friction import Friction
 from genalpha.multibody.inertia import Inertia, box, capsule, cylinder, mesh, rod, sphere, total
 from genalpha.multibody.joints import (
     Cylindrical,
@@ -34,8 +35,9 @@ from genalpha.multibody.joints import (
     Universal,
     Weld,
 )
+from genalpha.multibody.limits import Limit
 from genalpha.multibody.model import Model
-from genalpha.multibody.motion import Motion, Reaction
+from genalpha.multibody.motion import Momentum, Motion, Reaction
 from genalpha.multibody.rolling import KnifeEdge, OnSurface, RollingDisk, RollingSphere, VelocityCoupling
 from genalpha.multibody.rotors import Rotor
 
@@ -51,14 +53,17 @@ __all__ = [
     "Driven",
     "Force",
     "FrameState",
+    "Friction",
     "Gear",
     "Inertia",
     "Joint",
     "JointSpring",
     "KnifeEdge",
+    "Limit",
     "Marker",
     "Mimic",
     "Model",
+    "Momentum",
     "Motion",
     "Motor",
     "OnSurface",

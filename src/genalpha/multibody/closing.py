@@ -63,9 +63,9 @@ class Closed(NamedTuple):
 class Geometry:
     """The constraints of a model at any positions and velocities."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, args: Any = ()) -> None:
         self.model, system = model, model.system
-        parts = models.of_parts(system, ())
+        parts = models.of_parts(system, args)
         size, n = len(model.q0), len(model.v0)
         self.m = sum(at.g.size for at in system.places)
         self.p = sum(at.k.size for at in system.places)
@@ -73,8 +73,8 @@ class Geometry:
         self.equations = Equations(parts, Dims(size, n, self.m, self.p), functions)
         self.retract = Projector(models.of_nodes(system), self.equations).retract
 
-    def at(self, q: np.ndarray, v: np.ndarray) -> AtState:
-        return self.equations.at(0.0, q, v)
+    def at(self, q: np.ndarray, v: np.ndarray, t: float = 0.0) -> AtState:
+        return self.equations.at(t, q, v)
 
     def rows(self) -> list[Row]:
         """All rows, holonomic ones first, in the order of λ and ψ."""

@@ -7,6 +7,7 @@ are copies of one part, so they are compiled once.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -16,8 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.mechanics.parts import Part
+from genalpha.multibody import reactions
 from genalpha.multibody.bodies import AnyBody, Marker, named
 from genalpha.multibody.frames import FrameState, along
+from genalpha.multibody.friction import Rubbing
 
 # Functions of connectors, and whether their rows are those of velocities.
 _FUNCTIONS = (("holonomic", False), ("nonholonomic", True), ("force", None), ("kinetic", None))
@@ -35,7 +38,8 @@ class Connector:
     - ``kinetic`` -> (k,), speeds s that are linear in velocities: ½ s·s is kinetic energy.
 
     ``numbers`` are arrays that may differ between connectors of a kind; they are arguments of the compiled
-    code. ``functions`` are callables of the user; each makes a kind of its own.
+    code. ``functions`` are callables of the user; each makes a kind of its own. The number ``friction`` of a
+    class with a law of friction, ``rubbing``, is for that law.
     """
 
     rows: ClassVar[tuple[str, ...]] = ()
@@ -43,6 +47,7 @@ class Connector:
     holonomic: ClassVar[Callable[..., Any] | None] = None
     nonholonomic: ClassVar[Callable[..., Any] | None] = None
     force: ClassVar[Callable[..., Any] | None] = None
+    rubbing: ClassVar[Rubbing | None] = None
     kinetic: ClassVar[Callable[..., Any] | None] = None
     given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments it was made with, for files
 
@@ -83,9 +88,14 @@ class Connector:
         return [(first + i, name) for i, name in enumerate(names) if first + i not in self.dropped]
 
     def bound(self, numbers: dict[str, Any] | None = None) -> dict[str, Callable[..., Any]]:
-        """Its functions of t and frames by name, without rows that are left out; with other ``numbers``."""
+        """Its functions of t and frames by name, without rows that are left out; with other ``numbers``.
+
+        ``friction``, if it has one, is a function of load and motion (:mod:`genalpha.multibody.friction`).
+        """
         found: dict[str, Callable[..., Any]] = {}
-        own: dict[str, Any] = self.numbers if numbers is None else numbers
+        own: dict[str, Any] = dict(self.numbers if numbers is None else numbers)
+        if self.rubbing is not None and "friction" in own:
+            found["friction"] = reactions.law(self.rubbing.law, own.pop("friction"))
         for name, speeds in _FUNCTIONS:
             function, kept = getattr(type(self), name), [] if speeds is None else self.kept(speeds)
             if function is None or (speeds is not None and not kept):
@@ -163,7 +173,7 @@ class Group(NamedTuple):
         )
         own = {key: np.stack([m.numbers[key] for m in self.members]) for key in one.numbers}
         single = nodes.shape[1] == 1
-        functions, made = _functions(Same(one))
+        functions, made = _functions(Same(copy.copy(one)))  # rows of the joint itself may be left out later
         label = f"{type(one).__name__} {one.name!r}" + ("" if len(self.members) == 1 else " and others")
         nodes = nodes[:, 0] if single else nodes
         return Part(nodes=nodes, args=(ends, own), name=label, **functions).sharing(made)
@@ -195,6 +205,16 @@ def _functions(same: Same) -> tuple[dict[str, Any], dict[Any, Any]]:
         placed = zip(kinds, which, ends, strict=True)
         return [kind.state(at(q, i), at(v, i), end["r"], end["Q"]) for kind, i, end in placed]
 
+    def loads(q: Any, ends: Any, wrenches: Any) -> Any:
+        found: list[Any] = [0.0] * count
+        for kind, i, end, wrench in zip(kinds, which, ends, wrenches, strict=True):
+            if i is not None:
+                found[i] = found[i] + kind.load(listed(q)[i], end["r"], wrench)
+        return found[0] if single else tuple(found)
+
+    def reaction(t: Any, q: Any, v: Any, lam: Any, psi: Any, ends: Any, own: Any) -> Any:
+        return loads(q, ends, reactions.both(one.bound(own), t, lam, psi, *frames(q, v, ends)))
+
     def part_of(name: str) -> Any:
         """A function of the part, from that of frames."""
         act = lambda t, q, v, ends, own: one.bound(own)[name](t, *frames(q, v, ends))
@@ -202,18 +222,12 @@ def _functions(same: Same) -> tuple[dict[str, Any], dict[Any, Any]]:
             return lambda t, q, ends, own: act(t, q, None, ends, own)
         if name == "nonholonomic":
             return act
+        return lambda t, q, v, ends, own: loads(q, ends, act(t, q, v, ends, own))
 
-        def force(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
-            loads: list[Any] = [0.0] * count
-            for kind, i, end, wrench in zip(kinds, which, ends, act(t, q, v, ends, own), strict=True):
-                if i is not None:
-                    loads[i] = loads[i] + kind.load(listed(q)[i], end["r"], wrench)
-            return loads[0] if single else tuple(loads)
-
-        return force
-
-    found = {name: part_of(name) for name in one.bound() if name != "kinetic"}
-    return found | (_kinetic(one, frames) if "kinetic" in one.bound() else {}), {}
+    names = one.bound()
+    found = {name: part_of(name) for name in names if name not in ("kinetic", "friction")}
+    found |= {"reaction": reaction} if "friction" in names else {}
+    return found | (_kinetic(one, frames) if "kinetic" in names else {}), {}
 
 
 def _kinetic(one: Connector, frames: Callable[..., list[FrameState]]) -> dict[str, Any]:

@@ -19,10 +19,11 @@ import numpy as np
 
 from genalpha.engine import files
 from genalpha.errors import hint
-from genalpha.multibody import couplings, forces, joints, rolling, rotors
+from genalpha.multibody import couplings, forces, joints, limits, rolling, rotors
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector, frame_on
 from genalpha.multibody.frames import quaternion_of
+from genalpha.multibody.friction import Friction
 from genalpha.multibody.inertia import Inertia
 from genalpha.view import shapes
 
@@ -42,7 +43,7 @@ def _classes(base: type[Any], *modules: Any) -> dict[str, Any]:
 
 
 JOINTS = _classes(joints.Joint, joints, couplings, rolling)
-FORCES = _classes(forces.Force, forces, rotors)
+FORCES = _classes(forces.Force, forces, limits, rotors)
 CONNECTORS = JOINTS | FORCES
 
 
@@ -121,6 +122,8 @@ def _plain(value: Any) -> Any:
         return {"body": value.body.name, "at": at, "rotation": quaternion_of(value.Q).tolist()}
     if isinstance(value, AnyBody | Connector):
         return value.name
+    if isinstance(value, Friction):
+        return {key: number for key, number in dataclasses.asdict(value).items() if number is not None}
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return list(value) if isinstance(value, tuple) else value
@@ -256,4 +259,9 @@ def _resolved(model: Model, key: str, value: Any, where: str) -> Any:
         return model[value["body"]].frame(**{k: v for k, v in value.items() if k != "body"})
     if key in ("a", "b", "body", "joint", "first", "second", "hinge", "slider") and isinstance(value, str):
         return model[value]
+    if key == "friction" and isinstance(value, dict):
+        _known(value, [field.name for field in dataclasses.fields(Friction)], where)
+        if "coefficient" not in value:
+            raise ValueError(f"{where} has no coefficient")
+        return Friction(**value)
     return tuple(value) if key in ("teeth", "of") and isinstance(value, list) else value

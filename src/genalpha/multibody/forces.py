@@ -13,8 +13,9 @@ import numpy as np
 
 from genalpha import rotation
 from genalpha.multibody.connectors import Connector, between, frame_on
-from genalpha.multibody.frames import FrameState, Wrench, positive, vector
-from genalpha.multibody.joints import Joint, drift, gap
+from genalpha.multibody.frames import FrameState, Wrench, drift, nonnegative, positive, vector
+from genalpha.multibody.joints import Joint, gap
+from genalpha.multibody.reactions import relative
 from genalpha.multibody.vectors import cross
 
 ZERO = np.zeros(3)
@@ -23,18 +24,6 @@ ZERO = np.zeros(3)
 def pair(force: Any, torque: Any = ZERO) -> tuple[Wrench, Wrench]:
     """A force and a torque on b, and their opposites on a, where both frames are at the same point."""
     return Wrench(-force, -torque), Wrench(force, torque)
-
-
-def _number(value: Any, what: str) -> float:
-    found = float(value)
-    if not found >= 0.0 or not np.isfinite(found):
-        raise ValueError(f"{what} must be zero or positive, got {value!r}")
-    return found
-
-
-def relative(a: FrameState, b: FrameState) -> tuple[Any, Any]:
-    """Velocity and angular velocity of b as seen from a, in the axes of a."""
-    return a.seen(drift(a, b)), a.seen(b.w - a.w)
 
 
 class Force(Connector):
@@ -61,9 +50,9 @@ class SpringDamper(Force):
         markers = between(name, a, b)
         now = float(np.linalg.norm(markers[1].pose[0] - markers[0].pose[0]))
         numbers = {
-            "stiffness": _number(stiffness, f"stiffness of {name!r}"),
-            "damping": _number(damping, f"damping of {name!r}"),
-            "length": now if length is None else _number(length, f"length of {name!r}"),
+            "stiffness": nonnegative(stiffness, f"stiffness of {name!r}"),
+            "damping": nonnegative(damping, f"damping of {name!r}"),
+            "length": now if length is None else nonnegative(length, f"length of {name!r}"),
         }
         if law is None and not now > 0:
             raise ValueError(f"the ends of {name!r} are at the same point: a spring needs a direction")
@@ -143,8 +132,8 @@ class JointSpring(JointForce):
         coordinate: str = "",
     ) -> None:
         numbers = {
-            "stiffness": _number(stiffness, f"stiffness of {name!r}"),
-            "damping": _number(damping, f"damping of {name!r}"),
+            "stiffness": nonnegative(stiffness, f"stiffness of {name!r}"),
+            "damping": nonnegative(damping, f"damping of {name!r}"),
             "free": float(free),
         }
         super().__init__(name, joint, numbers, {} if law is None else {"law": law}, coordinate)
@@ -183,7 +172,7 @@ class Motor(JointForce):
         limit: Any = None,
         coordinate: str = "",
     ) -> None:
-        numbers = {"kp": _number(kp, f"kp of {name!r}"), "kd": _number(kd, f"kd of {name!r}")}
+        numbers = {"kp": nonnegative(kp, f"kp of {name!r}"), "kd": nonnegative(kd, f"kd of {name!r}")}
         functions: dict[str, Any] = {}
         if callable(effort):
             functions["effort"] = effort
@@ -309,8 +298,8 @@ class SphereContact(Force):
     ) -> None:
         given = {"radius": radius, "stiffness": stiffness, "exponent": exponent, "soft": soft, "slow": slow}
         numbers = {key: positive(value, f"{key} of {name!r}") for key, value in given.items()}
-        numbers |= {"damping": _number(damping, f"damping of {name!r}")}
-        numbers |= {"friction": _number(friction, f"friction of {name!r}")}
+        numbers |= {"damping": nonnegative(damping, f"damping of {name!r}")}
+        numbers |= {"friction": nonnegative(friction, f"friction of {name!r}")}
         super().__init__(name, between(name, a, b), numbers)
 
     @staticmethod
@@ -334,8 +323,8 @@ class Drag(Force):
         self, name: str, body: Any, linear: Any = 0.0, quadratic: Any = 0.0, wind: Any = ZERO
     ) -> None:
         numbers = {
-            "linear": _number(linear, f"linear of {name!r}"),
-            "quadratic": _number(quadratic, f"quadratic of {name!r}"),
+            "linear": nonnegative(linear, f"linear of {name!r}"),
+            "quadratic": nonnegative(quadratic, f"quadratic of {name!r}"),
             "wind": vector(wind, f"wind of {name!r}"),
         }
         super().__init__(name, (frame_on(body, f"body of {name!r}"),), numbers)

@@ -37,6 +37,14 @@ class FrameState(NamedTuple):
         return x @ self.R
 
 
+def drift(a: FrameState, b: FrameState, arm: Any = None) -> Any:
+    """The velocity (3,) relative to a of the origin of b, or of a point of its body at ``arm`` from it."""
+    v, d = b.v - a.v, b.x - a.x
+    if arm is not None:
+        v, d = v + cross(b.w, arm), d + arm
+    return v - cross(a.w, d)
+
+
 class Wrench(NamedTuple):
     """A force (3,) at the origin of a frame and a torque (3,), in space-fixed axes."""
 
@@ -107,6 +115,17 @@ def vector(value: Any, what: str, count: int = 3) -> np.ndarray:
         found = np.append(found, 0.0)
     if found.shape != (count,) or not np.isfinite(found).all():
         raise ValueError(f"{what} must be {count} finite numbers, got {value!r}")
+    return found
+
+
+def nonnegative(value: Any, what: str) -> float:
+    """A number that is zero or positive."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be a number, got {value!r}") from error
+    if not 0.0 <= found < np.inf:
+        raise ValueError(f"{what} must be zero or positive, got {value!r}")
     return found
 
 

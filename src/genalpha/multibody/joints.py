@@ -13,10 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.multibody import friction as laws
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector, between
 from genalpha.multibody.frames import PLANAR, POINT, FrameState, along, positive, vector
-from genalpha.multibody.vectors import cross
+from genalpha.multibody.friction import Friction, Rubbing
 
 SHIFT = ("x", "y", "z")
 TILT = ("about x", "about y")
@@ -30,14 +31,6 @@ def apart(a: FrameState, b: FrameState) -> Any:
 def gap(a: FrameState, b: FrameState) -> Any:
     """The position (3,) of b in the axes of a."""
     return a.seen(b.x - a.x)
-
-
-def drift(a: FrameState, b: FrameState, arm: Any = None) -> Any:
-    """The velocity (3,) relative to a of the origin of b, or of a point of its body at ``arm`` from it."""
-    v, d = b.v - a.v, b.x - a.x
-    if arm is not None:
-        v, d = v + cross(b.w, arm), d + arm
-    return v - cross(a.w, d)
 
 
 def tilt(a: FrameState, b: FrameState) -> Any:
@@ -78,6 +71,13 @@ class Coordinate(NamedTuple):
         """The difference to a wanted value, or its sine."""
         return late(a, b, wanted) if self.turns else self.value(a, b) - wanted
 
+    def off(self, a: FrameState, b: FrameState, wanted: Any) -> Any:
+        """The difference to a wanted value; that of angles is from −π to π."""
+        if not self.turns:
+            return self.value(a, b) - wanted
+        cos, sin = turn(a, b)
+        return jnp.arctan2(late(a, b, wanted), cos * jnp.cos(wanted) + sin * jnp.sin(wanted))
+
 
 ANGLE = Coordinate("angle", angle, turns=True)
 SLIDE = Coordinate("displacement", lambda a, b: gap(a, b)[2])
@@ -90,7 +90,8 @@ class Joint(Connector):
 
     With ``at`` and ``axis``, the joint is at a point in space, with its axis z along a direction in space,
     where the bodies are in the model. Otherwise ``a`` and ``b`` are frames (:meth:`Body.frame`), which the
-    joint brings together; :meth:`Model.assemble` moves bodies so that they meet.
+    joint brings together; :meth:`Model.assemble` moves bodies so that they meet. ``friction`` is for joints
+    that slide or turn.
     """
 
     coordinates: ClassVar[tuple[Coordinate, ...]] = ()
@@ -103,8 +104,16 @@ class Joint(Connector):
             return super().__new__(cls.planar, *given, **options)
         return super().__new__(cls, *given, **options)
 
-    def __init__(self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None) -> None:
-        super().__init__(name, self._frames(name, a, b, at, axis))
+    def __init__(
+        self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None, *, friction: Friction | None = None
+    ) -> None:
+        numbers = {}
+        if friction is not None:
+            label = f"the {type(self).__name__} {name!r}"
+            if self.rubbing is None:
+                raise ValueError(f"{label} has no surfaces that slide: it cannot have friction")
+            numbers["friction"] = self.rubbing.numbers(friction, label)
+        super().__init__(name, self._frames(name, a, b, at, axis), numbers)
 
     def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:
         return between(name, a, b, at, axis)
@@ -132,6 +141,7 @@ class Spherical(Joint):
     """A ball joint: the origins of the frames coincide."""
 
     rows = SHIFT
+    rubbing = Rubbing(laws.ball, ("radius",), ("radius",))
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
@@ -143,6 +153,7 @@ class Revolute(Joint):
 
     rows: ClassVar[tuple[str, ...]] = (*SHIFT, *TILT)
     coordinates = (ANGLE,)
+    rubbing = Rubbing(laws.hinge, ("radius", "face", "length"), ("radius", "face"))
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
@@ -154,6 +165,7 @@ class Prismatic(Joint):
 
     rows: ClassVar[tuple[str, ...]] = ("x", "y", *TILT, "about z")
     coordinates = (SLIDE,)
+    rubbing = Rubbing(laws.guide, ("radius", "length"))
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
@@ -165,6 +177,7 @@ class Cylindrical(Joint):
 
     rows = ("x", "y", *TILT)
     coordinates = (SLIDE, ANGLE)
+    rubbing = Rubbing(laws.sleeve, ("radius", "length"))
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
@@ -201,6 +214,7 @@ class Planar(Joint):
 
     rows = ("z", *TILT)
     coordinates = (ALONG_X, ALONG_Y, ANGLE)
+    rubbing = Rubbing(laws.table, ("radius",))
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
@@ -222,6 +236,7 @@ class PointOnLine(Joint):
 
     rows = ("x", "y")
     coordinates = (SLIDE,)
+    rubbing = Rubbing(laws.wire)
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
@@ -233,6 +248,7 @@ class PointOnPlane(Joint):
 
     rows = ("z",)
     coordinates = (ALONG_X, ALONG_Y)
+    rubbing = Rubbing(laws.table)
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
@@ -269,6 +285,7 @@ class PlanarRevolute(Revolute):
     """A pin between bodies in the plane: ``at`` (2,)."""
 
     rows = SHIFT[:2]
+    rubbing = Rubbing(laws.hinge, ("radius",), ("radius",))
     planar = None
 
     @staticmethod
@@ -281,6 +298,7 @@ class PlanarPrismatic(Prismatic):
 
     rows = ("y", "about z")
     coordinates = (SLIDE_X,)
+    rubbing = Rubbing(laws.slot, ("length",))
     planar = None
 
     def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:

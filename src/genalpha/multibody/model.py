@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.engine.events import Event
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
-from genalpha.multibody import closing, files
+from genalpha.multibody import closing, files, limits
 from genalpha.multibody.bodies import AnyBody, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
@@ -230,6 +231,32 @@ class Model:
         except RedundantConstraints as error:
             error.add_note("model.assemble(redundant='drop') leaves redundant rows of joints out.")
             raise
+
+    def event(
+        self, joint: Any, value: Any = 0.0, coordinate: str = "", rate: bool = False, **options: Any
+    ) -> Event:
+        """The event of a joint coordinate that reaches a value, or of its ``rate``; see :class:`ga.Event`.
+
+        ``coordinate`` is its name, the first of the joint by default. ``options`` are ``terminal``,
+        ``direction`` and ``reset``. An angle is meant up to whole turns: it reaches the value in every turn.
+        """
+        return limits.event(self, joint, value, coordinate, rate, **options)
+
+    def stops(
+        self,
+        joint: Any,
+        lower: Any = None,
+        upper: Any = None,
+        restitution: Any = 1.0,
+        coordinate: str = "",
+        rest: Any = 1e-3,
+    ) -> list[Event]:
+        """Events with the impacts of a joint on stops at the ends of its range.
+
+        After an impact, the rate of the coordinate is −``restitution`` times that before, and all velocities
+        satisfy the constraints. A rate below ``rest`` ends the run. See docs/multibody.md.
+        """
+        return limits.stops(self, joint, (lower, upper), restitution, coordinate, rest)
 
     def motion(self, sol: Solution) -> Motion:
         """Positions, velocities, joint coordinates, reactions and energies of a solution, by name."""

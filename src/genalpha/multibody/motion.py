@@ -12,11 +12,13 @@ import numpy as np
 
 from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
+from genalpha.multibody import reactions
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
 from genalpha.multibody.connectors import Connector
 from genalpha.multibody.forces import Force, JointSpring, SpringDamper
-from genalpha.multibody.frames import BodyKind, FrameState
+from genalpha.multibody.frames import BodyKind, FrameState, Wrench
 from genalpha.multibody.joints import Joint
+from genalpha.multibody.limits import Limit
 from genalpha.multibody.rotors import Rotor
 from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
@@ -30,6 +32,13 @@ class Reaction(NamedTuple):
 
     force: np.ndarray
     torque: np.ndarray
+
+
+class Momentum(NamedTuple):
+    """Linear (K, 3) and angular momentum (K, 3) in every row."""
+
+    linear: np.ndarray
+    angular: np.ndarray
 
 
 class Motion:
@@ -137,36 +146,37 @@ class Motion:
     def reaction(self, joint: Any, frame: int = 1) -> Reaction:
         """The force and torque of a joint on the body of frame b, at the origin of that frame.
 
-        They are in the axes of frame a. The opposite force acts on the body of a, at the same point.
-        ``frame`` is the number of another frame of the joint. Rows that were left out as redundant count as
-        zero.
+        They are in the axes of frame a, and include friction. The opposite force acts on the body of a, at
+        the same point. ``frame`` is the number of another frame of the joint. Rows that were left out as
+        redundant count as zero.
         """
+
+        def load(functions: Any, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
+            found = _load(functions, frame, t, lam, psi, frames)
+            return tuple(frames[0].seen(x) for x in found)
+
+        return Reaction(*map(np.asarray, self._loaded(joint, load)))
+
+    def friction(self, joint: Any) -> Reaction:
+        """The part of :meth:`reaction` that is friction: on the body of frame b, in the axes of frame a."""
+        found = self._joint(joint)
+        if "friction" not in found.bound():
+            raise ValueError(f"{found!r} has no friction")
+
+        def load(functions: Any, t: Any, lam: Any, psi: Any, a: FrameState, b: FrameState) -> Any:
+            more = reactions.rubbed(functions, reactions.ideal(functions, 1, t, lam, psi, (a, b)), a, b)
+            return tuple(a.seen(x) for x in more)
+
+        return Reaction(*map(np.asarray, self._loaded(found, load)))
+
+    def _loaded(self, joint: Any, function: Callable[..., Any]) -> Any:
+        """``function(functions, t, lam, psi, *frames)`` of a joint in all rows."""
         found = self._joint(joint)
         places, functions, copy = self._part(found)
         lam = np.asarray(self.sol.lam)[:, places.g[copy]]
         psi = np.asarray(self.sol.psi)[:, places.k[copy]]
         states = [self._state(marker) for marker in found.markers]
-
-        def wrench(t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
-            def virtual(dx: Any, turn: Any) -> Any:
-                one = frames[frame]
-                moved = one._replace(x=one.x + dx, R=one.R + skew(turn) @ one.R)
-                return functions["holonomic"](t, *frames[:frame], moved, *frames[frame + 1 :])
-
-            def faster(dv: Any, dw: Any) -> Any:
-                one = frames[frame]
-                moved = one._replace(v=one.v + dv, w=one.w + dw)
-                return functions["nonholonomic"](t, *frames[:frame], moved, *frames[frame + 1 :])
-
-            zero, total = jnp.zeros(3), [jnp.zeros(3), jnp.zeros(3)]
-            for function, by in ((virtual, lam), (faster, psi)):
-                if by.size:
-                    pulled = jax.vjp(function, zero, zero)[1](-by)
-                    total = [x + y for x, y in zip(total, pulled, strict=True)]
-            return tuple(frames[0].seen(x) for x in total)
-
-        force, torque = _each(wrench, (self.t, lam, psi, *states))
-        return Reaction(np.asarray(force), np.asarray(torque))
+        return _each(functools.partial(function, functions), (self.t, lam, psi, *states))
 
     def _part(self, thing: Connector) -> tuple[Any, dict[str, Callable[..., Any]], int]:
         """Where a connector is among the parts: places, its functions of frames, and its number there."""
@@ -179,19 +189,49 @@ class Motion:
 
     # --- forces and energies ----------------------------------------------------------------------
 
-    def power(self, force: Any) -> np.ndarray:
-        """The power (K,) of a spring, a damper, a motor or another force: what it gives to the bodies."""
-        found = self.model[force] if isinstance(force, str) else force
-        if not isinstance(found, Force):
-            raise TypeError(f"{found!r} is no force")
-        states, act = [self._state(marker) for marker in found.markers], found.bound()["force"]
+    def power(self, thing: Any) -> np.ndarray:
+        """The power (K,) that a force or a joint gives to the bodies.
 
-        def given(t: Any, *frames: FrameState) -> Any:
-            wrenches = act(t, *frames)
-            each = zip(wrenches, frames, strict=True)
-            return sum(jnp.asarray(w.force) @ f.v + jnp.asarray(w.torque) @ f.w for w, f in each)
+        That of a joint is the loss in its friction, which is never positive, or the power of a drive. An
+        ideal joint has none.
+        """
+        found = self.model[thing] if isinstance(thing, str) else thing
+        given = lambda wrenches, frames: sum(
+            jnp.asarray(w.force) @ f.v + jnp.asarray(w.torque) @ f.w
+            for w, f in zip(wrenches, frames, strict=True)
+        )
+        if isinstance(found, Force):
+            states, act = [self._state(marker) for marker in found.markers], found.bound()["force"]
+            return np.asarray(_each(lambda t, *frames: given(act(t, *frames), frames), (self.t, *states)))
+        if not isinstance(found, Joint):
+            raise TypeError(f"{found!r} is no force and no joint")
 
-        return np.asarray(_each(given, (self.t, *states)))
+        def all_frames(functions: Any, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
+            return given([_load(functions, k, t, lam, psi, frames) for k in range(len(frames))], frames)
+
+        return np.asarray(self._loaded(found, all_frames))
+
+    def momentum(self, about: Any = (0.0, 0.0, 0.0)) -> Momentum:
+        """Linear and angular momentum of all bodies without rotors, (K, 3) each, in space-fixed axes.
+
+        ``about`` (3,) or (K, 3) is the point in space that the angular momentum is about.
+        """
+        point = np.asarray(about, dtype=float)
+        if point.shape not in ((3,), (len(self.t), 3)) or not np.isfinite(point).all():
+            raise ValueError(
+                f"about must be a point (3,), or one for each of {len(self.t)} rows, got {about!r}"
+            )
+        linear, angular = np.zeros((len(self.t), 3)), np.zeros((len(self.t), 3))
+        for body in self.model.bodies:
+            at = self._state(body.middle)
+            push = body.mass * at.v
+            linear += push
+            angular += np.cross(at.x - point, push)
+            if isinstance(body, Body):
+                angular += np.einsum("kij,jl,kml,km->ki", at.R, body.inertia.tensor, at.R, at.w)
+            elif isinstance(body, PlanarBody):
+                angular += body.moment * at.w
+        return Momentum(linear, angular)
 
     def energy(self) -> dict[str, np.ndarray]:
         """Kinetic energy, and potential energy of gravity and of springs (K,), and their total.
@@ -229,9 +269,18 @@ class Motion:
             longer = np.linalg.norm(b - a, axis=1) - one.numbers["length"]
         elif isinstance(one, JointSpring):
             longer = self.coordinate(one.joint, one.driven.name) - one.numbers["free"]
+        elif isinstance(one, Limit):
+            return one.stored(self.coordinate(one.joint, one.driven.name))
         else:
             return 0.0
         return 0.5 * one.numbers["stiffness"] * longer**2
+
+
+def _load(functions: Any, k: int, t: Any, lam: Any, psi: Any, frames: Any) -> Wrench:
+    """What a joint does to frame ``k``, with friction."""
+    if "friction" in functions:
+        return reactions.both(functions, t, lam, psi, *frames)[k]
+    return reactions.ideal(functions, k, t, lam, psi, frames)
 
 
 @functools.cache

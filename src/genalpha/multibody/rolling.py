@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.multibody.connectors import Connector, between
-from genalpha.multibody.frames import FrameState, positive
-from genalpha.multibody.joints import Joint, drift, gap
+from genalpha.multibody.frames import FrameState, drift, positive
+from genalpha.multibody.joints import Joint, gap
 
 
 class _Rolling(Joint):

@@ -119,7 +119,7 @@ def saving(asked: Request, kind: type = Saved, sound: Callable[[Any], bool] = _s
         return None
     setup, start, kept, steps = asked.setup, asked.start, asked.output, asked.steps
     options = described((setup.method, setup.newton, kept.names, kept.dense, kept.every))
-    of_events = [(e.direction, e.terminal, e.reset is None) for e in asked.watch.events]
+    of_events = [(e.direction, e.terminal, e.reset is None, e.period) for e in asked.watch.events]
     identifier = identity(
         asked.span,
         (start.q, start.v, start.guess, start.mode),

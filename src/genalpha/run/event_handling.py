@@ -244,13 +244,12 @@ class Handler:
         if sparse.large(setup):
             t, q, v, _, *guess = map(np.asarray, state)
             return sparse.projector(setup, self.args).settled(t, q, v, guess)
-        if setup.system.reaction is None:
-            function = lambda t, q, v, x: initial_values.settled(
-                setup.system, setup.dims, t, q, v, self._rebuild(x)
-            )
-            found, left = self._one("settled", function, (*at, self._doubles))
-            if left <= _ENOUGH * (1 + np.abs(state.q).max()):
-                return found
+        function = lambda t, q, v, guess, x: initial_values.settled(
+            setup.system, setup.dims, t, q, v, self._rebuild(x), guess
+        )
+        found, left = self._one("settled", function, (*at, (state.lam, state.psi), self._doubles))
+        if left <= _ENOUGH * (1 + np.abs(state.q).max()):
+            return found
         q, v, _ = program(setup, ("project", NOTHING_HELD), starts.project)(*at, self.args)
         begin = program(setup, "begin", starts.begin)(at[0], q, v, self.args, (state.lam, state.psi))
         return jax.tree.map(np.asarray, begin.state)

@@ -184,7 +184,7 @@ def watched(
     about = tuple(
         (np.shape(x), x.dtype, b"" if x.dtype.kind == "f" else np.asarray(x).tobytes()) for x in leaves
     )
-    key = ("events", functions, tuple(e.direction for e in listed), dims, structure, about)
+    key = ("events", functions, tuple((e.direction, e.period) for e in listed), dims, structure, about)
     return listed, system._programs.made(key, make)
 
 

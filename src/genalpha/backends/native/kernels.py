@@ -28,6 +28,7 @@ from genalpha.engine.row import Derived
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, start_run
 from genalpha.mechanics import start_errors
+from genalpha.mechanics.initial_values import Once
 from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import Scale
@@ -35,6 +36,8 @@ from genalpha.numerics.data import Scale
 # The most unknowns, and about the most operations in factors, for which single runs unroll the factors of the
 # Newton matrix (docs/benchmarks.md).
 UNROLLED, FACTORS = 100, 40_000
+# The most iterations for consistent values with a reaction of the user's own.
+_TURNS = 20
 _SINGULAR = "the Newton matrix is singular or not finite at the first step"
 
 
@@ -65,14 +68,15 @@ class Kernels:
     """The expressions traced for a setup, and the code compiled from them on first use.
 
     ``start`` and ``derive`` are functions of rows: the start of a run, and the quantities derived at the end
-    of a step. ``start`` is None if consistent values need an iteration. ``first`` are the slots before the
-    first step. With many unknowns, single runs use factors that are data.
+    of a step. ``start`` is None if consistent values need an iteration; ``iteration`` is one turn of it.
+    ``first`` are the slots before the first step. With many unknowns, single runs use factors that are data.
     """
 
     step: StepKernels
     start: Rowwise | None
     derive: Rowwise
     first: np.ndarray
+    iteration: Rowwise | None = None
     codes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     programs: dict[Orders, tuple[Program, Loop]] = field(default_factory=dict)
 
@@ -242,6 +246,11 @@ def kernels(
 def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) -> Kernels:
     doubles, rebuild, _ = floating(args)
     start, found = started(setup, at, doubles, rebuild)
+    iteration = None
+    if setup.system.reaction is not None:  # it needs an iteration
+        once = lambda t, q, v, h, x, guess: start_run(setup, t, q, v, h, rebuild(x), guess)
+        iteration = Rowwise("start", once, (*at.columns(doubles), _guess(setup, at)), LIMIT)
+        found = _iterated(setup, iteration, at, doubles)
     if found is None:
         found = _start_by_xla(setup, at, args)
     start_errors.examine(found.begin, at.mode, setup.system.space)
@@ -249,6 +258,7 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
         warn_of_mass(found.begin.M, " at the start")
     step = kind(setup, Values(found.carry, found.begin.scale, args, found.x))
     made = built(step, found, start, at, rebuild, doubles)
+    made.iteration = iteration
     if not made.by_data:
         made.program(made.order)
     return made
@@ -289,9 +299,33 @@ def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
             if made.columns.fine(found, at.mode):
                 return NativeRun(made, found, doubles)
             start = made.columns.rows.unpack(found)[0]
+    if made.iteration is not None:
+        start = _iterated(setup, made.iteration, at, doubles)
     start = _start_by_xla(setup, at, args) if start is None else start
     start_errors.examine(start.begin, at.mode, setup.system.space)
     return NativeRun(made, start, doubles)
+
+
+def _guess(setup: Setup, at: StartValues) -> Once:
+    """The multipliers from which an iteration starts."""
+    ones: Any = (np.ones(setup.dims.m), np.ones(setup.dims.p))
+    return Once(*(ones if at.guess is None else at.guess))
+
+
+def _iterated(
+    setup: Setup, iteration: Rowwise, at: StartValues, doubles: list[np.ndarray]
+) -> RunStart | None:
+    """The start with a reaction of the user's own; None if its iteration does not end here."""
+    guess = _guess(setup, at)
+    for _ in range(_TURNS if iteration.rows is not None else 0):
+        found: RunStart = iteration.one((*at.columns(doubles), guess))
+        state = found.begin.state
+        if found.begin.report.status == codes.SUCCESS:
+            return found
+        if not np.isfinite(np.concatenate([state.lam, state.psi])).all():
+            break
+        guess = Once(state.lam, state.psi)
+    return None
 
 
 def _start_by_xla(setup: Setup, at: StartValues, args: Args) -> RunStart:

@@ -1,0 +1,196 @@
+"""Ends of the range of a joint: springs that push back, events, and impacts on stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.backends.rowwise import Rowwise
+from genalpha.compiler import machine
+from genalpha.engine.events import Event, Reset
+from genalpha.multibody.closing import Geometry
+from genalpha.multibody.forces import JointForce
+from genalpha.multibody.frames import FrameState, nonnegative, positive
+from genalpha.multibody.joints import Coordinate, Joint
+
+if TYPE_CHECKING:
+    from genalpha.multibody.model import Model
+
+TURN = 2 * np.pi
+_FREE = 1e-12  # the least mobility of a coordinate, relative to that without joints
+
+
+def ends_of(lower: Any, upper: Any, turns: bool, what: str) -> dict[str, float]:
+    """The ends of a range that are given, by name."""
+    found = {}
+    for key, value in (("lower", lower), ("upper", upper)):
+        if value is not None:
+            try:
+                found[key] = float(value)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"{key} of {what} must be a number, got {value!r}") from error
+            if not np.isfinite(found[key]):
+                raise ValueError(f"{key} of {what} must be finite, got {value!r}; leave it out for none")
+    if not found:
+        raise ValueError(f"{what} has no end: pass lower, upper or both")
+    if len(found) == 2 and not found["lower"] < found["upper"]:
+        raise ValueError(f"lower of {what} must be less than upper, got {lower!r} and {upper!r}")
+    if len(found) == 2 and turns and found["upper"] - found["lower"] >= TURN:
+        raise ValueError(f"the range of {what} must be less than one turn, got {lower!r} to {upper!r}")
+    return found
+
+
+class Limit(JointForce):
+    """A spring that pushes a joint coordinate back into its range, ``lower`` to ``upper``; one may be None.
+
+    Beyond an end by p, the push is stiffness·p·(1 + damping·p'), never a pull; p is smoothed over ``soft``,
+    in units of the coordinate. The range of an angle is less than one turn. An angle counts as that within
+    half a turn of the middle of the range, or of its only end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        joint: Joint,
+        lower: Any = None,
+        upper: Any = None,
+        stiffness: Any = None,
+        damping: Any = 0.0,
+        soft: Any = 1e-6,
+        coordinate: str = "",
+    ) -> None:
+        turns = isinstance(joint, Joint) and joint.coordinate(coordinate).turns
+        numbers = ends_of(lower, upper, turns, repr(name))
+        if stiffness is None:
+            raise TypeError(f"{name!r} needs a stiffness")
+        numbers |= {
+            "stiffness": positive(stiffness, f"stiffness of {name!r}"),
+            "damping": nonnegative(damping, f"damping of {name!r}"),
+            "soft": positive(soft, f"soft of {name!r}"),
+        }
+        super().__init__(name, joint, numbers, {}, coordinate)
+
+    @staticmethod
+    def force(t: Any, a: FrameState, b: FrameState, coordinate: Any, **of: Any) -> Any:
+        ends, middle = _range(of)
+        value, (_, rate) = middle + coordinate.off(a, b, middle), JointForce.moved(coordinate, a, b)
+        size = jnp.zeros(())
+        for end, sign in ends:
+            deep, slope = _beyond(sign * (value - end), of["soft"], jnp)
+            push = of["stiffness"] * deep * slope * jnp.maximum(0.0, 1 + of["damping"] * sign * rate)
+            size = size - sign * push
+        return JointForce.acting(coordinate, a, b, size)
+
+    def stored(self, value: np.ndarray) -> np.ndarray:
+        """The energy (K,) in its springs for values (K,) of the coordinate."""
+        (ends, middle), soft = _range(self.numbers), self.numbers["soft"]
+        if self.driven.turns:
+            value = middle + np.remainder(value - middle + np.pi, TURN) - np.pi
+        deep = [_beyond(sign * (value - end), soft, np)[0] for end, sign in ends]
+        return 0.5 * self.numbers["stiffness"] * sum(p**2 for p in deep)
+
+
+def _range(of: Mapping[str, Any]) -> tuple[list[tuple[Any, float]], Any]:
+    """The ends of a range with the directions out of it, and its middle."""
+    ends = [(of[key], sign) for key, sign in (("lower", -1.0), ("upper", 1.0)) if key in of]
+    return ends, sum(end for end, _ in ends) / len(ends)
+
+
+def _beyond(d: Any, soft: Any, xp: Any) -> tuple[Any, Any]:
+    """The positive part of d, smoothed, and its derivative."""
+    root = xp.sqrt(d**2 + soft**2)
+    return 0.5 * (d + root), 0.5 * (1 + d / root)
+
+
+# --- events -------------------------------------------------------------------------------------------
+
+
+def _chosen(model: Model, joint: Any, name: str) -> tuple[Joint, Coordinate]:
+    found = model[joint] if isinstance(joint, str) else joint
+    if not isinstance(found, Joint):
+        raise TypeError(f"{found!r} is no joint")
+    if found.name not in model or model[found.name] is not found:
+        raise ValueError(f"{found!r} is not in this model")
+    return found, found.coordinate(name)
+
+
+def _frames(model: Model, joint: Joint) -> Callable[..., list[FrameState]]:
+    """The frames of a joint as a function of q and v of the whole."""
+    slices, none = model.slices(), (slice(0, 0), slice(0, 0))
+    ends = [(m.body.kind, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
+    return lambda q, v: [kind.state(q[at], v[by], r, Q) for kind, at, by, r, Q in ends]
+
+
+def event(
+    model: Model, joint: Any, value: Any, coordinate: str = "", rate: bool = False, **options: Any
+) -> Event:
+    """The event of a coordinate of a joint, or its rate, that reaches a value."""
+    found, by = _chosen(model, joint, coordinate)
+    wanted = ends_of(value, None, False, f"the event of {found.name!r}")["lower"]
+    frames = _frames(model, found)
+
+    def reached(t: Any, q: Any, v: Any, *args: Any) -> Any:
+        a, b = frames(q, v)
+        return by.off(a, b, wanted)
+
+    def fast(t: Any, q: Any, v: Any, *args: Any) -> Any:
+        return JointForce.moved(by, *frames(q, v))[1] - wanted
+
+    return Event(fast if rate else reached, period=TURN if by.turns and not rate else None, **options)
+
+
+def stops(
+    model: Model, joint: Any, ends: tuple[Any, Any], restitution: Any, coordinate: str = "", rest: Any = 1e-3
+) -> list[Event]:
+    """The impacts of a joint on stops at the ends of its range."""
+    found, by = _chosen(model, joint, coordinate)
+    what = f"the stops of {found.name!r}"
+    part, slow = positive(restitution, f"restitution of {what}"), positive(rest, f"rest of {what}")
+    if part > 1:
+        raise ValueError(f"restitution of {what} must be at most 1, got {restitution!r}")
+    bounce = _Bounce(model, found, by, part, slow)
+    made = []
+    for key, value in ends_of(*ends, by.turns, what).items():
+        way = -1 if key == "lower" else 1
+        made.append(event(model, found, value, coordinate, direction=way, reset=bounce))
+    return made
+
+
+class _Bounce:
+    """The velocities after the impact of a joint on a stop.
+
+    With c, the derivative of the rate of the coordinate with respect to v, and B, the matrix of all
+    constraints: M (v⁺ − v) = c p − Bᵀμ, B (v⁺ − v) = 0 and c (v⁺ − v) = −(1 + e) times the rate.
+    """
+
+    def __init__(self, model: Model, joint: Joint, by: Coordinate, part: float, rest: float) -> None:
+        self.model, self.joint, self.by, self.part, self.rest = model, joint, by, part, rest
+        self._rates: Rowwise | None = None
+
+    def __call__(self, t: Any, q: np.ndarray, v: np.ndarray, *args: Any) -> Reset:
+        rates = self._rate(q, np.vstack([v, np.eye(len(v))]))
+        rate, c = rates[0], rates[1:]
+        at = Geometry(self.model, args).at(np.asarray(q), np.asarray(v), float(t))
+        m, p = at.dims[2:]
+        try:
+            w = at.saddle(at.scale).solve(c, np.zeros(m), np.zeros(p))[0]
+        except RuntimeError as error:
+            raise ValueError(
+                f"the impact of {self.joint!r} has no solution: rows of joints depend on others; "
+                "model.assemble(redundant='drop') leaves them out"
+            ) from error
+        if not c @ w > _FREE * (c**2 / at.M.diagonal()).sum():
+            raise ValueError(f"{self.joint!r} cannot move: other joints hold it, so it cannot hit a stop")
+        after = v - ((1 + self.part) * rate / (c @ w)) * w
+        return Reset(v=after, stop=bool(self.part * abs(rate) < self.rest))
+
+    def _rate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """The rates (K,) of the coordinate for velocities (K, n)."""
+        if self._rates is None:
+            frames, by = _frames(self.model, self.joint), self.by
+            one = lambda q, v: JointForce.moved(by, *frames(q, v))[1]
+            self._rates = Rowwise("rate", one, (np.asarray(q), v[0]))
+        return np.asarray(self._rates((np.asarray(q)[None], v), machine.lanes()))
