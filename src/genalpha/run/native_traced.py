@@ -156,7 +156,7 @@ class _Assembly:
     def kept(self) -> tuple[StepEnd, Callable[[Any], Any], StepEnd | None]:
         """The rows of the solution, a function that picks rows, and the ends of all steps if kept apart."""
         found, keep = self.found, self.asked.output
-        t = jnp.asarray(self.asked.steps.times)  # type: ignore[union-attr]
+        t = self.asked.steps.times  # type: ignore[union-attr]
         ends = StepEnd(t, found.q, found.v, found.lam, found.psi)
         apart = ends if keep.dense and not keep.complete else None
         if keep.t_eval is not None:

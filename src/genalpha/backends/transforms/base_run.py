@@ -209,7 +209,7 @@ class RunOperation(Operation):
     def changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
         """Changes of all records (N+1, width), from those of the start and of the steps (N, 2)."""
         count = sum(np.size(x) for x in taken.doubles)
-        begun = self._start_change(taken, reverse=False)(taken.start[None], start[None])[0]
+        begun = self._start_change(taken, reverse=False)(taken.start[None], start[None])[0][0]
         of_carry, of_row = self._start_columns(self.start_rows(taken))
         first = begun[of_row][None]
         if not len(taken.sizes):
@@ -232,7 +232,7 @@ class RunOperation(Operation):
         weight = np.zeros(rows_of_start.width - 1)
         np.add.at(weight, of_carry, state[:count])
         np.add.at(weight, of_row, weights[0])
-        start = self._start_change(taken, reverse=True)(taken.start[None], weight[None])[0]
+        start = self._start_change(taken, reverse=True)(taken.start[None], weight[None])[0][0]
         start[len(start) - (len(state) - count) :] += state[count:]
         return start, found[::-1]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_int, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any
@@ -85,12 +86,12 @@ class _Extension(ctypes.Structure):
 
 def _array(address: int) -> np.ndarray:
     """The array behind a buffer, without a copy."""
-    buffer = ctypes.cast(address, POINTER(_Buffer)).contents
-    shape = tuple(buffer.shape[i] for i in range(buffer.rank))
-    count = int(np.prod(shape))
+    buffer = _Buffer.from_address(address)
+    shape = tuple(buffer.shape[: buffer.rank]) if buffer.rank else ()
+    count = math.prod(shape)
     if not count:
         return np.zeros(shape)
-    return np.ctypeslib.as_array((ctypes.c_double * count).from_address(buffer.data)).reshape(shape)
+    return np.ndarray(shape, float, (ctypes.c_double * count).from_address(buffer.data))
 
 
 def _handle(frame: Any) -> int | None:

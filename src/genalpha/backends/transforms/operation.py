@@ -63,7 +63,19 @@ class Operation(ABC):
         """The same function of arrays that JAX traces."""
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        return VALUE.bind(*(jnp.asarray(x, float) for x in inputs), op=self, batch=None)
+        return VALUE.bind(*map(_doubles, inputs), op=self, batch=None)
+
+
+def _doubles(x: Any) -> Any:
+    """An array of doubles, without a call of JAX where it can be helped: it compiles one for each shape."""
+    if not isinstance(x, jax.core.Tracer):
+        return np.asarray(x, dtype=float)
+    return x if x.dtype == float and not x.aval.weak_type else jnp.asarray(x, float)
+
+
+def _zeros(shape: Shape) -> np.ndarray:
+    """Zeros that take no memory in compiled programs, and need none to be made."""
+    return np.broadcast_to(0.0, shape)
 
 
 # What each primitive computes, as a function of (op, inputs, further arrays).
@@ -136,7 +148,7 @@ def _primitive(kind: str) -> Primitive:
 
     def run(*arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
         found = call(op, batch, tape)(*(np.asarray(x) for x in arrays))
-        return [jnp.asarray(x) for x in found]
+        return [jax.device_put(x) for x in found]
 
     def abstract(*arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
         shapes = call(op, batch, tape).shapes([x.shape for x in arrays])
@@ -181,7 +193,7 @@ VALUE, TAPED, TANGENT, COTANGENT = map(_primitive, ("value", "taped", "tangent",
 
 def _filled(changes: Sequence[Any], at: Sequence[Any]) -> list[Any]:
     """Changes as arrays; those that are always zero too."""
-    return [jnp.zeros(np.shape(x)) if type(dx) is ad.Zero else dx for dx, x in zip(changes, at, strict=True)]
+    return [_zeros(np.shape(x)) if type(dx) is ad.Zero else dx for dx, x in zip(changes, at, strict=True)]
 
 
 def _is_zero(changes: Sequence[Any]) -> bool:
@@ -259,7 +271,7 @@ def _tangent_transposed(weights: Any, *arrays: Any, op: Operation, batch: Any = 
     shapes = _Call("tangent", op, batch, tape).shapes(
         [x.aval.shape if ad.is_undefined_primal(x) else np.shape(x) for x in arrays]
     )
-    filled = [jnp.zeros(s) if type(w) is ad.Zero else w for w, s in zip(weights, shapes, strict=True)]
+    filled = [_zeros(s) if type(w) is ad.Zero else w for w, s in zip(weights, shapes, strict=True)]
     flags = None if batch is None else (*batch[:-count], *(True,) * len(filled))
     found = COTANGENT.bind(*known, *filled, op=op, batch=flags, tape=tape)
     back: list[Any] = []
@@ -277,7 +289,7 @@ def _cotangent_transposed(changes: Any, *arrays: Any, op: Operation, batch: Any 
     outs = sum(op.smooth)
     known, count = arrays[:-outs], len(arrays) - tape - outs
     filled = [
-        jnp.zeros(np.shape(x)) if type(w) is ad.Zero else w
+        _zeros(np.shape(x)) if type(w) is ad.Zero else w
         for w, x in zip(changes, known[:count], strict=True)
     ]
     flags = None if batch is None else (*batch[:-outs], *(True,) * len(filled))

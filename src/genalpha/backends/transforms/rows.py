@@ -39,21 +39,22 @@ class RowDerivative:
             builder.level_of.update(dict.fromkeys(given.tolist(), 0))
             find = pulled_back if reverse else along
             found = find(graph, results, rows.columns, more)
-            places = builder.slot(len(found))
-            builder.kernel("change_row", 0, (places, found))
+            places = builder.slot(len(found) + 1)
+            builder.kernel("change_row", 0, (places, np.append(found, rows.results[-1])))
             program = cut(builder.build({}), PIECE)
         finally:
             graph.reset(count)
-        self._width, self._slots = len(found), program.slots
+        self._width, self._slots = len(places), program.slots
         map_ = Map("change_row", range(len(given)), range(int(places[0]), int(places[0]) + len(places)))
         library = machine.Library(emit_llvm.emit([(program, {"change": map_})]), ["change"], optimized=False)
         self._run = library.function("change", *[POINTER] * 3, *[COUNT] * 2)
 
-    def __call__(self, table: np.ndarray, more: np.ndarray) -> np.ndarray:
+    def __call__(self, table: np.ndarray, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The derivatives (K, ...), and which rows (K,) have good pivots."""
         rows = np.ascontiguousarray(np.concatenate([table, more], axis=1))
         results, work = np.empty((len(rows), self._width)), aligned(self._slots)
         self._run(work.ctypes.data, rows.ctypes.data, results.ctypes.data, len(rows), rows.shape[1])
-        return results
+        return results[:, :-1], results[:, -1] != 0
 
 
 class _Form:
@@ -72,7 +73,7 @@ class _Form:
     def value(self, arguments: Any) -> tuple[Any, np.ndarray]:
         return self._get("value", lambda: RowCode(self.rows, 1))(arguments)
 
-    def change(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> np.ndarray:
+    def change(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> tuple[np.ndarray, np.ndarray]:
         return self._get(reverse, lambda: RowDerivative(self.rows, reverse))(table, more)
 
 
@@ -154,7 +155,7 @@ class RowOperation(Operation):
 
     def _changed(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> np.ndarray:
         def compute(form: _Form, which: np.ndarray) -> Any:
-            return form.change(table[which], more[which], reverse), form.value([table[which]])[1]
+            return form.change(table[which], more[which], reverse)
 
         return self._served(table, table.shape[1] if reverse else self._results, compute)
 
