@@ -11,6 +11,7 @@ import numpy as np
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
+from genalpha.backends.transforms import lanes
 from genalpha.backends.transforms.base_run import NUMBERS, Rebuild, RunOperation, Taken
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.xla import whole
@@ -57,7 +58,7 @@ class GivenRun(RunOperation):
         t0, t1, q, v, times, sizes, *doubles = inputs
         table = np.full((len(sizes) + 1, len(self.step.row)), np.nan)
         run, status = self.begun(StartValues(float(t0), q, v, sizes[0]), doubles)
-        status = status if self._fitting(t0, t1, times, sizes) else codes.BAD_STEPS
+        status = status if self.fitting(t0, t1, times, sizes) else codes.BAD_STEPS
         table[0], first = self.first_rows(run)
         taken = 0
         if status == codes.SUCCESS:
@@ -75,7 +76,7 @@ class GivenRun(RunOperation):
         return [*parts, *(np.asarray(x, dtype=float) for x in numbers), scale, table, scale]
 
     @staticmethod
-    def _fitting(t0: Any, t1: Any, times: np.ndarray, sizes: np.ndarray) -> bool:
+    def fitting(t0: Any, t1: Any, times: np.ndarray, sizes: np.ndarray) -> bool:
         """Whether all steps are positive, and end at t1."""
         off = abs(times[-1] + sizes[-1] - t1)
         return bool((sizes > 0).all() and off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
@@ -109,6 +110,25 @@ class GivenRun(RunOperation):
         sizes[0] += first[0]
         parts = (t0, np.zeros(()), q, v, times, sizes, *doubles)
         return [np.reshape(x, np.shape(y)) for x, y in zip(parts, inputs, strict=True)]
+
+    def members(
+        self, kind: str, size: int, inputs: Arrays, own: Sequence[bool], more: Arrays
+    ) -> list[np.ndarray]:
+        if any(own[i] for i in (0, 1, 4, 5)):  # the steps differ
+            return super().members(kind, size, inputs, own, more)
+        batch = lanes.Members(self, size, inputs, own)
+        compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
+        found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
+        for i in np.flatnonzero(batch.alone):
+            one = [x[i] if yes else x for x, yes in zip(inputs, own, strict=True)]
+            single = (
+                self.value(one)
+                if kind == "value"
+                else getattr(self, kind)(one, self.tape_of(one), [x[i] for x in more])
+            )
+            for whole_, part in zip(found, single, strict=True):
+                whole_[i] = part
+        return found
 
     def by_xla(self, *inputs: Any) -> list[Any]:
         t0, _, q, v, times, sizes, *doubles = inputs
