@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -53,8 +53,15 @@ class Found(NamedTuple):
     scale: Any
 
 
+# Some steps of a run: the number of the first one, and the tape (n+1, W) from its start on.
+Block = tuple[int, np.ndarray]
+
+
 class Taken(NamedTuple):
-    """A run that was computed: its start, the starts and sizes (N,) of its steps, and its tape (N+1, W)."""
+    """A run that was computed: its start, the starts and sizes (N,) of its steps, and their tape in blocks.
+
+    ``blocks`` returns the blocks of the tape in the order of time, or, if asked, in reverse.
+    """
 
     t0: float
     q: np.ndarray
@@ -62,8 +69,14 @@ class Taken(NamedTuple):
     doubles: list[np.ndarray]
     times: np.ndarray
     sizes: np.ndarray
-    table: np.ndarray
     scale: np.ndarray
+    blocks: Callable[[bool], Iterable[Block]]
+
+    def steps(self, block: Block, tape: Tape) -> tuple[slice, np.ndarray]:
+        """The numbers of the steps in a block, and the inputs of their derivatives."""
+        first, table = block
+        here = slice(first, first + len(table) - 1)
+        return here, tape.inputs(table, self.times[here], self.sizes[here])
 
     @property
     def start(self) -> np.ndarray:
@@ -219,22 +232,23 @@ class RunOperation(Operation):
         count = sum(np.size(x) for x in taken.doubles)
         begun = self.start_change(taken, reverse=False)(taken.start[None], start[None])[0]
         of_carry, of_row = self.start_columns(self.start_rows(taken))
-        first = begun[of_row][None]
-        if not len(taken.sizes):
-            return first
-        rows = self.tape.inputs(taken.table, taken.times, taken.sizes)
+        table, state = [begun[of_row][None]], begun[of_carry]
         shared = np.concatenate([taken.scale, flat(taken.doubles), start[len(start) - count :]])
-        found, _ = self._through(Tangent, rows, of_steps, shared, begun[of_carry])
-        return np.concatenate([first, found])
+        for block in taken.blocks(False):
+            here, rows = taken.steps(block, self.tape)
+            found, state = self._through(Tangent, rows, of_steps[here], shared, state)
+            table.append(found)
+        return np.concatenate(table)
 
     def pulled(self, taken: Taken, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives with respect to the start and the steps (N, 2), from those to records (N+1, width)."""
         count = len(self.tape.carry)
-        state, found = np.zeros(count + len(self.tape.doubles)), np.zeros((0, 2))
-        if len(taken.sizes):
-            rows = self.tape.inputs(taken.table, taken.times, taken.sizes)
-            shared = np.concatenate([taken.scale, flat(taken.doubles)])
-            found, state = self._through(Adjoint, rows[::-1], weights[:0:-1], shared, state)
+        state, of_steps = np.zeros(count + len(self.tape.doubles)), np.zeros((len(taken.sizes), 2))
+        shared, later = np.concatenate([taken.scale, flat(taken.doubles)]), weights[1:]
+        for block in taken.blocks(True):
+            here, rows = taken.steps(block, self.tape)
+            found, state = self._through(Adjoint, rows[::-1], later[here][::-1], shared, state)
+            of_steps[here] = found[::-1]
         rows_of_start = self.start_rows(taken)
         of_carry, of_row = self.start_columns(rows_of_start)
         weight = np.zeros(rows_of_start.width - 1)
@@ -242,7 +256,7 @@ class RunOperation(Operation):
         weight[of_row] += weights[0]
         start = self.start_change(taken, reverse=True)(taken.start[None], weight[None])[0]
         start[len(start) - (len(state) - count) :] += state[count:]
-        return start, found[::-1]
+        return start, of_steps
 
     def apart(self, start: np.ndarray, doubles: list[np.ndarray]) -> list[np.ndarray]:
         """The parts of a row of inputs of the start: t0, q, v, the first step, and the arguments."""

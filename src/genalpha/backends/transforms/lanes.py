@@ -100,8 +100,9 @@ class Members:
     def taken(self, i: int) -> Taken:
         """Member i without a tape, for the start alone."""
         doubles = [x[i] for x in self.doubles]
-        none = np.zeros((0, 0))
-        return Taken(self.t0, self.q[i], self.v[i], doubles, self.times, self.sizes, none, self.scale[i])
+        return Taken(
+            self.t0, self.q[i], self.v[i], doubles, self.times, self.sizes, self.scale[i], lambda backward: []
+        )
 
 
 def values(members: Members) -> list[np.ndarray]:
