@@ -70,9 +70,13 @@ class Tape:
         self.visible = [place_of[i] for i in range(step.carry.a[-1] + 1 - first)]  # their places in the carry
 
     def inputs(self, table: np.ndarray, t: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """Carry, unknowns, start and size of steps (N, ...), from the records (N+1, width) of their ends."""
+        """Carry, unknowns, start and size of steps (N, ...), from the records (N+1, width) of their ends.
+
+        Records may have a last axis for lanes.
+        """
         before, x = table[:-1, self.carry_columns], table[1:, self.x_columns]
-        return np.concatenate([before, x, t[:, None], h[:, None]], axis=1)
+        times = np.stack([t, h], axis=1).reshape(-1, 2, *[1] * (table.ndim - 2))
+        return np.concatenate([before, x, np.broadcast_to(times, (len(t), 2, *table.shape[2:]))], axis=1)
 
     def nodes(self) -> np.ndarray:
         """The nodes in the order of `inputs`."""

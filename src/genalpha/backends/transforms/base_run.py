@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -53,8 +53,15 @@ class Found(NamedTuple):
     scale: Any
 
 
+# Some steps of a run: the number of the first one, and the tape (n+1, W) from its start on.
+Block = tuple[int, np.ndarray]
+
+
 class Taken(NamedTuple):
-    """A run that was computed: its start, the starts and sizes (N,) of its steps, and its tape (N+1, W)."""
+    """A run that was computed: its start, the starts and sizes (N,) of its steps, and their tape in blocks.
+
+    ``blocks`` returns the blocks of the tape in the order of time, or, if asked, in reverse.
+    """
 
     t0: float
     q: np.ndarray
@@ -62,8 +69,14 @@ class Taken(NamedTuple):
     doubles: list[np.ndarray]
     times: np.ndarray
     sizes: np.ndarray
-    table: np.ndarray
     scale: np.ndarray
+    blocks: Callable[[bool], Iterable[Block]]
+
+    def steps(self, block: Block, tape: Tape) -> tuple[slice, np.ndarray]:
+        """The numbers of the steps in a block, and the inputs of their derivatives."""
+        first, table = block
+        here = slice(first, first + len(table) - 1)
+        return here, tape.inputs(table, self.times[here], self.sizes[here])
 
     @property
     def start(self) -> np.ndarray:
@@ -115,19 +128,22 @@ class RunOperation(Operation):
 
     def begun(self, at: StartValues, doubles: list[np.ndarray]) -> tuple[NativeRun, int]:
         """The start, and its status."""
-        made = self._made(at, doubles)
+        made = self.made(at, doubles)
         assert made.start is not None
         numbers = made.start.code().numbers(at.columns(doubles))
         if not numbers[-1]:  # its pivots are bad
             numbers = self._other_start(at, doubles)
         run = NativeRun(made, numbers, doubles)
-        defects = self._defect.interpret(np.asarray(at.q))[0]
-        status = codes.not_a_rotation(np.asarray(defects)) or int(run.start.status)
+        status = codes.not_a_rotation(self.defect(at.q)) or int(run.start.status)
         if status == codes.SUCCESS and self.strict and not run.start.consistent:
             status = codes.INCONSISTENT
         return run, status
 
-    def _made(self, at: StartValues, doubles: list[np.ndarray]) -> Kernels:
+    def defect(self, q: np.ndarray) -> np.ndarray:
+        """By how much the lengths of quaternions differ from one."""
+        return np.asarray(self._defect.interpret(np.asarray(q))[0])
+
+    def made(self, at: StartValues, doubles: list[np.ndarray]) -> Kernels:
         with MAKING:
             if self._kernels is None:
                 start, found = native.started(self.setup, at, doubles, self.rebuild, normalize=True)
@@ -159,7 +175,7 @@ class RunOperation(Operation):
         """The start with a given first step, as a function of rows."""
         raise NotImplementedError
 
-    def _start_change(self, taken: Taken, reverse: bool) -> RowDerivative:
+    def start_change(self, taken: Taken, reverse: bool) -> RowDerivative:
         with MAKING:
             key = ("start", reverse)
             if key not in self._derivatives:
@@ -167,16 +183,24 @@ class RunOperation(Operation):
             return self._derivatives[key]
 
     @functools.lru_cache(maxsize=1)  # noqa: B019 - it lives as long as the operation
-    def _start_columns(self, rows: RowFunction) -> tuple[np.ndarray, np.ndarray]:
+    def start_columns(self, rows: RowFunction) -> tuple[np.ndarray, np.ndarray]:
         """The columns of the carry, and of the first record, in the results of the start."""
         at: RunStart = rows.unpack(np.arange(rows.width))[0]
         return flat(at.carry).astype(int), np.ravel(at.row).astype(int)[: self.tape.width]
 
-    def _derivative(self, kind: type[Derivative], order: Any) -> Derivative:
+    def derivative(self, kind: type[Derivative], order: Any) -> Derivative:
         with MAKING:
             if (kind, order) not in self._derivatives:
                 self._derivatives[kind, order] = kind(self.tape, *order)
             return self._derivatives[kind, order]
+
+    def order(self, rows: np.ndarray, shared: np.ndarray, another: bool = False) -> Any:
+        """Orders of pivots for the steps of a tape (N, W): those used last, or others that are good there."""
+        with MAKING:
+            if not self._orders or another:
+                some = np.unique(np.linspace(0, len(rows) - 1, tapes.SAMPLES).astype(int))
+                self._orders.append(tapes.orders(self.tape, rows[some], shared))
+            return self._orders[-1]
 
     def _through(
         self,
@@ -191,10 +215,7 @@ class RunOperation(Operation):
         done, own = 0, len(self.tape.scale) + len(self.tape.doubles)
         table = np.concatenate([rows, more], axis=1)
         for _ in range(MOST_ORDERS):
-            if not self._orders or results:
-                some = np.unique(np.linspace(done, len(rows) - 1, tapes.SAMPLES).astype(int))
-                self._orders.append(tapes.orders(self.tape, rows[some], shared[:own]))
-            code = self._derivative(kind, self._orders[-1])
+            code = self.derivative(kind, self.order(rows[done:], shared[:own], another=bool(results)))
             found, after = code.run(table[done:, :, None], shared[:, None], state[:, None])
             bad = np.flatnonzero(found[:, -1, 0] == 0)
             good = bad[0] if len(bad) else len(found)
@@ -209,32 +230,33 @@ class RunOperation(Operation):
     def changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
         """Changes of all records (N+1, width), from those of the start and of the steps (N, 2)."""
         count = sum(np.size(x) for x in taken.doubles)
-        begun = self._start_change(taken, reverse=False)(taken.start[None], start[None])[0][0]
-        of_carry, of_row = self._start_columns(self.start_rows(taken))
-        first = begun[of_row][None]
-        if not len(taken.sizes):
-            return first
-        rows = self.tape.inputs(taken.table, taken.times, taken.sizes)
+        begun = self.start_change(taken, reverse=False)(taken.start[None], start[None])[0]
+        of_carry, of_row = self.start_columns(self.start_rows(taken))
+        table, state = [begun[of_row][None]], begun[of_carry]
         shared = np.concatenate([taken.scale, flat(taken.doubles), start[len(start) - count :]])
-        found, _ = self._through(Tangent, rows, of_steps, shared, begun[of_carry])
-        return np.concatenate([first, found])
+        for block in taken.blocks(False):
+            here, rows = taken.steps(block, self.tape)
+            found, state = self._through(Tangent, rows, of_steps[here], shared, state)
+            table.append(found)
+        return np.concatenate(table)
 
     def pulled(self, taken: Taken, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives with respect to the start and the steps (N, 2), from those to records (N+1, width)."""
         count = len(self.tape.carry)
-        state, found = np.zeros(count + len(self.tape.doubles)), np.zeros((0, 2))
-        if len(taken.sizes):
-            rows = self.tape.inputs(taken.table, taken.times, taken.sizes)
-            shared = np.concatenate([taken.scale, flat(taken.doubles)])
-            found, state = self._through(Adjoint, rows[::-1], weights[:0:-1], shared, state)
+        state, of_steps = np.zeros(count + len(self.tape.doubles)), np.zeros((len(taken.sizes), 2))
+        shared, later = np.concatenate([taken.scale, flat(taken.doubles)]), weights[1:]
+        for block in taken.blocks(True):
+            here, rows = taken.steps(block, self.tape)
+            found, state = self._through(Adjoint, rows[::-1], later[here][::-1], shared, state)
+            of_steps[here] = found[::-1]
         rows_of_start = self.start_rows(taken)
-        of_carry, of_row = self._start_columns(rows_of_start)
+        of_carry, of_row = self.start_columns(rows_of_start)
         weight = np.zeros(rows_of_start.width - 1)
-        np.add.at(weight, of_carry, state[:count])
-        np.add.at(weight, of_row, weights[0])
-        start = self._start_change(taken, reverse=True)(taken.start[None], weight[None])[0][0]
+        weight[of_carry] += state[:count]
+        weight[of_row] += weights[0]
+        start = self.start_change(taken, reverse=True)(taken.start[None], weight[None])[0]
         start[len(start) - (len(state) - count) :] += state[count:]
-        return start, found[::-1]
+        return start, of_steps
 
     def apart(self, start: np.ndarray, doubles: list[np.ndarray]) -> list[np.ndarray]:
         """The parts of a row of inputs of the start: t0, q, v, the first step, and the arguments."""

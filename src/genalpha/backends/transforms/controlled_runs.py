@@ -97,7 +97,8 @@ class ControlledRun(RunOperation):
         shown[0] = record
         ends, sizes = self.layout.timing(shown)
         numbers = (status, taken, rejected, ends[-1], float(run.t_alpha), *totals)
-        at = Taken(float(t0), q, v, doubles, ends[:-1], sizes[1:], table, self.scale_of(run))
+        blocks = lambda backward: [(0, table)] if taken else []
+        at = Taken(float(t0), q, v, doubles, ends[:-1], sizes[1:], self.scale_of(run), blocks)
         return at, shown, numbers, at.scale
 
     def _kept(self, inputs: Arrays, ends: np.ndarray) -> _Kept:

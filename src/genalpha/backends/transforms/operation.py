@@ -8,7 +8,6 @@ order. Derivatives of derivatives are those of the same function by XLA.
 from __future__ import annotations
 
 import functools
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -61,6 +60,27 @@ class Operation(ABC):
     @abstractmethod
     def by_xla(self, *inputs: Any) -> list[Any]:
         """The same function of arrays that JAX traces."""
+
+    def members(
+        self, kind: str, size: int, inputs: Arrays, own: Sequence[bool], more: Arrays
+    ) -> list[np.ndarray]:
+        """The same for the ``size`` members of a batch: "value", "tangent" or "cotangent", without a tape.
+
+        Inputs that are their ``own`` have one more axis, the first, and so have the arrays ``more``.
+        """
+        found = []
+        for i in range(size):
+            one = [x[i] if yes else x for x, yes in zip(inputs, own, strict=True)]
+            if kind == "value":
+                found.append(self.value(one))
+            else:
+                found.append(getattr(self, kind)(one, self.tape_of(one), [x[i] for x in more]))
+        return [np.stack(parts) for parts in zip(*found, strict=True)]
+
+    def tape_of(self, inputs: Arrays) -> list[np.ndarray]:
+        """What derivatives need, computed again."""
+        shapes = [np.shape(x) for x in inputs]
+        return self.taped(inputs)[len(self.shapes(shapes)) :] if self.tape_shapes(shapes) else []
 
     def __call__(self, *inputs: Any) -> list[Any]:
         return VALUE.bind(*map(_doubles, inputs), op=self, batch=None)
@@ -128,15 +148,15 @@ class _Call:
 
     def __call__(self, *arrays: np.ndarray) -> Sequence[np.ndarray]:
         count = self.count(arrays)
-        compute = functools.partial(_COMPUTED[self.kind], self.op, count)
         if self.batch is None:
-            return compute(list(arrays))
-        members = next(len(x) for x, yes in zip(arrays, self.batch, strict=True) if yes)
-        each = [
-            compute([x[i] if yes else x for x, yes in zip(arrays, self.batch, strict=True)])
-            for i in range(members)
+            return _COMPUTED[self.kind](self.op, count, list(arrays))
+        inputs, more = arrays[:count], arrays[count + self.tape :]
+        size = next(len(x) for x, yes in zip(arrays, self.batch, strict=True) if yes)
+        wide = [
+            x if yes else np.broadcast_to(x, (size, *np.shape(x)))
+            for x, yes in zip(more, self.batch[count + self.tape :], strict=True)
         ]
-        return [np.stack(parts) for parts in zip(*each, strict=True)]
+        return self.op.members(self.kind, size, inputs, self.batch[:count], wide)
 
 
 def _primitive(kind: str) -> Primitive:
@@ -162,30 +182,42 @@ def _primitive(kind: str) -> Primitive:
 
         return mlir.lower_fun(traced, multiple_results=True)
 
-    def batched(arrays: Any, axes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
-        size = next(x.shape[a] for x, a in zip(arrays, axes, strict=True) if a is not None)
-        mapped = [a is not None for a in axes]
-        moved = [jnp.moveaxis(x, a, 0) if yes else x for x, a, yes in zip(arrays, axes, mapped, strict=True)]
-        if batch is None:
-            found = made.bind(*moved, op=op, batch=tuple(mapped), tape=tape)
-            return found, [0] * len(found)
-        inner = next(
-            x.shape[int(yes)] for x, yes, has in zip(moved, mapped, batch, strict=True) if has
-        )  # a batch of batches is one long batch
-        wide = []
-        for x, yes, has in zip(moved, mapped, batch, strict=True):
-            rest = x.shape[int(yes) + int(has) :]
-            x = x.reshape((size if yes else 1, inner if has else 1, *rest))
-            wide.append(jnp.broadcast_to(x, (size, inner, *rest)).reshape((size * inner, *rest)))
-        found = made.bind(*wide, op=op, batch=(True,) * len(wide), tape=tape)
-        return [x.reshape((size, inner, *x.shape[1:])) for x in found], [0] * len(found)
-
     made.def_impl(run)
     made.def_abstract_eval(abstract)
     mlir.register_lowering(made, lower(host.by_handler), platform="cpu")
     mlir.register_lowering(made, lower(host.by_callback))
-    batching.primitive_batchers[made] = batched
+    batching.primitive_batchers[made] = functools.partial(_batched, kind, made)
     return made
+
+
+def _batched(
+    kind: str, made: Primitive, arrays: Any, axes: Any, *, op: Operation, batch: Any = None, tape: int = 0
+) -> Any:
+    """The rule of ``vmap``. A batch of batches is one long batch.
+
+    A batch keeps no tape: its derivatives compute the runs again. So the tape of a batch is a single one,
+    which nothing reads.
+    """
+    size = next(x.shape[a] for x, a in zip(arrays, axes, strict=True) if a is not None)
+    mapped = [a is not None for a in axes]
+    moved = [jnp.moveaxis(x, a, 0) if yes else x for x, a, yes in zip(arrays, axes, mapped, strict=True)]
+    flags, inner, wide = tuple(mapped), None, moved
+    if batch is not None:
+        pairs = list(zip(moved, mapped, batch, strict=True))
+        inner = next(x.shape[int(yes)] for x, yes, has in pairs if has)
+        wide = []
+        for x, yes, has in pairs:
+            rest = x.shape[int(yes) + int(has) :]
+            x = x.reshape((size if yes else 1, inner if has else 1, *rest))
+            wide.append(jnp.broadcast_to(x, (size, inner, *rest)).reshape((size * inner, *rest)))
+        flags = (True,) * len(wide)
+    found = (VALUE if kind == "taped" else made).bind(*wide, op=op, batch=flags, tape=tape)
+    found = found if inner is None else [x.reshape((size, inner, *x.shape[1:])) for x in found]
+    if kind != "taped":
+        return found, [0] * len(found)
+    single = [x.shape[1:] if yes else x.shape for x, yes in zip(wide, flags, strict=True)]
+    none = [_zeros(s) for s in op.tape_shapes(single)]
+    return [*found, *none], [*[0] * len(found), *[None] * len(none)]
 
 
 VALUE, TAPED, TANGENT, COTANGENT = map(_primitive, ("value", "taped", "tangent", "cotangent"))
@@ -200,24 +232,25 @@ def _is_zero(changes: Sequence[Any]) -> bool:
     return all(type(dx) is ad.Zero for dx in changes)
 
 
+def _zero(x: Any) -> Any:
+    return ad.Zero(jax.typeof(x).to_tangent_aval())
+
+
 def _value_rule(inputs: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
     shapes = [np.shape(x) for x in inputs]
-    single = shapes if batch is None else [s[1:] if yes else s for s, yes in zip(shapes, batch, strict=True)]
-    outs, length = len(op.shapes(single)), len(op.tape_shapes(single))
-    found = TAPED.bind(*inputs, op=op, batch=batch) if length else VALUE.bind(*inputs, op=op, batch=batch)
-    values, kept = found[:outs], found[outs:]
-    flags = None if batch is None else (*batch, *(True,) * length, *batch)
+    length = len(op.tape_shapes(shapes)) if batch is None else 0
+    found = (TAPED if length else VALUE).bind(*inputs, op=op, batch=batch)
+    values, kept = found[: len(op.smooth)], found[len(op.smooth) :]
+    flags = None if batch is None else (*batch, *batch)
     moved = iter(TANGENT.bind(*inputs, *kept, *_filled(changes, inputs), op=op, batch=flags, tape=length))
-    zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
-    return values, [next(moved) if yes else zero(x) for x, yes in zip(values, op.smooth, strict=True)]
+    return values, [next(moved) if yes else _zero(x) for x, yes in zip(values, op.smooth, strict=True)]
 
 
 def _taped_rule(inputs: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
     """The tape counts as constant: derivatives of derivatives do not use it."""
     found = TAPED.bind(*inputs, op=op, batch=batch)
     _, moved = _value_rule(inputs, changes, op=op, batch=batch)
-    zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())
-    return found, [*moved, *map(zero, found[len(moved) :])]
+    return found, [*moved, *map(_zero, found[len(moved) :])]
 
 
 def _mapped(function: Any, batch: Any) -> Any:
@@ -266,43 +299,33 @@ def _cotangent_rule(arrays: Any, changes: Any, *, op: Operation, batch: Any = No
 
 
 def _tangent_transposed(weights: Any, *arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+    """From derivatives with respect to the changes of outputs to those with respect to changes of inputs."""
     count = (len(arrays) - tape) // 2
-    known = arrays[:-count]
-    shapes = _Call("tangent", op, batch, tape).shapes(
-        [x.aval.shape if ad.is_undefined_primal(x) else np.shape(x) for x in arrays]
-    )
+    known, unknown = arrays[:-count], arrays[-count:]
+    given = [x.aval.shape if ad.is_undefined_primal(x) else np.shape(x) for x in arrays]
+    shapes = _Call("tangent", op, batch, tape).shapes(given)
     filled = [_zeros(s) if type(w) is ad.Zero else w for w, s in zip(weights, shapes, strict=True)]
     flags = None if batch is None else (*batch[:-count], *(True,) * len(filled))
     found = COTANGENT.bind(*known, *filled, op=op, batch=flags, tape=tape)
-    back: list[Any] = []
-    for x, undefined, yes in zip(
-        found, arrays[-count:], batch[-count:] if batch else [True] * count, strict=True
-    ):
-        if not ad.is_undefined_primal(undefined):
-            back.append(None)
-        else:
-            back.append(x if yes or batch is None else jnp.sum(x, axis=0))
-    return [None] * len(known) + back
+    own = (True,) * count if batch is None else batch[-count:]
+    summed = [x if yes else jnp.sum(x, axis=0) for x, yes in zip(found, own, strict=True)]
+    wanted = [x if ad.is_undefined_primal(u) else None for x, u in zip(summed, unknown, strict=True)]
+    return [None] * len(known) + wanted
 
 
 def _cotangent_transposed(changes: Any, *arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+    """The transpose of the transpose."""
     outs = sum(op.smooth)
     known, count = arrays[:-outs], len(arrays) - tape - outs
-    filled = [
-        _zeros(np.shape(x)) if type(w) is ad.Zero else w
-        for w, x in zip(changes, known[:count], strict=True)
-    ]
-    flags = None if batch is None else (*batch[:-outs], *(True,) * len(filled))
-    if batch is not None:
-        size = math.prod(next(np.shape(x)[:1] for x, yes in zip(known, batch, strict=False) if yes))
-        filled = [
-            x if np.ndim(x) > np.ndim(k) or yes else jnp.broadcast_to(x, (size, *np.shape(x)))
-            for x, k, yes in zip(filled, known, batch, strict=False)
-        ]
+    given = [x.aval.shape if ad.is_undefined_primal(x) else np.shape(x) for x in arrays]
+    shapes = _Call("cotangent", op, batch, tape).shapes(given)
+    filled = [_zeros(s) if type(w) is ad.Zero else w for w, s in zip(changes, shapes, strict=True)]
+    flags = None if batch is None else (*batch[:-outs], *(True,) * count)
     found = TANGENT.bind(*known, *filled, op=op, batch=flags, tape=tape)
-    return [None] * len(known) + [
-        x if ad.is_undefined_primal(w) else None for x, w in zip(found, arrays[-outs:], strict=True)
-    ]
+    own = (True,) * outs if batch is None else batch[-outs:]
+    summed = [x if yes else jnp.sum(x, axis=0) for x, yes in zip(found, own, strict=True)]
+    wanted = [x if ad.is_undefined_primal(u) else None for x, u in zip(summed, arrays[-outs:], strict=True)]
+    return [None] * len(known) + wanted
 
 
 ad.primitive_jvps[VALUE] = _value_rule

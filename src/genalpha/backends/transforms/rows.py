@@ -12,6 +12,7 @@ from genalpha.backends.native.code import MAKING, PIECE, RowCode, aligned
 from genalpha.backends.transforms.operation import Arrays, Operation, Shape
 from genalpha.compiler import emit_llvm, machine
 from genalpha.compiler.differentiate import along, pulled_back
+from genalpha.compiler.graph import ZERO
 from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Builder, Map, cut
 from genalpha.compiler.rows import RowFunction
@@ -24,37 +25,57 @@ class RowDerivative:
     """Changes of the results of a function of rows, or its transpose, as machine code on rows.
 
     A row has the inputs and a direction, which has as many numbers as the inputs; or, in ``reverse``, the
-    inputs and a weight for each result.
+    inputs and a weight for each result. The last inputs may be ``shared`` by all rows. Their directions are
+    shared too, and derivatives with respect to them are summed over the rows.
     """
 
-    def __init__(self, rows: RowFunction, reverse: bool) -> None:
+    def __init__(self, rows: RowFunction, reverse: bool, shared: int = 0) -> None:
         graph, count = rows.graph, len(rows.graph.nodes)
-        results = np.array(rows.results[:-1], dtype=np.int64)
+        results, good = np.array(rows.results[:-1], dtype=np.int64), rows.results[-1]
+        own = len(rows.columns) - shared
         try:
             builder = Builder(graph)
-            more = graph.inputs(len(results) if reverse else len(rows.columns))
-            given = np.concatenate([rows.columns, more])
+            more, total = graph.inputs(len(results) if reverse else own), graph.inputs(shared)
+            of_row = np.concatenate([rows.columns[:own], more])
+            given = np.concatenate([of_row, rows.columns[own:], total])
             slots = builder.slot(len(given))
             builder.slot_of.update(zip(given.tolist(), slots.tolist(), strict=True))
             builder.level_of.update(dict.fromkeys(given.tolist(), 0))
-            find = pulled_back if reverse else along
-            found = find(graph, results, rows.columns, more)
+            if reverse:
+                found = pulled_back(graph, results, rows.columns, more)
+                pairs = zip(total.tolist(), found[own:].tolist(), strict=True)
+                sums = [graph.add(a, graph.select(good, b, ZERO)) for a, b in pairs]
+                found, stores = found[:own], [(slots[len(given) - shared :], np.array(sums, dtype=np.int64))]
+            else:
+                found, stores = along(graph, results, rows.columns, np.append(more, total)), []
             places = builder.slot(len(found) + 1)
-            builder.kernel("change_row", 0, (places, np.append(found, rows.results[-1])))
+            builder.kernel("change_row", 0, (places, np.append(found, good)), *stores)
             program = cut(builder.build({}), PIECE)
         finally:
             graph.reset(count)
-        self._width, self._slots = len(places), program.slots
+        self._widths, self._slots = (len(of_row), len(given), len(places)), program.slots
+        self._total = slice(len(given) - shared, len(given))
         map_ = Map("change_row", range(len(given)), range(int(places[0]), int(places[0]) + len(places)))
         library = machine.Library(emit_llvm.emit([(program, {"change": map_})]), ["change"], optimized=False)
         self._run = library.function("change", *[POINTER] * 3, *[COUNT] * 2)
 
-    def __call__(self, table: np.ndarray, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The derivatives (K, ...), and which rows (K,) have good pivots."""
+    def run(
+        self, table: np.ndarray, more: np.ndarray, same: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Results (K, ...), which rows (K,) have good pivots, and the sums over those rows.
+
+        ``same`` are the shared inputs, and their directions or zeros.
+        """
+        width, inputs, out = self._widths
         rows = np.ascontiguousarray(np.concatenate([table, more], axis=1))
-        results, work = np.empty((len(rows), self._width)), aligned(self._slots)
-        self._run(work.ctypes.data, rows.ctypes.data, results.ctypes.data, len(rows), rows.shape[1])
-        return results[:, :-1], results[:, -1] != 0
+        results, work = np.empty((len(rows), out)), aligned(self._slots)
+        work[width:inputs] = same
+        self._run(work.ctypes.data, rows.ctypes.data, results.ctypes.data, len(rows), width)
+        return results[:, :-1], results[:, -1] != 0, work[self._total].copy()
+
+    def __call__(self, table: np.ndarray, more: np.ndarray) -> np.ndarray:
+        """The results, where nothing is shared."""
+        return self.run(table, more, np.zeros(0))[0]
 
 
 class _Form:
@@ -73,12 +94,12 @@ class _Form:
     def value(self, arguments: Any) -> tuple[Any, np.ndarray]:
         return self._get("value", lambda: RowCode(self.rows, 1))(arguments)
 
-    def change(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> tuple[np.ndarray, np.ndarray]:
-        return self._get(reverse, lambda: RowDerivative(self.rows, reverse))(table, more)
+    def change(self, reverse: bool, shared: int) -> RowDerivative:
+        return self._get(reverse, lambda: RowDerivative(self.rows, reverse, shared))
 
 
 class RowOperation(Operation):
-    """``function(*arguments)`` of trees of doubles, for rows of them. Some leaves are shared by all rows.
+    """``function(*arguments)`` of trees of doubles, for rows of them. The last leaves may be shared by all rows.
 
     ``example`` has the shapes of the leaves for one row.
     """
@@ -100,14 +121,11 @@ class RowOperation(Operation):
         count = next(s[0] for s, shared in zip(inputs, self.shared, strict=True) if not shared)
         return [(count, *x.shape) for x in self._out]
 
-    def _table(self, inputs: Arrays) -> np.ndarray:
-        """All inputs as rows of numbers."""
-        count = self.shapes([np.shape(x) for x in inputs])[0][0]
-        parts = [
-            np.broadcast_to(np.reshape(x, (1 if shared else count, -1)), (count, int(np.prod(size))))
-            for x, shared, size in zip(inputs, self.shared, self._sizes, strict=True)
-        ]
-        return np.concatenate(parts, axis=1)
+    def _table(self, inputs: Arrays) -> tuple[np.ndarray, np.ndarray]:
+        """The inputs as rows of numbers, and the shared ones."""
+        count, own = self.shapes([np.shape(x) for x in inputs])[0][0], len(self.shared) - sum(self.shared)
+        parts = [np.reshape(x, (count, -1)) for x in inputs[:own]]
+        return np.concatenate(parts, axis=1), np.concatenate([np.zeros(0), *map(np.ravel, inputs[own:])])
 
     def _row(self, row: np.ndarray) -> Any:
         """The arguments in a row of numbers."""
@@ -116,17 +134,19 @@ class RowOperation(Operation):
         return jax.tree.unflatten(self.structure, parts)
 
     def _served(
-        self, table: np.ndarray, width: int, compute: Callable[[_Form, np.ndarray], Any]
+        self, table: np.ndarray, same: np.ndarray, width: int, compute: Callable[[_Form, np.ndarray], Any]
     ) -> np.ndarray:
         """Results (K, width) by forms whose pivots are good; NaN in rows that none can serve."""
         found, left = np.full((len(table), width), np.nan), np.arange(len(table))
+        left = left[: len(left) if np.isfinite(same).all() else 0]
         for k in range(MOST_FORMS):
             finite = left[np.isfinite(table[left]).all(axis=1)]
             if not len(finite):
                 break
             if k == len(self._forms):
                 with MAKING:
-                    form = RowFunction(self.name, self.function, self._row(table[finite[0]]), None, False)
+                    example = self._row(np.append(table[finite[0]], same))
+                    form = RowFunction(self.name, self.function, example, None, False)
                     self._forms.append(_Form(form))
             values, good = compute(self._forms[k], finite)
             found[finite[good]] = values[good]
@@ -134,13 +154,13 @@ class RowOperation(Operation):
         return found
 
     def value(self, inputs: Arrays) -> list[np.ndarray]:
-        table = self._table(inputs)
+        table, same = self._table(inputs)
 
         def compute(form: _Form, which: np.ndarray) -> Any:
-            tree, good = form.value([table[which]])
+            tree, good = form.value([table[which], same[None]])
             return np.concatenate([np.reshape(x, (len(which), -1)) for x in jax.tree.leaves(tree)], 1), good
 
-        return self._apart(self._served(table, self._results, compute))
+        return self._apart(self._served(table, same, self._results, compute))
 
     @property
     def _results(self) -> int:
@@ -153,25 +173,35 @@ class RowOperation(Operation):
             for x, out in zip(np.split(found, ends, axis=1), self._out, strict=True)
         ]
 
-    def _changed(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> np.ndarray:
-        def compute(form: _Form, which: np.ndarray) -> Any:
-            return form.change(table[which], more[which], reverse)
-
-        return self._served(table, table.shape[1] if reverse else self._results, compute)
-
     def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:
-        return self._apart(self._changed(self._table(inputs), self._table(changes), reverse=False))
+        table, same = self._table(inputs)
+        more, turned = self._table(changes)
+
+        def compute(form: _Form, which: np.ndarray) -> Any:
+            code = form.change(False, len(same))
+            return code.run(table[which], more[which], np.append(same, turned))[:2]
+
+        return self._apart(self._served(table, same, self._results, compute))
 
     def cotangent(self, inputs: Arrays, tape: Arrays, weights: Arrays) -> list[np.ndarray]:
-        table = self._table(inputs)
+        table, same = self._table(inputs)
         wide = np.concatenate([np.reshape(w, (len(table), -1)) for w in weights], axis=1)
-        found = self._changed(table, wide, reverse=True)
-        ends = np.cumsum([int(np.prod(s)) for s in self._sizes])[:-1]
-        parts = np.split(found, ends, axis=1)
-        return [
-            (part.sum(axis=0) if shared else part).reshape(np.shape(x))
-            for part, x, shared in zip(parts, inputs, self.shared, strict=True)
-        ]
+        total = np.zeros(len(same))
+
+        def compute(form: _Form, which: np.ndarray) -> Any:
+            code = form.change(True, len(same))
+            values, good, sums = code.run(table[which], wide[which], np.append(same, 0 * same))
+            total[:] += sums
+            return values, good
+
+        found = self._served(table, same, table.shape[1], compute)
+        if np.isnan(found).any():
+            total[:] = np.nan
+        own = len(self.shared) - sum(self.shared)
+        ends = np.cumsum([int(np.prod(s)) for s in self._sizes])
+        parts = np.split(found, ends[: own - 1], axis=1)
+        parts += np.split(total, ends[own:-1] - ends[own - 1]) if len(same) else []
+        return [np.reshape(part, np.shape(x)) for part, x in zip(parts, inputs, strict=True)]
 
     def by_xla(self, *inputs: Any) -> list[Any]:
         axes = [None if shared else 0 for shared in self.shared]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.native.kernels import StartValues
+from genalpha.backends.native.code import aligned
+from genalpha.backends.native.kernels import NativeRun, StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
-from genalpha.backends.transforms.base_run import NUMBERS, Rebuild, RunOperation, Taken
+from genalpha.backends.transforms import lanes
+from genalpha.backends.transforms.base_run import NUMBERS, Block, Rebuild, RunOperation, Taken
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.xla import whole
 from genalpha.compiler.rows import RowFunction
@@ -22,12 +26,26 @@ from genalpha.engine.steps import Given
 from genalpha.numerics import codes
 from genalpha.numerics.data import Times
 
+# The most numbers in a tape. Runs with more are computed again for their derivatives, in blocks.
+TAPE = 4_000_000
+
 
 class _GivenOnly(NativeGiven):
     """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
 
     def _leave(self) -> None:
         self.status = codes.NOT_CONVERGED
+
+    def mark(self) -> tuple[Any, ...]:
+        """All that is needed to take the next steps once more, to the last bit."""
+        of = self.machine
+        return of.slots.copy(), of.code, of.order, [*of.orders], of.changes, self.done
+
+    def go_back(self, mark: tuple[Any, ...]) -> None:
+        of = self.machine
+        slots, of.code, of.order, of.orders, of.changes, self.done = mark
+        of.slots, self.status = aligned(len(slots)), codes.SUCCESS
+        of.slots[:] = slots
 
 
 class GivenRun(RunOperation):
@@ -48,34 +66,77 @@ class GivenRun(RunOperation):
         return [*of_parts, *[()] * len(NUMBERS), (dims.n + dims.m + dims.p,)]
 
     def tape_shapes(self, inputs: Sequence[Shape]) -> list[Shape]:
-        return [(inputs[4][0] + 1, len(self.step.row)), (sum(self.setup.dims[1:]),)]
+        count, width = inputs[4][0] + 1, len(self.step.row)
+        return [(count, width), (sum(self.setup.dims[1:]),)] if count * width <= TAPE else []
 
     def value(self, inputs: Arrays) -> list[np.ndarray]:
-        return self.taped(inputs)[:-2]
+        return self._run(inputs, None)
 
     def taped(self, inputs: Arrays) -> list[np.ndarray]:
-        t0, t1, q, v, times, sizes, *doubles = inputs
-        table = np.full((len(sizes) + 1, len(self.step.row)), np.nan)
-        run, status = self.begun(StartValues(float(t0), q, v, sizes[0]), doubles)
-        status = status if self._fitting(t0, t1, times, sizes) else codes.BAD_STEPS
-        table[0], first = self.first_rows(run)
-        taken = 0
-        if status == codes.SUCCESS:
-            steps = Given(np.append(times, t1), Times(times, sizes))
-            runner = _GivenOnly(self.setup, run, steps, self.rebuild(doubles))
-            taken, status = runner.take(table[1:]), runner.status
-            table[taken + 1 :] = np.nan
-        shown = table[:, : self.layout.plain].copy()
-        shown[0] = first
+        table = np.full((len(inputs[5]) + 1, len(self.step.row)), np.nan)
+        found = self._run(inputs, table)
+        return [*found, table, found[-1]]
+
+    def _run(self, inputs: Arrays, tape: np.ndarray | None) -> list[np.ndarray]:
+        """The outputs. The tape (N+1, W) is written if it is given."""
+        t0, _, _, _, times, sizes, *_ = inputs
+        run, runner, status = self._begin(inputs)
+        shown = np.full((len(sizes) + 1, self.layout.plain), np.nan)
+        first, shown[0] = self.first_rows(run)
+        taken, last = 0, first
+        for here, table in self._blocks(runner, last) if status == codes.SUCCESS else ():
+            taken = here + len(table) - 1
+            shown[here + 1 : taken + 1] = table[1:, : self.layout.plain]
+            if tape is not None:
+                tape[here : taken + 1] = table
+        status = status if runner is None else runner.status
         totals = self.layout.report(shown[1 : taken + 1]).sum(axis=0)
         end = times[taken - 1] + sizes[taken - 1] if taken else t0
         numbers = (status, taken, 0.0, end, run.t_alpha, *totals)
-        scale = self.scale_of(run)
         parts = [shown[:, at] for at in self.parts]
-        return [*parts, *(np.asarray(x, dtype=float) for x in numbers), scale, table, scale]
+        return [*parts, *(np.asarray(x, dtype=float) for x in numbers), self.scale_of(run)]
+
+    def _begin(self, inputs: Arrays) -> tuple[NativeRun, _GivenOnly | None, int]:
+        """The start of a run, who takes its steps, and the status."""
+        t0, t1, q, v, times, sizes, *doubles = inputs
+        run, status = self.begun(StartValues(float(t0), q, v, sizes[0]), doubles)
+        status = status if self.fitting(t0, t1, times, sizes) else codes.BAD_STEPS
+        if status != codes.SUCCESS:
+            return run, None, status
+        steps = Given(np.append(times, t1), Times(times, sizes))
+        return run, _GivenOnly(self.setup, run, steps, self.rebuild(doubles)), status
+
+    def _blocks(self, runner: Any, last: np.ndarray, marks: list[Any] | None = None) -> Iterator[Block]:
+        """Take all steps, some at a time. ``marks`` notes where each block starts, to take it again."""
+        count, width = len(runner.sizes), len(self.step.row)
+        size = count if count * width <= TAPE else math.isqrt(count) + 1
+        while not runner.finished:
+            if marks is not None:
+                marks.append((runner.mark(), last))
+            first, table = runner.done, np.empty((min(size, count - runner.done) + 1, width))
+            table[0] = last
+            taken = runner.take(table[1:])
+            last = table[taken].copy()
+            if taken:
+                yield first, table[: taken + 1]
+
+    def _again(self, inputs: Arrays, backward: bool) -> Iterator[Block]:
+        """The tape of a run in blocks, computed again: about √N steps are in memory at a time."""
+        run, runner, _ = self._begin(inputs)
+        assert runner is not None
+        last = self.first_rows(run)[0]
+        if not backward:
+            yield from self._blocks(runner, last)
+            return
+        marks: list[Any] = []
+        for _ in self._blocks(runner, last, marks):
+            pass
+        for mark, last in reversed(marks):
+            runner.go_back(mark)
+            yield next(self._blocks(runner, last))
 
     @staticmethod
-    def _fitting(t0: Any, t1: Any, times: np.ndarray, sizes: np.ndarray) -> bool:
+    def fitting(t0: Any, t1: Any, times: np.ndarray, sizes: np.ndarray) -> bool:
         """Whether all steps are positive, and end at t1."""
         off = abs(times[-1] + sizes[-1] - t1)
         return bool((sizes > 0).all() and off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
@@ -86,29 +147,57 @@ class GivenRun(RunOperation):
         assert self._kernels is not None
         return self._kernels.columns.rows
 
-    @staticmethod
-    def _taken(inputs: Arrays, tape: Arrays) -> Taken:
+    def _taken(self, inputs: Arrays, tape: Arrays) -> Taken | None:
+        """The run with its tape, computed again if it was not kept; None if it has failed."""
         t0, _, q, v, times, sizes, *doubles = inputs
-        return Taken(float(t0), q, v, doubles, times, sizes, *tape)
+        if tape:
+            table, scale = tape
+            blocks: Any = lambda backward: [(0, table)]
+            failed = not np.isfinite(table[-1]).all()
+        else:
+            *_, scale = found = self._run(inputs, None)
+            blocks = functools.partial(self._again, inputs)
+            failed = found[len(self.parts)] != codes.SUCCESS
+        return None if failed else Taken(float(t0), q, v, doubles, times, sizes, scale, blocks)
 
     def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:
         t0, _, q, v, times, sizes, *doubles = changes
         start = np.concatenate([np.ravel(x) for x in (t0, q, v, sizes[0], *doubles)])
-        table = self.changed(self._taken(inputs, tape), start, np.stack([times, sizes], axis=1))
-        if not np.isfinite(tape[0]).all():  # the run has failed
-            table[:] = np.nan
+        taken = self._taken(inputs, tape)
+        if taken is None:
+            return [np.full((len(sizes) + 1, at.stop - at.start), np.nan) for at in self.parts[:-1]]
+        table = self.changed(taken, start, np.stack([times, sizes], axis=1))
         return [table[:, at] for at in self.parts[:-1]]
 
     def cotangent(self, inputs: Arrays, tape: Arrays, weights: Arrays) -> list[np.ndarray]:
-        if not np.isfinite(tape[0]).all():  # the run has failed
-            return [np.full(np.shape(x), np.nan) for x in inputs]
         taken = self._taken(inputs, tape)
+        if taken is None:
+            return [np.full(np.shape(x), np.nan) for x in inputs]
         start, of_steps = self.pulled(taken, np.concatenate(weights, axis=1))
         t0, q, v, first, *doubles = self.apart(start, taken.doubles)
         times, sizes = of_steps.T.copy()
         sizes[0] += first[0]
         parts = (t0, np.zeros(()), q, v, times, sizes, *doubles)
         return [np.reshape(x, np.shape(y)) for x, y in zip(parts, inputs, strict=True)]
+
+    def members(
+        self, kind: str, size: int, inputs: Arrays, own: Sequence[bool], more: Arrays
+    ) -> list[np.ndarray]:
+        if any(own[i] for i in (0, 1, 4, 5)):  # the steps differ
+            return super().members(kind, size, inputs, own, more)
+        batch = lanes.Members(self, size, inputs, own)
+        compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
+        found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
+        for i in np.flatnonzero(batch.alone):
+            one = [x[i] if yes else x for x, yes in zip(inputs, own, strict=True)]
+            single = (
+                self.value(one)
+                if kind == "value"
+                else getattr(self, kind)(one, self.tape_of(one), [x[i] for x in more])
+            )
+            for whole_, part in zip(found, single, strict=True):
+                whole_[i] = part
+        return found
 
     def by_xla(self, *inputs: Any) -> list[Any]:
         t0, _, q, v, times, sizes, *doubles = inputs
