@@ -1,8 +1,8 @@
 """The gradient of the pendulum and of the heavy top by other packages: diffrax and MuJoCo's MJX.
 
-Both solve an ODE in as few coordinates as possible: the angle of the pendulum, quaternion and angular velocity
-of the top. So they need a derivation by hand that constraints make unnecessary, and give no joint forces.
-A peer that is not installed is left out.
+Both solve an ODE in as few coordinates as possible: the angle of the pendulum, quaternion and angular
+velocity of the top. So they need a derivation by hand that constraints make unnecessary, and give no joint
+forces. A peer that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def own(name: str, **options: Any) -> Loss:
     return loss
 
 
-# --- ordinary differential equations --------------------------------------------------------------------------
+# --- ordinary differential equations ------------------------------------------------------------------------
 
 
 def pendulum_rate(t: Any, y: Any, x: Any) -> Any:

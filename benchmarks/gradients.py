@@ -1,11 +1,11 @@
-"""What derivatives of a run cost: first and later results, forward and reverse mode, batches, and other packages.
+"""What derivatives of a run cost: first and later results, both modes, batches, and other packages.
 
-``taskset -c 1 python -m benchmarks.gradients`` prints the result and writes it to ``out/bench/gradients.json`` and
-``gradients.md``. It takes five minutes, without MJX one. "peers" after it leaves out all but the other packages,
-"own" leaves these out.
+``taskset -c 1 python -m benchmarks.gradients`` prints the result and writes it to
+``out/bench/gradients.json`` and ``gradients.md``. It takes five minutes, without MJX one. "peers" after it
+leaves out all but the other packages, "own" leaves these out.
 
-The parameters are a force on the first velocity: its values at 1, 10, 100 or 1,000 equidistant times, with straight
-lines between them. The loss is the mean over all rows of the square of a weighted sum of q.
+The parameters are a force on the first velocity: its values at 1, 10, 100 or 1,000 equidistant times, with
+straight lines between them. The loss is the mean over all rows of the square of a weighted sum of q.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ class Pushed:
     def solve(self, u: Any, steps: int = STEPS) -> ga.Solution:
         problem = self.problem
         span, args = (0.0, steps * problem.h), (u, *problem.args)
-        return ga.solve(
-            self.system, span, problem.q0, problem.v0, h=problem.h, args=args, method=self.method
-        )
+        return ga.solve(self.system, span, problem.q0, problem.v0, h=problem.h, args=args, method=self.method)
 
     def loss(self, u: Any, steps: int = STEPS) -> Any:
         return scores(self.solve(u, steps).q)
@@ -82,7 +80,7 @@ class Pushed:
         return scores(sol.q) + scores(sol.lam)
 
 
-# --- first results --------------------------------------------------------------------------------------------
+# --- first results ------------------------------------------------------------------------------------------
 
 
 def first(name: str, method: str, count: int, what: str) -> float:
@@ -107,7 +105,7 @@ def in_new_process(*what: Any) -> float:
     return float(found.stdout)
 
 
-# --- later results --------------------------------------------------------------------------------------------
+# --- later results ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -153,13 +151,16 @@ def measure(name: str, method: str, count: int) -> Row:
         lambda u: changes(u, moves),
     ]
     given = [pushed.u, *[u] * (len(calls) - 1)]
-    ready = [partial(lambda f, x: jax.block_until_ready(f(x)), f, x) for f, x in zip(calls, given, strict=True)]
+    ready = [
+        partial(lambda f, x: jax.block_until_ready(f(x)), f, x) for f, x in zip(calls, given, strict=True)
+    ]
     for call in ready:
         call()
     times = 1e3 * np.min(in_turns(ready, TURNS), axis=1)
     forward = float(jax.jvp(pushed.loss, (u,), (jnp.asarray(moves[0]),))[1])
     off = abs(float(grad(u) @ moves[0]) / forward - 1)
-    return Row(name, method, count, *times.tolist(), off)
+    values: list[float] = [*times.tolist(), off]
+    return Row(name, method, count, *values)
 
 
 def batch(name: str, method: str) -> tuple[float, float, float]:
@@ -168,7 +169,12 @@ def batch(name: str, method: str) -> tuple[float, float, float]:
     problem, u = pushed.problem, np.random.default_rng(0).normal(size=(MEMBERS, 10))
     span, axes = (0.0, MEMBER_STEPS * problem.h), (0, *[None] * len(problem.args))
     start = (problem.q0, problem.v0)
-    options: dict[str, Any] = {"h": problem.h, "method": method, "args": (u, *problem.args), "args_axes": axes}
+    options: dict[str, Any] = {
+        "h": problem.h,
+        "method": method,
+        "args": (u, *problem.args),
+        "args_axes": axes,
+    }
     loss = partial(pushed.loss, steps=MEMBER_STEPS)
     value, grad = jax.jit(jax.vmap(loss)), jax.jit(jax.vmap(jax.grad(loss)))
     calls = (
@@ -183,7 +189,7 @@ def batch(name: str, method: str) -> tuple[float, float, float]:
     return best[0], best[1], best[2]
 
 
-# --- other packages -------------------------------------------------------------------------------------------
+# --- other packages -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -209,11 +215,11 @@ def compare(name: str) -> list[PeerRow]:
         times += [seconds(call) for call in calls]
         times += (1e3 * np.min(in_turns(calls, 5), axis=1)).tolist()
         error = float(np.linalg.norm(functions[1](x) - true) / np.linalg.norm(true))
-        rows.append(PeerRow(name, solver, *times, error))
+        rows.append(PeerRow(name, solver, times[0], times[1], times[2], times[3], error))
     return rows
 
 
-# --- the report -----------------------------------------------------------------------------------------------
+# --- the report ---------------------------------------------------------------------------------------------
 
 HEAD_FIRST = ("first result, s", "plain", "jit(grad)", "ratio", "grad", "ratio")
 HEAD = (
@@ -224,29 +230,38 @@ HEAD_BATCH = ("s", "solve_batch", "vmap", "vmap of grad", "ratio")
 HEAD_PEERS = ("problem", "solver", "first s", "first grad s", "ms", "grad ms", "error of grad")
 
 NOTES = """\
-{STEPS} steps of the size of the problem. first result: in a new process with an empty cache, with 10 parameters,
-after import and start of JAX. ratio: to the plain call, which returns all rows of q. jit: of the plain call under
-jax.jit. with λ: the loss has the forces of constraints too. 1 direction: the run and the change of q by jvp,
-relative to the plain call. 10, per direction: what a direction adds in a vmap of jvp over ten, relative to the plain
-call. agreement: relative difference of forward and reverse mode. Best of {TURNS} in turns.
+{STEPS} steps of the size of the problem. first result: in a new process with an empty cache, with 10
+parameters, after import and start of JAX. ratio: to the plain call, which returns all rows of q. jit: of the
+plain call under jax.jit. with λ: the loss has the forces of constraints too. 1 direction: the run and the
+change of q by jvp, relative to the plain call. 10, per direction: what a direction adds in a vmap of jvp
+over ten, relative to the plain call. agreement: relative difference of forward and reverse mode. Best of
+{TURNS} in turns.
 
 Batch: {MEMBERS} members with {MEMBER_STEPS} steps and 10 parameters each.
 
-Other packages: gradient of a mean over {peers.ROWS} rows of the position with respect to stiffness, damping and
-angular velocity (pendulum) or the angular velocity (top). genalpha integrates the constrained equations, diffrax and
-MJX an ODE in an angle, or in a quaternion and an angular velocity. The true gradient is that of SciPy's DOP853 with a
-tolerance of 1e-13, for motion and sensitivities together. Times are the best of 5, one core.
+Other packages: gradient of a mean over {peers.ROWS} rows of the position with respect to stiffness, damping
+and angular velocity (pendulum) or the angular velocity (top). genalpha integrates the constrained equations,
+diffrax and MJX an ODE in an angle, or in a quaternion and an angular velocity. The true gradient is that of
+SciPy's DOP853 with a tolerance of 1e-13, for motion and sensitivities together. Times are the best of 5, one
+core.
 
 Cores available: {cores}; mean number of busy processes in the minute before: {load:.1f}."""
 
 
 def first_cells() -> list[tuple[str, ...]]:
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for name, method in RUNS:
         found = [in_new_process(name, method, 10, what) for what in ("plain", "jit(grad)", "grad")]
         ratios = [f"{x / found[0]:.1f}" for x in found[1:]]
         lines.append(
-            (f"{name}, {method}", f"{found[0]:.2f}", f"{found[1]:.2f}", ratios[0], f"{found[2]:.2f}", ratios[1])
+            (
+                f"{name}, {method}",
+                f"{found[0]:.2f}",
+                f"{found[1]:.2f}",
+                ratios[0],
+                f"{found[2]:.2f}",
+                ratios[1],
+            )
         )
     return lines
 

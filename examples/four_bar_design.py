@@ -1,7 +1,7 @@
 """Dimensions of a four-bar for a wanted coupler curve, with bounded joint forces.
 
-The crank turns at a constant speed. A point of the coupler shall follow a flat oval, at given times. Bars have a mass
-for their length, so a mechanism that is large and follows the curve well has large forces in its joints.
+The crank turns at a constant speed. A point of the coupler shall follow a flat oval, at given times. Longer
+bars are heavier, so a mechanism that is large and follows the curve well has large forces in its joints.
 ``python examples/four_bar_design.py`` finds the dimensions without and with a bound on the forces, by
 ``scipy.optimize.minimize`` (SLSQP) with gradients of the whole run, and saves a plot.
 """
@@ -21,7 +21,17 @@ import genalpha as ga
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-NAMES = ("crank", "coupler", "rocker", "ground", "point along", "point across", "pivot x", "pivot y", "turned")
+NAMES = (
+    "crank",
+    "coupler",
+    "rocker",
+    "ground",
+    "point along",
+    "point across",
+    "pivot x",
+    "pivot y",
+    "turned",
+)
 GUESS = np.array([0.25, 0.7, 0.6, 0.8, 0.4, 0.3, 0.0, 0.0, 0.0])
 DENSITY, SPEED, BOUND = 2.0, 15.0, 45.0  # kg/m, rad/s, N
 STEPS = 120
@@ -34,7 +44,7 @@ def wanted(t: Any) -> Any:
     return np.stack([0.35 + 0.30 * np.cos(s + 0.5), 0.45 + 0.12 * np.sin(s + 0.5)], axis=1)
 
 
-# --- the mechanism: centre and angle of crank, coupler and rocker ---------------------------------------------
+# --- the mechanism: centre and angle of crank, coupler and rocker -------------------------------------------
 
 
 def mass(t: Any, q: Any, d: Any) -> Any:
@@ -99,7 +109,7 @@ def forces(lam: Any) -> Any:
     return jnp.sqrt(jnp.sum(lam[:, :8].reshape(-1, 4, 2) ** 2, axis=2))
 
 
-# --- the design -----------------------------------------------------------------------------------------------
+# --- the design ---------------------------------------------------------------------------------------------
 
 
 def judged(d: Any) -> tuple[Any, Any]:
@@ -111,7 +121,9 @@ def judged(d: Any) -> tuple[Any, Any]:
 
 values, slopes = jax.jit(judged), jax.jit(jax.jacfwd(judged))  # nine directions, and many forces
 # A crank that can turn: it is the shortest bar, and shortest and longest are shorter than the other two.
-GRASHOF = np.array([(-1, 1, 1, -1), (-1, -1, 1, 1), (-1, 1, -1, 1), (-1, 1, 0, 0), (-1, 0, 1, 0), (-1, 0, 0, 1)])
+GRASHOF = np.array(
+    [(-1, 1, 1, -1), (-1, -1, 1, 1), (-1, 1, -1, 1), (-1, 1, 0, 0), (-1, 0, 1, 0), (-1, 0, 0, 1)]
+)
 
 
 class Design(NamedTuple):
@@ -167,7 +179,10 @@ def plot(designs: tuple[Design, Design], path: Path) -> None:
 def main(folder: str = "out") -> tuple[Design, Design]:
     both = design(False), design(True)
     for name, found in zip(("no bound", f"at most {BOUND:g} N"), both, strict=True):
-        print(f"{name}: {found.iterations} iterations, distance from the curve {1e3 * found.distance:.2f} mm, ", end="")
+        print(
+            f"{name}: {found.iterations} iterations, distance from the curve {1e3 * found.distance:.2f} mm, ",
+            end="",
+        )
         print(f"largest force {found.force:.1f} N")
         print("  " + ", ".join(f"{n} {x:.3f}" for n, x in zip(NAMES, found.dimensions, strict=True)))
     Path(folder).mkdir(exist_ok=True)

@@ -1,9 +1,9 @@
 """Stiffness, damping, an inertia and an unknown first speed of a slider crank, from noisy measurements.
 
-A slider crank is set in motion by hand and left alone. A spring and a damper act on the slider. We measure the
-position of the slider and the force at the crank pin. ``python examples/identify_slider_crank.py`` finds the
-parameters, with their standard errors, once by ``scipy.optimize.least_squares`` (forward mode) and once by plain
-gradient steps (reverse mode), and saves a plot.
+A slider crank is set in motion by hand and left alone. A spring and a damper act on the slider. We measure
+the position of the slider and the force at the crank pin. ``python examples/identify_slider_crank.py`` finds
+the parameters, with their standard errors, once by ``scipy.optimize.least_squares`` (forward mode) and once
+by plain gradient steps (reverse mode), and saves a plot.
 """
 
 import sys
@@ -30,7 +30,7 @@ ROD_MASS, SLIDER_MASS, START = 0.3, 0.5, 0.5  # START is the first angle of the 
 H, STEPS, EVERY = 2e-3, 500, 5  # every fifth step is measured
 
 
-# --- the mechanism: crank angle, centre and angle of the rod, position of the slider --------------------------
+# --- the mechanism: crank angle, centre and angle of the rod, position of the slider ------------------------
 
 
 def mass(t: Any, q: Any, p: Any) -> Any:
@@ -43,7 +43,7 @@ def force(t: Any, q: Any, v: Any, p: Any) -> Any:
 
 
 def holonomic(t: Any, q: Any, p: Any) -> Any:
-    """The pin joins crank and rod, the wrist joins rod and slider. So λ[:2] is the force on the rod at the pin."""
+    """The pin joins crank and rod, the wrist rod and slider. λ[:2] is the force on the rod at the pin."""
     angle, x, y, tilt, slider = q
     dx, dy = 0.5 * ROD * jnp.cos(tilt), 0.5 * ROD * jnp.sin(tilt)
     pin = jnp.array([CRANK * jnp.cos(angle) - (x - dx), CRANK * jnp.sin(angle) - (y - dy)])
@@ -68,7 +68,7 @@ def simulate(p: Any) -> Any:
     return jnp.stack([sol.q[:, 4], sol.lam[:, 0]], axis=1)
 
 
-# --- the fit --------------------------------------------------------------------------------------------------
+# --- the fit ------------------------------------------------------------------------------------------------
 
 
 class Fit(NamedTuple):

@@ -52,6 +52,7 @@ from genalpha.results.concatenate import concatenate  # noqa: E402
 from genalpha.results.files import load, load_state  # noqa: E402
 from genalpha.results.phases import Phase  # noqa: E402
 from genalpha.results.solution import Solution  # noqa: E402
+from genalpha.sensitivity import Sensitivity, sensitivity  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
 from genalpha.view import shapes  # noqa: E402
@@ -88,6 +89,7 @@ __all__ = [
     "Reset",
     "RunState",
     "Scene",
+    "Sensitivity",
     "SingularSystem",
     "Solution",
     "Space",
@@ -110,6 +112,7 @@ __all__ = [
     "project_position",
     "project_velocity",
     "rotation",
+    "sensitivity",
     "shapes",
     "solve",
     "solve_batch",

@@ -29,6 +29,7 @@ LAYERS = (
     "results view",
     "run",
     "consistent solve solve_batch",
+    "sensitivity",
     "multibody",
     "problems",
     "convergence",

@@ -90,7 +90,7 @@ def _doubles(x: Any) -> Any:
     """An array of doubles, without a call of JAX where it can be helped: it compiles one for each shape."""
     if not isinstance(x, jax.core.Tracer):
         return np.asarray(x, dtype=float)
-    return x if x.dtype == float and not x.aval.weak_type else jnp.asarray(x, float)
+    return x if x.dtype == float and not x.weak_type else jnp.asarray(x, float)
 
 
 def _zeros(shape: Shape) -> np.ndarray:

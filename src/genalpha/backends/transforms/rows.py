@@ -99,7 +99,7 @@ class _Form:
 
 
 class RowOperation(Operation):
-    """``function(*arguments)`` of trees of doubles, for rows of them. The last leaves may be shared by all rows.
+    """``function(*arguments)`` of trees of doubles, for rows of them. All rows may share the last leaves.
 
     ``example`` has the shapes of the leaves for one row.
     """
