@@ -193,7 +193,7 @@ class GivenRun(RunOperation):
     ) -> list[np.ndarray]:
         if self.iterates or any(own[i] for i in (0, 1, 4, 5)):  # the steps differ
             return super().members(kind, size, inputs, own, more)
-        batch = lanes.Members(self, size, inputs, own)
+        batch = lanes.LaneMembers(self, size, inputs, own)
         compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
         found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
         for i in np.flatnonzero(batch.alone):
