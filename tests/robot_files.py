@@ -257,6 +257,8 @@ URDF = """
   </joint>
 </robot>"""
 
+SMOOTH_URDF = URDF.replace(' friction="0.2"', "")
+
 
 def written(folder, text: str, name: str = "robot.xml"):
     path = folder / name

@@ -6,6 +6,7 @@ import pytest
 from scipy.integrate import cumulative_trapezoid
 
 from genalpha import multibody as mb
+from genalpha.multibody.motion import _of_kind
 
 G = 9.81
 
@@ -94,6 +95,55 @@ def test_a_motor_follows_its_target_within_its_limit():
     assert abs(motion.coordinate(hinge)[-1] - 40.0) < 1e-3  # more than six turns
     effort = motion.power(drive)[1:] / motion.rate(hinge)[1:]
     assert 15.0 < effort.max() <= 20.0
+
+
+def test_dry_friction_is_constant_until_the_joint_stops():
+    """I ω' = −s tanh(ω/c) has sinh(ω/c) = sinh(ω₀/c) exp(−s t/(I c)).
+
+    A slider that is pushed with F < s creeps at c artanh(F/s).
+    """
+    moment, size, speed, start = 0.5, 0.4, 0.05, 1.0
+    model = mb.Model(gravity=(3.0, 0, 0))
+    disk = model.add(mb.PlanarBody("disk", 1.0, moment, angular_velocity=start))
+    hinge = model.add(mb.Revolute("hinge", model.ground, disk, at=(0, 0)))
+    block = model.add(mb.PlanarBody("block", 2.0, 0.1))
+    guide = model.add(mb.Prismatic("guide", model.ground, block, at=(0, 0), axis=(1, 0, 0)))
+    model.add(mb.DryFriction("drag", hinge, size, speed))
+    model.add(mb.DryFriction("rub", guide, 8.0, speed=speed))
+    sol = model.solve((0.0, 2.0), h=1e-3)
+    motion = model.motion(sol)
+    wanted = speed * np.arcsinh(np.sinh(start / speed) * np.exp(-size * sol.t / (moment * speed)))
+    np.testing.assert_allclose(motion.rate("hinge"), wanted, atol=1e-5)
+    assert wanted[625] == pytest.approx(start - size / moment * 0.625, rel=1e-6)  # a constant torque
+    assert wanted[-1] < 1e-6
+    assert motion.rate("guide")[-1] == pytest.approx(speed * np.arctanh(2.0 * 3.0 / 8.0), rel=1e-6)
+    rate = motion.rate("guide")
+    np.testing.assert_allclose(motion.power("rub"), -8.0 * np.tanh(rate / speed) * rate, atol=1e-12)
+    with pytest.raises(ValueError, match="size of 'd' must be zero or positive"):
+        mb.DryFriction("d", hinge, -1.0)
+    with pytest.raises(ValueError, match="speed of 'd' must be positive"):
+        mb.DryFriction("d", hinge, 1.0, speed=0)
+
+
+def test_results_of_one_kind_are_compiled_once():
+    """Of joints with other numbers, too: each has its own friction, found with the code of the first."""
+    model = mb.Model()
+    for k, friction in enumerate((0.1, 0.3)):
+        disk = model.add(mb.Body(f"disk {k}", mb.cylinder(2.0, 0.5, 0.1), angular_velocity=(0, 0, 9.0)))
+        rubs = mb.Friction(friction, face=0.2)
+        model.add(mb.Revolute(f"pin {k}", model.ground, disk, at=(0, 0, 0), friction=rubs))
+        model.add(mb.JointSpring(f"damper {k}", model[f"pin {k}"], damping=friction))
+    motion = model.motion(model.solve((0.0, 0.01), h=1e-3))
+    made = []
+    for k, friction in enumerate((0.1, 0.3)):
+        torque = motion.friction(f"pin {k}").torque[:, 2]
+        np.testing.assert_allclose(torque, -friction * 2.0 * G * 0.2, rtol=1e-9)
+        np.testing.assert_allclose(motion.reaction(f"pin {k}").torque[:, 2], torque, rtol=1e-12)
+        rate = motion.rate(f"pin {k}")
+        np.testing.assert_allclose(motion.power(f"pin {k}"), torque * rate, rtol=1e-9)
+        np.testing.assert_allclose(motion.power(f"damper {k}"), -friction * rate**2, rtol=1e-12)
+        made.append(_of_kind.cache_info().misses)
+    assert made[0] == made[1]
 
 
 def test_loads_in_space_and_in_the_axes_of_a_body():

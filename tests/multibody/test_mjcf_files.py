@@ -125,6 +125,77 @@ def test_controls_are_numbers_or_functions(tmp_path):
         load(tmp_path, arm(), more, controls={"n": 1.0})
 
 
+def test_actuators_keep_to_their_ranges(tmp_path):
+    """Control and force are clipped, then the gear counts."""
+    one = '<motor name="m" joint="pin" gear="2" ctrlrange="-1 3" forcerange="-0.5 2.5"/>'
+    efforts = lambda text, values, more="": [
+        float(
+            load(tmp_path, arm(), f"{more}<actuator>{text}</actuator>", controls={"m": x})["m"].numbers[
+                "constant"
+            ]
+        )
+        for x in values
+    ]
+    assert efforts(one, (-2.0, 1.0, 2.7, 9.0)) == [-1.0, 2.0, 5.0, 5.0]
+    moved = load(tmp_path, arm(), f"<actuator>{one}</actuator>", controls={"m": lambda t: t})
+    assert [float(moved["m"].functions["effort"](t)) for t in (-2.0, 1.0, 9.0)] == [-1.0, 2.0, 5.0]
+    assert efforts(one.replace("forcerange", "forcelimited='false' forcerange"), (9.0,)) == [6.0]
+    assert efforts(one, (9.0,), '<compiler autolimits="false"/>') == [18.0]
+    assert efforts(one, (9.0,), '<option><flag clampctrl="disable"/></option>') == [5.0]
+    spring = '<position name="m" joint="pin" kp="4" ctrlrange="-1 1" forcerange="-2 2"/>'
+    with pytest.warns(UserWarning, match="limits of the force of actuators with feedback are not applied"):
+        assert efforts(spring, (3.0,)) == [4.0]
+
+
+def test_limits_and_friction_of_joints(tmp_path):
+    """SOLID has the moment 1 about any axis through its centre; the armature counts as well."""
+    limit = lambda joint, more="": (
+        load(tmp_path, arm(f'<joint name="pin" {joint}/>'), more)["pin limit"].numbers
+    )
+    numbers = lambda found: [float(found[key]) for key in ("lower", "upper", "stiffness", "damping")]
+    ends, size = np.deg2rad((-90, 45)), np.deg2rad(135)
+    plain = [*ends, 1 / 0.02**2, 2 * 0.02 / (1e-3 * size)]
+    assert numbers(limit('range="-90 45"')) == pytest.approx(plain)
+    assert numbers(limit('range="-90 45" armature="0.5"'))[2] == pytest.approx(1.5 / 0.02**2)
+    assert numbers(limit('range="-90 45" pos="0 0.6 0.3"'))[2] == pytest.approx(1.36 / 0.02**2)
+    ratio, omega = 0.5, 1 / (0.1 * 0.5)
+    other = [*ends, omega**2, 2 * ratio / (omega * 1e-3 * size)]
+    assert numbers(limit('range="-90 45" solreflimit="0.1 0.5"')) == pytest.approx(other)
+    assert numbers(limit('range="-90 45" solreflimit="-400 -20"')) == pytest.approx(other)  # ω², 2 ζ ω
+    slide = limit('range="0 0.5" type="slide" limited="true"', '<compiler autolimits="false"/>')
+    assert numbers(slide) == pytest.approx([0, 0.5, 1 / 0.02**2, 2 * 0.02 / (1e-3 * 0.5)])
+    for joint, more in (
+        ('range="-90 45" limited="false"', ""),
+        ('range="-90 45"', '<compiler autolimits="false"/>'),
+        ('range="0 0"', ""),
+        ('range="-90 45"', '<option><flag limit="disable"/></option>'),
+    ):
+        assert not load(tmp_path, arm(f'<joint name="pin" {joint}/>'), more).forces
+    inside = '<joint name="pin" type="ball" range="0 60" frictionloss="0.1"/>'
+    with pytest.warns(UserWarning, match="without a coordinate"):
+        assert load(tmp_path, arm(inside)).notes == [
+            "limits of joints without a coordinate are not applied: 'pin' from 0 to 1.0472",
+            "frictionloss of a joint without a coordinate is not read: 'pin'",
+        ]
+    rubs = load(tmp_path, arm('<joint name="pin" frictionloss="0.3"/>'))["pin friction"]
+    assert (rubs.numbers["size"], rubs.numbers["speed"]) == (0.3, 0.01)
+
+
+def test_an_arm_falls_on_its_limit_and_rests_there(tmp_path):
+    """It goes beyond the end by the torque over the stiffness, and leaves it with less than 1/damping."""
+    solid = SOLID.replace("0 0 0", "0.5 0 0")
+    model = load(tmp_path, f'<body><joint name="pin" axis="0 1 0" range="-10 40"/>{solid}</body>')
+    limit = model["pin limit"].numbers
+    assert limit["stiffness"] == pytest.approx(1.25 / 0.02**2)
+    motion = model.motion(model.solve((0.0, 4.0), h=2e-3, method="index3"))
+    angle, rate, end = motion.coordinate("pin"), motion.rate("pin"), np.deg2rad(40)
+    assert rate.max() == pytest.approx(np.sqrt(2 * 9.81 * 0.5 * np.sin(end) / 1.25), rel=0.02)
+    assert -rate.min() < 1 / limit["damping"]
+    assert angle.max() < end + 0.02
+    torque = 9.81 * 0.5 * np.cos(angle[-1])
+    assert angle[-1] == pytest.approx(end + torque / limit["stiffness"], abs=1e-5)
+
+
 def test_what_is_not_supported_is_listed(tmp_path):
     inside = """<joint name="pin" range="-90 45" frictionloss="0.2" actuatorfrcrange="-1 1"/>
       <geom name="g" size="0.1"/><site name="tip"/>"""
@@ -142,10 +213,7 @@ def test_what_is_not_supported_is_listed(tmp_path):
         "tendons are not read: mujoco/tendon",
         "sensors are not read: mujoco/sensor",
         "keyframes are not read: mujoco/keyframe",
-        "limits of joints are not applied: 'pin' from -1.5708 to 0.785398",
-        "friction in joints is not read: 'pin': 0.2",
-        f"limits of actuators are not applied: {where}/joint (pin).actuatorfrcrange, "
-        "mujoco/actuator/motor (n).ctrlrange",
+        f"limits of actuators are not applied: {where}/joint (pin).actuatorfrcrange",
         f"contacts are not read: {where}/geom (g)",
         "actuators of this kind are not read: mujoco/actuator/muscle (m)",
         "actuators without a joint are not read: mujoco/actuator/motor (o)",
@@ -175,6 +243,10 @@ BAD = {
     "body (arm)/joint (pin).axis must be 3 numbers, got '1 0'": arm('<joint name="pin" axis="1 0"/>'),
     "body (arm)/joint (pin).axes is unknown: do you mean 'axis'?": arm('<joint name="pin" axes="1 0 0"/>'),
     "body (arm)/joint (pin).type is 'hing': do you mean 'hinge'?": arm('<joint name="pin" type="hing"/>'),
+    "body (arm)/joint (pin).range must be two numbers, the smaller one first": arm(
+        '<joint name="pin" range="2 1" limited="true"/>'
+    ),
+    "body (arm)/joint (pin).solreflimit must be two positive": arm('<joint name="pin" solreflimit="1 -1"/>'),
     "body (arm)/joint (pin).damping is -1": arm('<joint name="pin" damping="-1"/>'),
     "body (arm)/geo is unknown: do you mean 'geom'?": arm("<geo/>"),
     "body (arm)/geom.size of a box must be 3 positive numbers": arm('<geom type="box" size="1 1"/>'),
@@ -217,5 +289,7 @@ def test_files_that_are_something_else(tmp_path):
         mb.load(files.written(tmp_path, "<!DOCTYPE a SYSTEM 'http://example.org/a.dtd'><mujoco/>"))
     with pytest.raises(ValueError, match=r"its first element is 'robot'.*ending .urdf"):
         mb.load(files.written(tmp_path, "<robot/>"))
-    with pytest.raises(TypeError, match=r"robot.xml has no option 'base': there can be folders, controls"):
+    with pytest.raises(
+        TypeError, match=r"robot.xml has no option 'base': there can be folders, controls, limits"
+    ):
         mb.load(files.written(tmp_path, "<mujoco/>"), base="free")

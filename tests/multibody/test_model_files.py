@@ -9,6 +9,7 @@ import pytest
 
 from genalpha import multibody as mb
 from genalpha.multibody import files
+from genalpha.view import shapes
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import iftomm
@@ -43,6 +44,7 @@ def everything():
     model.add(mb.JointSpring("coil", hinge, 3.0, free=0.1))
     model.add(mb.Motor("motor", slot, effort=2.0, limit=5.0))
     model.add(mb.Limit("range", hinge, -1.0, stiffness=1e3, damping=0.1))
+    model.add(mb.DryFriction("rub", hinge, 0.2, speed=0.05))
     model.add(mb.Bushing("rubber", one, two, stiffness=[1, 2, 3, 4, 5, 6]))
     model.add(mb.AppliedForce("push", one.frame((0.1, 0, 0)), force=(1, 2, 3), follows=True))
     model.add(mb.SphereContact("floor", ground, one, 0.1, 1e4, friction=0.3))
@@ -77,6 +79,25 @@ def test_every_kind_of_joint_and_force_is_written_and_read_again():
         for a, b in zip(one.markers, two.markers, strict=True):
             np.testing.assert_allclose(b.pose[0], a.pose[0], atol=1e-12)
             np.testing.assert_allclose(b.pose[1], a.pose[1], atol=1e-12)
+
+
+def test_the_shape_of_the_ground_is_kept():
+    model = everything()
+    assert "ground" not in files.written(model)
+    model.ground.shape = shapes.Box((2.0, 1.0, 0.1), color="#336699")
+    text = json.loads(json.dumps(files.written(model)))
+    again = files.read(text).ground.shape
+    assert isinstance(again, shapes.Box)
+    np.testing.assert_allclose(again.size, (2.0, 1.0, 0.1))
+    assert again.color == "#336699"
+    for wrong, message in (
+        ({"shap": {}}, "ground.shap is unknown: do you mean 'shape'"),
+        ({"shape": {"type": "Bax"}}, "ground.shape.type is 'Bax': there are Box"),
+        ({"shape": {"type": "Sphere", "size": 1}}, "ground.shape: .*size"),
+        (3, "ground must be a table"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            files.read({**text, "ground": wrong})
 
 
 def test_a_model_from_a_file_moves_alike(tmp_path):

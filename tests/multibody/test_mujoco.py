@@ -113,7 +113,7 @@ def test_four_bar_with_the_tree_of_mujoco(tmp_path):
 
 def test_urdf(tmp_path):
     """MuJoCo reads URDF too, and joins links that are fixed to each other."""
-    model = files.read(tmp_path, files.URDF, "robot.urdf")
+    model = files.read(tmp_path, files.SMOOTH_URDF, "robot.urdf", limits="ignore")
     peer = Peer(files.URDF, model)
     peer.m.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_LIMIT
     peer.m.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_FRICTIONLOSS

@@ -1,6 +1,7 @@
 """URDF: what is read, what is listed, and what is refused by name."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,22 +54,52 @@ def test_links_joints_and_frames(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             model_files.read({**model_files.written(model), "frames": wrong})
-    assert {one.name: float(one.numbers["damping"]) for one in model.forces} == {
+    assert {one.name: one.numbers["damping"] for one in model.forces if isinstance(one, mb.JointSpring)} == {
         "yaw damper": 0.3,
         "shift damper": 1.5,
     }
 
 
+def test_limits_and_friction(tmp_path):
+    """The inertia that a joint carries from the kinetic energy of its motion with rate one."""
+    model = files.read(tmp_path, files.URDF, "robot.urdf")
+    assert model["yaw friction"].numbers["size"] == 0.2
+    for name, (lower, upper) in {"pitch": (-1.0, 2.0), "shift": (0.0, 0.4)}.items():
+        limit = model[f"{name} limit"].numbers
+        assert (limit["lower"], limit["upper"]) == (lower, upper)
+        q, v = model.pose({}, {name: 1.0})
+        row = SimpleNamespace(t=np.zeros(1), q=q[None], v=v[None])
+        inertia = 2 * model.motion(row).energy()["kinetic"].item()
+        assert limit["stiffness"] == pytest.approx(inertia / 0.02**2, rel=1e-12)
+        depth = 1e-3 * (upper - lower)
+        viscous = limit["stiffness"] * depth * limit["damping"]
+        assert viscous / (2 * np.sqrt(limit["stiffness"] * inertia)) == pytest.approx(1.0)
+    free = files.read(tmp_path, files.URDF, "robot.urdf", limits="ignore")
+    assert [one.name for one in free.forces] == ["yaw damper", "yaw friction", "shift damper"]
+    with pytest.raises(ValueError, match="limits must be 'stiff' or 'ignore', got 'soft'"):
+        mb.load(files.written(tmp_path, files.URDF, "robot.urdf"), limits="soft")
+
+
 def test_what_is_not_supported_is_listed(tmp_path):
     path = files.written(tmp_path, files.URDF, "robot.urdf")
-    with pytest.warns(UserWarning, match=r"robot.urdf: .*limits of joints are not applied \(2\)"):
+    with pytest.warns(UserWarning, match=r"robot.urdf: .*contacts are not read \(1\)"):
         model = mb.load(path)
     assert model.notes == [
-        "friction in joints is not read: 'yaw': 0.2",
-        "limits of joints are not applied: 'pitch' from -1 to 2, 'shift' from 0 to 0.4",
         "limits of effort and velocity are not applied: 'pitch' (10, 3)",
         "contacts are not read: 'column'",
     ]
+    limits = {"a": "lower='-6.3' upper='6.3'", "b": "lower='1' upper='2'", "c": "effort='0'"}
+    arms = [
+        link(name) + joint(f"to {name}", "base", name, "revolute", f"<limit {ends}/>")
+        for name, ends in limits.items()
+    ]
+    model = files.read(tmp_path, robot(link("base", ""), *arms), "robot.urdf")
+    assert model.notes == [
+        "limits without a range are not applied: 'to c' at 0",
+        "limits of one turn or more are not applied: 'to a' from -6.3 to 6.3",
+        "joints start outside of their limits: 'to b' from 1 to 2 at 0",
+    ]
+    assert [one.name for one in model.forces] == ["to b limit"]
 
 
 def test_a_free_base(tmp_path):
@@ -198,7 +229,7 @@ BAD = {
     "robot/joint (pin)/mimic: 'other' is no joint": joint(
         "pin", "base", "arm", inside="<mimic joint='other'/>"
     ),
-    "robot/joint (pin)/dynamics.damping is negative": joint(
+    "robot/joint (pin)/dynamics.damping is -1, and must not be negative": joint(
         "pin", "base", "arm", inside="<dynamics damping='-1'/>"
     ),
     "robot/link (arm): there are two with this name": joint("pin", "base", "arm") + link("arm"),

@@ -55,6 +55,7 @@ def written(model: Model) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "gravity": model.gravity.tolist(),
+        **({"ground": ground} if (ground := _drawn(model.ground)) else {}),
         "bodies": [_body(body) for body in model.bodies],
         "joints": [_connector(joint) for joint in model.joints],
         "forces": [_connector(force) for force in model.forces],
@@ -83,14 +84,18 @@ def _body(body: AnyBody) -> dict[str, Any]:
         entry["angular_velocity"] = body.angular_velocity
     else:
         entry |= {"at": body.x.tolist(), "velocity": body.velocities().tolist()}
-    if body.shape is not None and type(body.shape).__name__ in _SHAPES:
-        sizes = {
-            f.name: getattr(body.shape, f.name) for f in dataclasses.fields(body.shape) if f.name != "at"
-        }
-        said = lambda value: isinstance(value, np.ndarray) or value not in (None, "")
-        sizes = {key: _plain(value) for key, value in sizes.items() if said(value)}
-        entry["shape"] = {"type": type(body.shape).__name__, **sizes}
-    return entry
+    return entry | _drawn(body)
+
+
+def _drawn(body: AnyBody) -> dict[str, Any]:
+    """The shape of a body, if it has one."""
+    shape = body.shape
+    if shape is None or type(shape).__name__ not in _SHAPES:
+        return {}
+    sizes = {f.name: getattr(shape, f.name) for f in dataclasses.fields(shape) if f.name != "at"}
+    said = lambda value: isinstance(value, np.ndarray) or value not in (None, "")
+    sizes = {key: _plain(value) for key, value in sizes.items() if said(value)}
+    return {"shape": {"type": type(shape).__name__, **sizes}}
 
 
 def _connector(thing: Connector) -> dict[str, Any]:
@@ -136,7 +141,8 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
     """The model in a file: JSON or TOML, a robot in URDF (.urdf), or a MuJoCo model in MJCF (.xml, .mjcf).
 
     Options for URDF: ``base="fixed"`` or ``"free"``, whether the first link can move. For URDF and MJCF:
-    ``folders``, where meshes are looked for as well. For MJCF: ``controls``, values or functions of t of
+    ``folders``, where meshes are looked for as well, and ``limits="stiff"`` or ``"ignore"``, whether joints
+    have a :class:`Limit` at the ends of their ranges. For MJCF: ``controls``, values or functions of t of
     actuators by name. What a robot or MuJoCo model has that is not supported is listed in ``model.notes``.
     """
     file = Path(os.path.expanduser(os.fspath(path)))
@@ -167,8 +173,13 @@ def read(data: Any) -> Model:
 
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"this is no model: its entry 'format' must be {FORMAT!r}")
-    _known(data, ("format", "gravity", "frames", *_LISTS), "")
+    _known(data, ("format", "gravity", "ground", "frames", *_LISTS), "")
     model = Model(**({"gravity": data["gravity"]} if "gravity" in data else {}))
+    ground = data.get("ground", {})
+    if not isinstance(ground, dict):
+        raise ValueError("ground must be a table with a shape")
+    _known(ground, ("shape",), "ground")
+    model.ground.shape = _shape_from(ground.get("shape"), "ground")
     for kind in _LISTS:
         entries = data.get(kind, [])
         if not isinstance(entries, list):
@@ -231,12 +242,7 @@ def _add(model: Model, kind: str, entry: dict[str, Any], where: str) -> None:
 
 
 def _body_from(cls: Any, entry: dict[str, Any], where: str) -> AnyBody:
-    shape = entry.pop("shape", None)
-    if shape is not None:
-        kind = shape.get("type") if isinstance(shape, dict) else None
-        if kind not in _SHAPES:
-            raise ValueError(f"{where}.shape.type is {kind!r}: there are {', '.join(sorted(_SHAPES))}")
-        shape = getattr(shapes, kind)(**{key: value for key, value in shape.items() if key != "type"})
+    shape = _shape_from(entry.pop("shape", None), where)
     if cls is Body:
         names = ("name", "mass", "inertia", "center", "at", "rotation", "velocity", "angular_velocity")
         _known(entry, names, where)
@@ -248,6 +254,18 @@ def _body_from(cls: Any, entry: dict[str, Any], where: str) -> AnyBody:
         return Body(entry.pop("name"), inertia, shape=shape, **entry)
     _known(entry, list(inspect.signature(cls.__init__).parameters)[1:], where)
     return cls(shape=shape, **entry)
+
+
+def _shape_from(entry: Any, where: str) -> shapes.Shape | None:
+    if entry is None:
+        return None
+    kind = entry.get("type") if isinstance(entry, dict) else None
+    if kind not in _SHAPES:
+        raise ValueError(f"{where}.shape.type is {kind!r}: there are {', '.join(sorted(_SHAPES))}")
+    try:
+        return getattr(shapes, kind)(**{key: value for key, value in entry.items() if key != "type"})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}.shape: {error}") from error
 
 
 def _resolved(model: Model, key: str, value: Any, where: str) -> Any:

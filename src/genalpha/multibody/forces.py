@@ -207,6 +207,36 @@ class Motor(JointForce):
         return JointForce.acting(coordinate, a, b, size)
 
 
+class DryFriction(JointForce):
+    """Dry friction of constant size along a coordinate of a joint: −size·tanh(rate/``speed``).
+
+    ``size`` is a torque, or a force for a displacement, whatever the joint carries; :class:`Friction` depends
+    on the reaction. Below ``speed`` it is like a damper: a joint under a smaller load creeps. MJCF calls it
+    frictionloss.
+
+    >>> from genalpha import multibody as mb
+    >>> model = mb.Model(gravity=(0, 0, 0))
+    >>> disk = model.add(mb.PlanarBody("disk", 1.0, 0.5, angular_velocity=2.0))
+    >>> hinge = model.add(mb.Revolute("hinge", model.ground, disk, at=(0, 0)))
+    >>> drag = model.add(mb.DryFriction("drag", hinge, 0.4))
+    >>> motion = model.motion(model.solve((0.0, 1.0), h=0.01))
+    >>> motion.rate("hinge")[-1].round(6).item()  # 2 − (0.4/0.5) t
+    1.2
+    """
+
+    def __init__(self, name: str, joint: Joint, size: Any, speed: Any = 1e-2, coordinate: str = "") -> None:
+        numbers = {
+            "size": nonnegative(size, f"size of {name!r}"),
+            "speed": positive(speed, f"speed of {name!r}"),
+        }
+        super().__init__(name, joint, numbers, {}, coordinate)
+
+    @staticmethod
+    def force(t: Any, a: FrameState, b: FrameState, size: Any, speed: Any, coordinate: Any) -> Any:
+        _, rate = JointForce.moved(coordinate, a, b)
+        return JointForce.acting(coordinate, a, b, -size * jnp.tanh(rate / speed))
+
+
 def _with_rate(function: Callable[[Any], Any], t: Any) -> tuple[Any, Any]:
     import jax
 

@@ -35,7 +35,13 @@ _OF_BODIES = ("inertial", "joint", "freejoint")
 _MAKERS = ("composite", "flexcomp", "attach", "replicate", "plugin")
 
 
-def load(path: Path, *, folders: Sequence[Any] = (), controls: Mapping[str, Any] | None = None) -> Model:
+def load(
+    path: Path,
+    *,
+    folders: Sequence[Any] = (),
+    controls: Mapping[str, Any] | None = None,
+    limits: str = "stiff",
+) -> Model:
     """The model in an MJCF file. See :func:`genalpha.multibody.load`."""
     notes = Notes()
     root = Entry(whole(path), "", notes)
@@ -43,17 +49,17 @@ def load(path: Path, *, folders: Sequence[Any] = (), controls: Mapping[str, Any]
         more = ": a URDF file has the ending .urdf" if root.tag == "robot" else ""
         raise ValueError(f"its first element is {root.tag!r}, and must be 'mujoco'{more}")
     root.finish({"model": ""})
-    return _Reader(root, path, folders).model(controls or {})
+    return _Reader(root, path, folders, limits).model(controls or {})
 
 
 class _Reader:
     """A file that is being read."""
 
-    def __init__(self, root: Entry, path: Path, folders: Sequence[Any]) -> None:
+    def __init__(self, root: Entry, path: Path, folders: Sequence[Any], limits: str) -> None:
         self.root, self.notes = root, root.notes
         self.settings = Settings(root, self.notes)
         self.meshes = Meshes(self.settings, path, folders)
-        self.tree = Tree(path, self.notes)
+        self.tree = Tree(path, self.notes, limits)
         self.ways: dict[str, Way] = {}
         self.sites: dict[str, tuple[str, Pose]] = {}
         self._names, self._joints = set[str](), set[str]()

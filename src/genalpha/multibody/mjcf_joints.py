@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from genalpha.multibody.forces import Bushing, JointSpring
+from genalpha.multibody.forces import Bushing, DryFriction, JointSpring
 from genalpha.multibody.frames import along, orientation
 from genalpha.multibody.joints import (
     Cylindrical,
@@ -20,14 +20,15 @@ from genalpha.multibody.markup import Entry
 from genalpha.multibody.mjcf_settings import Settings, silent
 from genalpha.multibody.model import Model
 from genalpha.multibody.rotors import Rotor
-from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Tree
+from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Span, Tree
 from genalpha.multibody.vectors import EYE
 
 _EFFORT = "limits of actuators are not applied"
 _UNREAD = {
-    **silent("group user margin solreflimit solimplimit solreffriction solimpfriction"),
+    **silent("group user solreflimit solimplimit solreffriction solimpfriction"),
     "actuatorfrcrange": _EFFORT,
     "actuatorfrclimited": "",
+    "margin": "margins of limits are not read",
     "actuatorgravcomp": "compensation of gravity is not read",
     "springdamper": "springs by time constants are not read",
     "springyield": "yield of springs is not read",
@@ -41,11 +42,13 @@ class Spec(NamedTuple):
     kind: str
     pos: np.ndarray
     axis: np.ndarray
-    ref: float
-    springref: float
-    stiffness: float
-    damping: float
-    armature: float
+    ref: float = 0.0
+    springref: float = 0.0
+    stiffness: float = 0.0
+    damping: float = 0.0
+    armature: float = 0.0
+    frictionloss: float = 0.0
+    span: Span | None = None
 
 
 class Way(NamedTuple):
@@ -61,29 +64,38 @@ def read(entry: Entry, settings: Settings, link: str, count: int) -> Spec:
     name = entry.text("name") or f"{link} joint" + (f" {count + 1}" if count else "")
     if entry.tag == "freejoint":
         entry.finish(silent("align group"))
-        return Spec(name, "free", np.zeros(3), EYE[2], 0.0, 0.0, 0.0, 0.0, 0.0)
+        return Spec(name, "free", np.zeros(3), EYE[2])
     kind = entry.choice("type", ("free", "ball", "slide", "hinge"), "hinge")
     unit = settings.unit if kind in ("hinge", "ball") else 1.0
     axis = entry.numbers("axis", 3, EYE[2])
     if not np.linalg.norm(axis) > 0:
         raise entry.wrong("is zero: it must be a direction", "axis")
-    numbers = {key: entry.number(key) for key in ("ref", "springref", "stiffness", "damping", "armature")}
-    for key in ("stiffness", "damping", "armature"):
+    sizes = ("stiffness", "damping", "armature", "frictionloss")
+    numbers = {key: entry.number(key) for key in ("ref", "springref", *sizes)}
+    for key in sizes:
         if numbers[key] < 0:
             raise entry.wrong(f"is {numbers[key]:g}, and must not be negative", key)
     numbers["ref"], numbers["springref"] = unit * numbers["ref"], unit * numbers["springref"]
-    limits, limited = entry.numbers("range", 2), entry.choice("limited", ("true", "false", "auto"), "auto")
-    if limits is not None and limited != "false" and kind != "free" and "limit" not in settings.off:
-        ends = unit * limits
-        entry.notes.add("limits of joints are not applied", f"{name!r} from {ends[0]:.6g} to {ends[1]:.6g}")
-    friction = entry.number("frictionloss")
-    if friction and "frictionloss" not in settings.off:
-        entry.notes.add("friction in joints is not read", f"{name!r}: {friction:g}")
+    limits, (time, ratio) = settings.bounds(entry, "range", "limited"), _spring(entry)
+    span = None
+    if limits is not None and kind != "free" and "limit" not in settings.off:
+        lower, upper = (float(x) for x in unit * limits)
+        span = Span(lower, upper, numbers["ref"], time, ratio, numbers["armature"])
     pos = entry.numbers("pos", 3, np.zeros(3))
     entry.finish(_UNREAD)
-    for switch, key in (("spring", "stiffness"), ("damper", "damping")):
+    for switch, key in (("spring", "stiffness"), ("damper", "damping"), ("frictionloss", "frictionloss")):
         numbers[key] = 0.0 if switch in settings.off else numbers[key]
-    return Spec(name, kind, pos, axis / np.linalg.norm(axis), **numbers)
+    return Spec(name, kind, pos, axis / np.linalg.norm(axis), **numbers, span=span)
+
+
+def _spring(entry: Entry) -> tuple[float, float]:
+    """The time constant and the damping ratio of a limit."""
+    one, two = entry.numbers("solreflimit", 2, np.array([0.02, 1.0]))
+    if one > 0 and two > 0:
+        return float(one), float(two)
+    if one < 0 and two < 0:  # minus stiffness and damping for an inertia of one
+        return float(-2 / two), float(-two / (2 * np.sqrt(-one)))
+    raise entry.wrong("must be two positive or two negative numbers", "solreflimit")
 
 
 def plan(specs: list[Spec], link: str, where: str) -> tuple[Plan | None, list[Way]]:
@@ -143,18 +155,23 @@ def _compound(specs: list[Spec], link: str, name: str) -> tuple[Plan, list[Way]]
 
 
 def forces(model: Model, tree: Tree, way: Way) -> None:
-    """Springs, dampers and rotors of a joint."""
+    """Springs, dampers, friction, limits and rotors of a joint."""
     spec, joint = way.spec, tree.joints.get(way.link)
+    if spec.span is not None:
+        tree.limit(model, spec.name, way.link, way.coordinate, spec.span)
     new = lambda kind: tree.free_name(f"{spec.name} {kind}", "force", model)
     if way.coordinate and joint is not None:
         if spec.stiffness or spec.damping:
             numbers = spec.stiffness, spec.damping, spec.springref
             model.add(JointSpring(new("spring"), joint, *numbers, coordinate=way.coordinate))
+        if spec.frictionloss:
+            model.add(DryFriction(new("friction"), joint, spec.frictionloss, coordinate=way.coordinate))
         if spec.armature:
             model.add(Rotor(new("rotor"), joint, spec.armature, way.coordinate))
         return
-    if spec.armature:
-        tree.notes.add("armature of a joint without a coordinate is not read", repr(spec.name))
+    for key in ("armature", "frictionloss"):
+        if getattr(spec, key):
+            tree.notes.add(f"{key} of a joint without a coordinate is not read", repr(spec.name))
     if not (spec.stiffness or spec.damping):
         return
     if spec.kind == "hinge":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.polynomial import Polynomial
 
@@ -22,16 +23,11 @@ from genalpha.multibody.vectors import EYE
 
 _OTHER = "actuators of this kind are not read"
 _UNREAD = {
-    **silent(
-        "group user lengthrange interp nsample actdim actlimited actrange actearly ctrllimited forcelimited"
-    ),
-    **dict.fromkeys(
-        ("ctrlrange", "forcerange", "velrange", "ffrange"), "limits of actuators are not applied"
-    ),
+    **silent("group user lengthrange interp nsample actdim actlimited actrange actearly"),
+    **dict.fromkeys(("velrange", "ffrange", "inheritrange"), "limits of actuators are not applied"),
     **dict.fromkeys(("armature", "damping"), "armature and damping of actuators are not read"),
     "delay": "delays of actuators are not read",
     "dampratio": "damping ratios of actuators are not read",
-    "inheritrange": "limits of actuators are not applied",
     "cranklength": "",
 }
 _SOFT = dict.fromkeys(("solref", "solimp"), "equalities hold exactly, without the softness of")
@@ -70,6 +66,10 @@ class Parts:
             return
         found = self._way(entry, key)
         entry.text("jointinparent")
+        kinds = (("ctrlrange", "ctrllimited"), ("forcerange", "forcelimited"))
+        ranges = [self.settings.bounds(entry, *names) for names in kinds]
+        if "clampctrl" in self.settings.off:
+            ranges[0] = None
         entry.finish(_UNREAD)
         if found is None:
             notes.add("actuators of joints without a coordinate are not read", entry.where)
@@ -77,7 +77,10 @@ class Parts:
         joint, way = found
         gain, bias, slope, drag = law
         name = self.tree.free_name(named or f"{way.spec.name} {entry.tag}", "motor", self.model)
-        effort = _effort(controls.get(named, 0.0), gear * gain, gear * bias, entry)
+        if ranges[1] is not None and (slope or drag):
+            notes.add("limits of the force of actuators with feedback are not applied", entry.where)
+            ranges[1] = None
+        effort = _effort(controls.get(named, 0.0), (gain, bias, gear), ranges, entry)
         if slope > 0 or drag > 0:
             raise ValueError(
                 f"{entry.where} drives its joint away from its target: biasprm must not be positive"
@@ -156,11 +159,17 @@ class Parts:
         return self.tree.on(*self.sites[name])
 
 
-def _effort(control: Any, gain: float, bias: float, entry: Entry) -> Callable[[Any], Any] | float:
+def _effort(
+    control: Any, law: tuple[float, float, float], ranges: list[np.ndarray | None], entry: Entry
+) -> Callable[[Any], Any] | float:
+    """The effort without feedback: gear·(gain·control + bias), with control and force in their ranges."""
+    gain, bias, gear = law
+    within = lambda xp, x, ends: x if ends is None else xp.clip(x, *ends)
+    of = lambda xp, x: gear * within(xp, gain * within(xp, x, ranges[0]) + bias, ranges[1])
     if callable(control):
-        return lambda t: gain * control(t) + bias
+        return lambda t: of(jnp, control(t))
     try:
-        return gain * float(control) + bias
+        return float(of(np, float(control)))
     except (TypeError, ValueError) as error:
         raise TypeError(f"controls[{entry.text('name')!r}] must be a number or a function of t") from error
 

@@ -23,7 +23,7 @@ _DEFAULTS = (*_TAGS.split(), *ACTUATORS)
 # Attributes of a default of one kind of actuator that hold for all kinds.
 _OF_ALL = {"gear", "ctrlrange", "ctrllimited", "forcerange", "forcelimited", "group", "armature", "damping"}
 _SPEED = (  # how MuJoCo computes, which says nothing about the model
-    "autolimits alignfree conflict convexhull discardvisual exactmeshinertia fitaabb fusestatic passthrough "
+    "alignfree conflict convexhull discardvisual exactmeshinertia fitaabb fusestatic passthrough "
     "savecanonical savecompiled saveinertial texturedir usethread"
 )
 _SOLVER = (
@@ -32,9 +32,9 @@ _SOLVER = (
     "noslip_tolerance o_friction o_margin o_solimp o_solref sdf_initpoints sdf_iterations sleep_tolerance "
     "solver timestep tolerance"
 )
-_SWITCHES = "gravity contact limit frictionloss equality actuation spring damper passive constraint"
+_SWITCHES = "gravity contact limit frictionloss equality actuation spring damper passive constraint clampctrl"
 _OTHER_SWITCHES = (
-    "autoreset clampctrl diagexact energy eulerdamp filterparent fwdinv invdiscrete ipc island midphase "
+    "autoreset diagexact energy eulerdamp filterparent fwdinv invdiscrete ipc island midphase "
     "multiccd nativeccd override refsafe sensor sensornoise sleep speculative warmstart"
 )
 ORIENTATIONS = {"quat": 4, "axisangle": 4, "euler": 3, "xyaxes": 6, "zaxis": 3}
@@ -96,6 +96,7 @@ class Settings:
             raise entry.wrong(f"must be three of the letters xyzXYZ, got {self.sequence!r}", "eulerseq")
         if entry.text("coordinate", "local") != "local":
             raise entry.wrong("must be 'local': convert the file with MuJoCo", "coordinate")
+        self.auto = entry.true("autolimits", True)
         self.from_geoms = entry.choice("inertiafromgeom", ("false", "true", "auto"), "auto")
         self.groups = entry.numbers("inertiagrouprange", 2, np.array([0, 5]))
         folder = entry.text("assetdir", "")
@@ -155,6 +156,14 @@ class Settings:
         found = Entry(element, parent, self.notes, given)
         found.text("class")
         return found
+
+    def bounds(self, entry: Entry, key: str, switch: str) -> np.ndarray | None:
+        """A range (2,) of an element, if it holds."""
+        found, limited = entry.numbers(key, 2), entry.choice(switch, ("true", "false", "auto"), "auto")
+        given = found is not None and found[0] < found[1]
+        if limited == "true" and not given:
+            raise entry.wrong(f"must be two numbers, the smaller one first, since {switch} is true", key)
+        return found if given and (limited == "true" or (limited == "auto" and self.auto)) else None
 
     def pose(self, entry: Entry) -> Pose:
         """The pose of an element: pos, and one of the ways to give an orientation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,10 +15,10 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.multibody import reactions
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
-from genalpha.multibody.connectors import Connector
-from genalpha.multibody.forces import Force, JointSpring, SpringDamper
+from genalpha.multibody.connectors import Connector, Same
+from genalpha.multibody.forces import Force, JointForce, JointSpring, SpringDamper
 from genalpha.multibody.frames import BodyKind, FrameState, Wrench
-from genalpha.multibody.joints import Joint
+from genalpha.multibody.joints import Coordinate, Joint
 from genalpha.multibody.limits import Limit
 from genalpha.multibody.rotors import Rotor
 from genalpha.multibody.vectors import skew
@@ -101,18 +102,17 @@ class Motion:
 
     def acceleration(self, where: Any, at: Any = (0.0, 0.0, 0.0)) -> np.ndarray:
         """Accelerations (K, 3) of a point of a body, or of a frame."""
-        marker = self._marker(where, at)
-        if marker.body.kind.space is None:
-            return np.zeros((len(self.t), 3))
-        of_q, of_v = self._first[marker.body.name]
-        kind, r, Q = marker.body.kind, jnp.asarray(marker.r), jnp.asarray(marker.Q)
+        return np.asarray(self._change(self._marker(where, at)).v)
 
-        def moved(q: Any, v: Any, a: Any) -> Any:
-            speed = lambda q, v: kind.state(q, v, r, Q).v
-            return jax.jvp(speed, (q, v), (kind.space.rate(q, v), a))[1]  # type: ignore[union-attr]
-
+    def _change(self, marker: Marker) -> FrameState:
+        """The derivative of a frame with respect to time, in all rows."""
+        body, count = marker.body, len(self.t)
+        if body.kind.space is None:
+            return FrameState(*(np.zeros((count, *x.shape)) for x in marker.state))
+        of_q, of_v = self._first[body.name]
         rows = (self._q[:, of_q], self._v[:, of_v], np.asarray(self.sol.a)[:, of_v])
-        return np.asarray(_each(moved, rows))
+        found = _changes(body.kind)((*rows, marker.r[None], marker.Q[None]), machine.lanes())
+        return FrameState(*map(np.asarray, found))
 
     # --- joints -----------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Motion:
         found = self._joint(joint)
         one = found.coordinate(name)
         a, b = (self._state(marker) for marker in found.markers[:2])
-        values = np.asarray(_each(one.value, (a, b)))
+        values = np.asarray(_value(one)((a, b), machine.lanes()))
         return np.unwrap(values) if one.turns else values
 
     def rate(self, joint: Any, name: str = "") -> np.ndarray:
@@ -135,13 +135,7 @@ class Motion:
         found = self._joint(joint)
         one = found.coordinate(name)
         a, b = (self._state(marker) for marker in found.markers[:2])
-
-        def rate(a: FrameState, b: FrameState) -> Any:
-            value = lambda x, R, y, S: one.value(a._replace(x=x, R=R), b._replace(x=y, R=S))
-            spun = [skew(f.w) @ f.R for f in (a, b)]
-            return jax.jvp(value, (a.x, a.R, b.x, b.R), (a.v, spun[0], b.v, spun[1]))[1]
-
-        return np.asarray(_each(rate, (a, b)))
+        return np.asarray(_rate(one)((a, b), machine.lanes()))
 
     def reaction(self, joint: Any, frame: int = 1) -> Reaction:
         """The force and torque of a joint on the body of frame b, at the origin of that frame.
@@ -150,41 +144,34 @@ class Motion:
         the same point. ``frame`` is the number of another frame of the joint. Rows that were left out as
         redundant count as zero.
         """
-
-        def load(functions: Any, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
-            found = _load(functions, frame, t, lam, psi, frames)
-            return tuple(frames[0].seen(x) for x in found)
-
-        return Reaction(*map(np.asarray, self._loaded(joint, load)))
+        return Reaction(*map(np.asarray, self._loaded(self._joint(joint), _seen, frame)))
 
     def friction(self, joint: Any) -> Reaction:
         """The part of :meth:`reaction` that is friction: on the body of frame b, in the axes of frame a."""
         found = self._joint(joint)
         if "friction" not in found.bound():
             raise ValueError(f"{found!r} has no friction")
+        return Reaction(*map(np.asarray, self._loaded(found, _rubbed)))
 
-        def load(functions: Any, t: Any, lam: Any, psi: Any, a: FrameState, b: FrameState) -> Any:
-            more = reactions.rubbed(functions, reactions.ideal(functions, 1, t, lam, psi, (a, b)), a, b)
-            return tuple(a.seen(x) for x in more)
+    def _loaded(self, thing: Connector, what: Callable[..., Any], *more: Any) -> Any:
+        """``what(functions, *more, t, lam, psi, *frames)`` of a joint or a force in all rows."""
+        lam, psi = self._multipliers(thing)
+        own = {key: value[None] for key, value in thing.numbers.items()}
+        states = [self._state(marker) for marker in thing.markers]
+        of_kind = _of_kind(Same(copy.copy(thing)), what, *more)
+        return of_kind((own, self.t, lam, psi, *states), machine.lanes())
 
-        return Reaction(*map(np.asarray, self._loaded(found, load)))
-
-    def _loaded(self, joint: Any, function: Callable[..., Any]) -> Any:
-        """``function(functions, t, lam, psi, *frames)`` of a joint in all rows."""
-        found = self._joint(joint)
-        places, functions, copy = self._part(found)
-        lam = np.asarray(self.sol.lam)[:, places.g[copy]]
-        psi = np.asarray(self.sol.psi)[:, places.k[copy]]
-        states = [self._state(marker) for marker in found.markers]
-        return _each(functools.partial(function, functions), (self.t, lam, psi, *states))
-
-    def _part(self, thing: Connector) -> tuple[Any, dict[str, Callable[..., Any]], int]:
-        """Where a connector is among the parts: places, its functions of frames, and its number there."""
+    def _multipliers(self, thing: Connector) -> tuple[np.ndarray, np.ndarray]:
+        """λ (K, m) and ψ (K, p) of a joint or a force."""
+        if isinstance(thing, Force):
+            return np.zeros((len(self.t), 0)), np.zeros((len(self.t), 0))
         system = self.model.system
         first = len(system.parts) - len(self.model.groups)
         for i, group in enumerate(self.model.groups):
             if thing in group.members:
-                return system.places[first + i], thing.bound(), group.members.index(thing)
+                places, number = system.places[first + i], group.members.index(thing)
+                lam, psi = np.asarray(self.sol.lam), np.asarray(self.sol.psi)
+                return lam[:, places.g[number]], psi[:, places.k[number]]
         raise ValueError(f"{thing!r} is not in this model")
 
     # --- forces and energies ----------------------------------------------------------------------
@@ -193,23 +180,17 @@ class Motion:
         """The power (K,) that a force or a joint gives to the bodies.
 
         That of a joint is the loss in its friction, which is never positive, or the power of a drive. An
-        ideal joint has none.
+        ideal joint has none. A rotor gives what its kinetic energy loses.
         """
         found = self.model[thing] if isinstance(thing, str) else thing
-        given = lambda wrenches, frames: sum(
-            jnp.asarray(w.force) @ f.v + jnp.asarray(w.torque) @ f.w
-            for w, f in zip(wrenches, frames, strict=True)
-        )
-        if isinstance(found, Force):
-            states, act = [self._state(marker) for marker in found.markers], found.bound()["force"]
-            return np.asarray(_each(lambda t, *frames: given(act(t, *frames), frames), (self.t, *states)))
-        if not isinstance(found, Joint):
+        if not isinstance(found, Force | Joint):
             raise TypeError(f"{found!r} is no force and no joint")
-
-        def all_frames(functions: Any, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
-            return given([_load(functions, k, t, lam, psi, frames) for k in range(len(frames))], frames)
-
-        return np.asarray(self._loaded(found, all_frames))
+        if isinstance(found, Rotor):
+            change = _rate_change(found.driven)
+            ends = [each(marker) for each in (self._state, self._change) for marker in found.markers]
+            faster = np.asarray(change(tuple(ends), machine.lanes()))
+            return -found.numbers["inertia"] * self.rate(found.joint, found.driven.name) * faster
+        return np.asarray(self._loaded(found, _power))
 
     def momentum(self, about: Any = (0.0, 0.0, 0.0)) -> Momentum:
         """Linear and angular momentum of all bodies without rotors, (K, 3) each, in space-fixed axes.
@@ -236,7 +217,7 @@ class Motion:
     def energy(self) -> dict[str, np.ndarray]:
         """Kinetic energy, and potential energy of gravity and of springs (K,), and their total.
 
-        Springs with a law of the user's own do not count.
+        That of rotors and of limits counts. Springs with a law of the user's own do not count.
         """
         kinetic, gravity = np.zeros(len(self.t)), np.zeros(len(self.t))
         for body in self.model.bodies:
@@ -283,15 +264,78 @@ def _load(functions: Any, k: int, t: Any, lam: Any, psi: Any, frames: Any) -> Wr
     return reactions.ideal(functions, k, t, lam, psi, frames)
 
 
+def _seen(functions: Any, k: int, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
+    return tuple(frames[0].seen(x) for x in _load(functions, k, t, lam, psi, frames))
+
+
+def _rubbed(functions: Any, t: Any, lam: Any, psi: Any, a: FrameState, b: FrameState) -> Any:
+    load = reactions.ideal(functions, 1, t, lam, psi, (a, b))
+    return tuple(a.seen(x) for x in reactions.rubbed(functions, load, a, b))
+
+
+def _power(functions: Any, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
+    if "force" in functions:
+        loads = functions["force"](t, *frames)
+    else:
+        loads = [_load(functions, k, t, lam, psi, frames) for k in range(len(frames))]
+    both = zip(loads, frames, strict=True)
+    return sum(jnp.asarray(w.force) @ f.v + jnp.asarray(w.torque) @ f.w for w, f in both)
+
+
+# Functions of rows, which are compiled once for all bodies, coordinates or connectors of a kind.
+
+_STILL = FrameState(np.zeros(3), np.eye(3), np.zeros(3), np.zeros(3))
+
+
+@functools.lru_cache(maxsize=128)
+def _of_kind(same: Same, what: Callable[..., Any], *more: Any) -> Rowwise:
+    """``what(functions, *more, t, lam, psi, *frames)`` of connectors of a kind, with their numbers first."""
+    one = same.one
+    sizes = [np.zeros(len(one.kept(speeds))) for speeds in (False, True)]
+    function = lambda own, *rest: what(one.bound(own), *more, *rest)
+    return Rowwise("motion", function, (one.numbers, np.zeros(()), *sizes, *[_STILL] * len(one.markers)))
+
+
 @functools.cache
 def _states(kind: BodyKind) -> Rowwise:
-    """The frames of bodies of a kind: a function of rows, made once for all of them."""
+    """The frames of bodies of a kind."""
     size, n = kind.sizes
     return Rowwise("frame", kind.state, (np.zeros(size), np.zeros(n), np.zeros(3), np.eye(3)))
 
 
-def _each(function: Callable[..., Any], rows: Any) -> Any:
-    """A function of rows, for all of them: by machine code, which is compiled faster than by XLA."""
-    given = jax.tree.map(lambda x: np.asarray(x, dtype=float), tuple(rows))
-    example = jax.tree.map(lambda x: x[0], given)
-    return Rowwise("motion", function, example)(given, machine.lanes())
+@functools.cache
+def _changes(kind: BodyKind) -> Rowwise:
+    """The derivatives of frames of bodies of a kind, for q, v and the derivative of v."""
+    size, n = kind.sizes
+
+    def change(q: Any, v: Any, a: Any, r: Any, Q: Any) -> FrameState:
+        rate = kind.space.rate(q, v)  # type: ignore[union-attr]
+        return jax.jvp(lambda q, v: kind.state(q, v, r, Q), (q, v), (rate, a))[1]
+
+    return Rowwise("change", change, (np.zeros(size), np.zeros(n), np.zeros(n), np.zeros(3), np.eye(3)))
+
+
+@functools.lru_cache(maxsize=32)
+def _value(one: Coordinate) -> Rowwise:
+    """A coordinate as a function of two frames."""
+    return Rowwise("coordinate", one.value, (_STILL, _STILL))
+
+
+@functools.lru_cache(maxsize=32)
+def _rate(one: Coordinate) -> Rowwise:
+    """The rate of a coordinate as a function of two frames."""
+
+    def rate(a: FrameState, b: FrameState) -> Any:
+        value = lambda x, R, y, S: one.value(a._replace(x=x, R=R), b._replace(x=y, R=S))
+        spun = [skew(f.w) @ f.R for f in (a, b)]
+        return jax.jvp(value, (a.x, a.R, b.x, b.R), (a.v, spun[0], b.v, spun[1]))[1]
+
+    return Rowwise("rate", rate, (_STILL, _STILL))
+
+
+@functools.lru_cache(maxsize=32)
+def _rate_change(one: Coordinate) -> Rowwise:
+    """The derivative of the rate of a coordinate, for two frames and their derivatives."""
+    rate = lambda a, b: JointForce.moved(one, a, b)[1]
+    change = lambda a, b, da, db: jax.jvp(rate, (a, b), (da, db))[1]
+    return Rowwise("change", change, (_STILL,) * 4)

@@ -6,6 +6,7 @@ So massless links cost nothing, and a model has no more unknowns than it needs.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from genalpha.multibody import meshes
 from genalpha.multibody.bodies import AnyBody, Body, Marker
 from genalpha.multibody.inertia import Inertia, total
 from genalpha.multibody.joints import Joint
+from genalpha.multibody.limits import TURN, Limit
 from genalpha.multibody.markup import Notes
 from genalpha.multibody.meshes import Surface
 from genalpha.multibody.model import Model
@@ -24,6 +26,7 @@ from genalpha.multibody.vectors import EYE
 from genalpha.view import shapes
 
 FREE = "free"  # in place of a class of joints
+_DEEP = 1e-3  # where the damping of a limit counts, as a part of the range
 
 
 class Pose(NamedTuple):
@@ -52,6 +55,20 @@ class Plan(NamedTuple):
     b: Pose
 
 
+class Span(NamedTuple):
+    """The range of a joint coordinate, and where the coordinate is in the file.
+
+    The springs at its ends have a time constant and a damping ratio. ``rotor`` is an inertia at the joint.
+    """
+
+    lower: float
+    upper: float
+    start: float = 0.0
+    time: float = 0.02
+    ratio: float = 1.0
+    rotor: float = 0.0
+
+
 @dataclass
 class TreeLink:
     """A body of a file. ``pose`` is relative to ``parent``, the number of a link before it, or to space.
@@ -70,10 +87,12 @@ class TreeLink:
 
 
 class Tree:
-    """Links, and the model that they make."""
+    """Links, and the model that they make. ``limits`` says whether joints keep to their ranges."""
 
-    def __init__(self, path: Path, notes: Notes) -> None:
-        self.path, self.notes = path, notes
+    def __init__(self, path: Path, notes: Notes, limits: str = "stiff") -> None:
+        if limits not in ("stiff", "ignore"):
+            raise ValueError(f"limits must be 'stiff' or 'ignore', got {limits!r}")
+        self.path, self.notes, self.limits = path, notes, limits
         self.links: list[TreeLink] = []
         self.poses: dict[str, Pose] = {}  # in space, by the name of a link
         self.carriers: dict[str, AnyBody] = {}
@@ -163,6 +182,53 @@ class Tree:
         first, second = at @ plan.a, at @ plan.b
         a, b = above.frame_in_space(*first), self.carriers[link.name].frame_in_space(*second)
         return model.add(plan.cls(self.free_name(plan.name, "joint", model), a, b))
+
+    def limit(self, model: Model, label: str, link: str, coordinate: str, span: Span) -> None:
+        """Add the springs at the ends of the range of a joint, whose coordinate is '' if it has none.
+
+        With the inertia I that the joint carries, the stiffness is I ω² with ω = 1/(time·ratio). At a depth
+        of one thousandth of the range, the damping is 2·ratio·I·ω.
+        """
+        if self.limits == "ignore":
+            return
+        said = f"{label!r} from {span.lower:.6g} to {span.upper:.6g}"
+        joint, size = self.joints.get(link), span.upper - span.lower
+        if joint is None or not coordinate:
+            self.notes.add("limits of joints without a coordinate are not applied", said)
+            return
+        if joint.coordinate(coordinate).turns and size >= TURN:
+            self.notes.add("limits of one turn or more are not applied", said)
+            return
+        if not span.lower <= span.start <= span.upper:
+            self.notes.add("joints start outside of their limits", f"{said} at {span.start:.6g}")
+        omega, inertia = 1 / (span.time * span.ratio), self._carried(link, joint, coordinate) + span.rotor
+        spring = inertia * omega**2, 2 * span.ratio / (omega * _DEEP * size)
+        name = self.free_name(f"{label} limit", "force", model)
+        model.add(Limit(name, joint, span.lower, span.upper, *spring, coordinate=coordinate))
+
+    def _carried(self, link: str, joint: Joint, coordinate: str) -> float:
+        """The inertia that a joint carries about or along its axis, with all other joints locked."""
+        moments = self._moments[link]
+        if not joint.coordinate(coordinate).turns:
+            return float(moments[3, 3])
+        x, R = joint.markers[1].pose
+        back = np.vstack([np.eye(3), -x]).T  # [1, −x]
+        about = back @ moments @ back.T
+        return float(np.trace(about) - R[:, 2] @ about @ R[:, 2])
+
+    @functools.cached_property
+    def _moments(self) -> dict[str, np.ndarray]:
+        """∫ (x, 1) (x, 1)ᵀ dm, (4, 4), of every link and all that it carries, where the links are."""
+        found = {link.name: np.zeros((4, 4)) for link in self.links}
+        for link in self.links[::-1]:
+            body = self.carriers[link.name]
+            if link.plan is not None and isinstance(body, Body):
+                tensor, at = body.R @ body.inertia.tensor @ body.R.T, np.append(body.x, 1.0)
+                found[link.name] += body.mass * np.outer(at, at)
+                found[link.name][:3, :3] += 0.5 * np.trace(tensor) * EYE - tensor
+            if link.parent is not None:
+                found[self.links[link.parent].name] += found[link.name]
+        return found
 
     def done(self, model: Model) -> Model:
         """The model with its notes, and a warning that sums them up."""

@@ -11,14 +11,14 @@ from scipy.spatial.transform import Rotation
 
 from genalpha.multibody import meshes
 from genalpha.multibody.couplings import Mimic
-from genalpha.multibody.forces import JointSpring
+from genalpha.multibody.forces import DryFriction, JointSpring
 from genalpha.multibody.frames import along
 from genalpha.multibody.inertia import Inertia
-from genalpha.multibody.joints import Planar, Prismatic, Revolute
+from genalpha.multibody.joints import Joint, Planar, Prismatic, Revolute
 from genalpha.multibody.markup import Entry, Notes, parsed
 from genalpha.multibody.meshes import Surface
 from genalpha.multibody.model import GRAVITY, Model
-from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Tree, TreeLink, mesh_file, surface_of
+from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Span, Tree, TreeLink, mesh_file, surface_of
 from genalpha.multibody.vectors import EYE
 
 JOINTS: dict[str, Any] = {
@@ -38,10 +38,16 @@ _OF_ROBOT = {
     "sensor": "sensors are not read",
 }
 _CONTACT = "contacts are not read"
-_LIMITS = "limits of joints are not applied"
 
 
-def load(path: Path, *, base: str = "fixed", folders: Sequence[Any] = (), gravity: Any = GRAVITY) -> Model:
+def load(
+    path: Path,
+    *,
+    base: str = "fixed",
+    folders: Sequence[Any] = (),
+    gravity: Any = GRAVITY,
+    limits: str = "stiff",
+) -> Model:
     """The robot in a URDF file. See :func:`genalpha.multibody.load`."""
     if base not in ("fixed", "free"):
         raise ValueError(f"base must be 'fixed' or 'free', got {base!r}")
@@ -62,7 +68,7 @@ def load(path: Path, *, base: str = "fixed", folders: Sequence[Any] = (), gravit
             notes.add(_OF_ROBOT[entry.tag], entry.where)
         elif entry.tag != "material":
             raise entry.unknown(("link", "joint", "material", *_OF_ROBOT))
-    tree = Tree(path, notes)
+    tree = Tree(path, notes, limits)
     numbers: dict[str, int] = {}
     for name, joint in _ordered(links, joints, root.where):
         plan = (
@@ -90,7 +96,8 @@ class _JointEntry:
         self.kind = entry.choice("type", JOINTS, "")
         entry.finish()
         self.origin, self.axis, self.parent, self.child = ORIGIN, np.array([1.0, 0.0, 0.0]), "", ""
-        self.damping = 0.0
+        self.damping = self.friction = 0.0
+        self.span: Span | None = None
         self.mimic: tuple[str, float, float] | None = None
         for one in entry.children():
             self._child(one)
@@ -109,21 +116,12 @@ class _JointEntry:
             if not np.linalg.norm(self.axis) > 0:
                 raise one.wrong("is zero: it must be a direction", "xyz")
         elif one.tag == "dynamics":
-            self.damping = one.number("damping")
-            if one.number("friction"):
-                notes.add("friction in joints is not read", f"{self.name!r}: {one.number('friction'):g}")
+            self.damping, self.friction = one.number("damping"), one.number("friction")
+            for key in ("damping", "friction"):
+                if one.number(key) < 0:
+                    raise one.wrong(f"is {one.number(key):g}, and must not be negative", key)
         elif one.tag == "limit":
-            ends, more = (
-                (one.number("lower"), one.number("upper")),
-                (one.number("effort"), one.number("velocity")),
-            )
-            if self.kind in ("revolute", "prismatic"):
-                notes.add(_LIMITS, f"{self.name!r} from {ends[0]:g} to {ends[1]:g}")
-            if any(more):
-                notes.add(
-                    "limits of effort and velocity are not applied",
-                    f"{self.name!r} ({more[0]:g}, {more[1]:g})",
-                )
+            self._limit(one)
         elif one.tag == "mimic":
             self.mimic = one.needed("joint"), one.number("multiplier", 1.0), one.number("offset")
         elif one.tag in ("safety_controller", "calibration"):
@@ -132,6 +130,19 @@ class _JointEntry:
         else:
             known = ("origin", "parent", "child", "axis", "dynamics", "limit", "mimic")
             raise one.unknown((*known, "safety_controller", "calibration"))
+
+    def _limit(self, one: Entry) -> None:
+        lower, upper, effort, velocity = (one.number(x) for x in ("lower", "upper", "effort", "velocity"))
+        if self.kind in ("revolute", "prismatic"):
+            if lower > upper:
+                raise one.wrong(f"is {lower:g}, above upper, {upper:g}", "lower")
+            if lower < upper:
+                self.span = Span(lower, upper)
+            else:
+                one.notes.add("limits without a range are not applied", f"{self.name!r} at {lower:g}")
+        if effort or velocity:
+            reason = "limits of effort and velocity are not applied"
+            one.notes.add(reason, f"{self.name!r} ({effort:g}, {velocity:g})")
 
     def plan(self, link: str) -> Plan | None:
         cls = JOINTS[self.kind]
@@ -257,20 +268,29 @@ def _geometry(entry: Entry, path: Path, folders: Sequence[Any]) -> Surface | Non
     raise entry.unknown(("box", "cylinder", "sphere", "mesh"))
 
 
+def _along(model: Model, tree: Tree, one: _JointEntry, joint: Joint) -> None:
+    """Dampers, friction and limits of a joint."""
+    for way in joint.coordinates:
+        names = [f"{one.name} {kind}" for kind in ("damper", "friction")]
+        if len(joint.coordinates) > 1:
+            names = [f"{name}, {way.name}" for name in names]
+        if one.damping:
+            name = tree.free_name(names[0], "force", model)
+            model.add(JointSpring(name, joint, damping=one.damping, coordinate=way.name))
+        if one.friction:
+            name = tree.free_name(names[1], "force", model)
+            model.add(DryFriction(name, joint, one.friction, coordinate=way.name))
+        if one.span is not None:
+            tree.limit(model, one.name, one.child, way.name, one.span)
+
+
 def _forces(model: Model, tree: Tree, joints: dict[str, _JointEntry]) -> None:
-    """Dampers, and joints that follow others."""
+    """Dampers, friction and limits, and joints that follow others."""
     made = {one.name: tree.joints.get(one.child) for one in joints.values()}
     for one in joints.values():
         joint, where = made.get(one.name), one.entry.where
-        if one.damping < 0:
-            raise ValueError(f"{where}/dynamics.damping is negative: {one.damping:g}")
-        if one.damping and joint is not None:
-            for way in joint.coordinates:
-                name = (
-                    f"{one.name} damper" if len(joint.coordinates) == 1 else f"{one.name} damper, {way.name}"
-                )
-                name = tree.free_name(name, "force", model)
-                model.add(JointSpring(name, joint, damping=one.damping, coordinate=way.name))
+        if joint is not None:
+            _along(model, tree, one, joint)
         if one.mimic is None:
             continue
         other, factor, offset = one.mimic

@@ -26,6 +26,7 @@ _INPUTS = {
     "force": "tqv",
     "holonomic": "tq",
     "nonholonomic": "tqv",
+    "reaction": "tqvlp",
 }
 
 
@@ -54,7 +55,7 @@ def _program(setup: Any, name: str, args: Args, values: list[Any]) -> tuple[Any,
     given, dims = getattr(setup.system, name), setup.dims
     if given is None:
         return None, None
-    sizes = {"t": (), "q": (dims.size,), "v": (dims.n,)}
+    sizes = {"t": (), "q": (dims.size,), "v": (dims.n,), "l": (dims.m,), "p": (dims.p,)}
     inputs = [jax.ShapeDtypeStruct(sizes[x], float) for x in _INPUTS[name]]
     function = given if callable(given) else lambda *inputs: jnp.asarray(given, float)
     function = setup.system._traced.get(name, function)

@@ -62,8 +62,6 @@ def refusal(asked: Request) -> str:
         return "some steps of a run under error control, or dense output, under a JAX transform"
     if isinstance(steps, Given) and steps.steps.project is not None:
         return "projections of the velocity under a JAX transform"
-    if setup.system.reaction is not None:
-        return "a reaction of the user's own under a JAX transform"
     size = sum(setup.method.sizes(setup.dims).values())
     if size > UNROLLED or (isinstance(setup.system, Assembly) and size > UNROLLED):
         return f"{size} unknowns under a JAX transform"

@@ -248,9 +248,9 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
     start, found = started(setup, at, doubles, rebuild)
     iteration = None
     if setup.system.reaction is not None:  # it needs an iteration
-        once = lambda t, q, v, h, x, guess: start_run(setup, t, q, v, h, rebuild(x), guess)
-        iteration = Rowwise("start", once, (*at.columns(doubles), _guess(setup, at)), LIMIT)
-        found = _iterated(setup, iteration, at, doubles)
+        iteration = one_turn(setup, at, doubles, rebuild)
+        last = iterated(setup, iteration, at, doubles)
+        found = last if last is not None and last.begin.report.status == codes.SUCCESS else None
     if found is None:
         found = _start_by_xla(setup, at, args)
     start_errors.examine(found.begin, at.mode, setup.system.space)
@@ -300,7 +300,8 @@ def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
                 return NativeRun(made, found, doubles)
             start = made.columns.rows.unpack(found)[0]
     if made.iteration is not None:
-        start = _iterated(setup, made.iteration, at, doubles)
+        last = iterated(setup, made.iteration, at, doubles)
+        start = last if last is not None and last.begin.report.status == codes.SUCCESS else None
     start = _start_by_xla(setup, at, args) if start is None else start
     start_errors.examine(start.begin, at.mode, setup.system.space)
     return NativeRun(made, start, doubles)
@@ -312,20 +313,30 @@ def _guess(setup: Setup, at: StartValues) -> Once:
     return Once(*(ones if at.guess is None else at.guess))
 
 
-def _iterated(
-    setup: Setup, iteration: Rowwise, at: StartValues, doubles: list[np.ndarray]
-) -> RunStart | None:
-    """The start with a reaction of the user's own; None if its iteration does not end here."""
-    guess = _guess(setup, at)
+def one_turn(
+    setup: Setup,
+    at: StartValues,
+    doubles: list[np.ndarray],
+    rebuild: Callable[[Any], Args],
+    normalize: bool = False,
+) -> Rowwise:
+    """One iteration for the start with a reaction of the user's own, as a function of rows."""
+    point = setup.system.space.normalize if normalize else lambda q: q
+    once = lambda t, q, v, h, x, guess: start_run(setup, t, point(q), v, h, rebuild(x), guess)
+    return Rowwise("start", once, (*at.columns(doubles), _guess(setup, at)), LIMIT)
+
+
+def iterated(setup: Setup, iteration: Rowwise, at: StartValues, doubles: list[np.ndarray]) -> RunStart | None:
+    """The start with a reaction of the user's own. Its report says whether the iteration has converged."""
+    guess, found = _guess(setup, at), None
     for _ in range(_TURNS if iteration.rows is not None else 0):
-        found: RunStart = iteration.one((*at.columns(doubles), guess))
+        found = iteration.one((*at.columns(doubles), guess))
         state = found.begin.state
-        if found.begin.report.status == codes.SUCCESS:
-            return found
-        if not np.isfinite(np.concatenate([state.lam, state.psi])).all():
+        finite = np.isfinite(np.concatenate([state.lam, state.psi])).all()
+        if found.begin.report.status == codes.SUCCESS or not finite:
             break
         guess = Once(state.lam, state.psi)
-    return None
+    return found
 
 
 def _start_by_xla(setup: Setup, at: StartValues, args: Args) -> RunStart:

@@ -18,7 +18,7 @@ from genalpha.compiler import machine
 from genalpha.compiler.sparse_pattern import by_columns
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
-from genalpha.numerics.derivatives import value_and_rate
+from genalpha.numerics.derivatives import jacobian, value_and_rate
 
 # a (n,), λ (m,) and ψ (p,).
 Vectors = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -88,9 +88,11 @@ class Loads(NamedTuple):
 
 def _loads(model: KindModel, t: Any, q: Any, v: Any, lam: Any, psi: Any, data: Any) -> Loads:
     system = model.system(data, model.dims)
-    forces = lambda lam, psi: system.reactions(t, q, v, lam, psi)
-    by_lam, by_psi = jax.jacfwd(forces, (0, 1))(lam, psi)
-    return Loads(forces(lam, psi), -by_lam.T, -by_psi.T)
+    forces = lambda x: system.reactions(t, q, v, x[: len(lam)], x[len(lam) :])
+    both = jnp.concatenate([lam, psi])
+    change = jacobian(forces, both) if both.size else jnp.zeros((len(v), 0))
+    by_lam, by_psi = jnp.split(-change.T, [len(lam)])
+    return Loads(forces(both), by_lam, by_psi)
 
 
 # Functions that depend on the part alone.
@@ -280,11 +282,16 @@ class AtState:
 
     def _loads(self, lam: np.ndarray, psi: np.ndarray) -> list[Loads]:
         """The reactions of all parts, and their derivatives."""
-        return [
-            self._of_part("loads", model, _loads, self.q[at.q], self.v[at.v], lam[at.g], psi[at.k])
-            for model in self.parts
-            for at in [model.places]
-        ]
+        found = []
+        for model, terms in zip(self.parts, self.terms, strict=True):
+            at = model.places
+            forces = lam[at.g], psi[at.k]
+            if model.element is not None and model.element.has("reaction"):
+                found.append(self._of_part("loads", model, _loads, self.q[at.q], self.v[at.v], *forces))
+            else:
+                pushes = [np.einsum("kmn,km->kn", *x) for x in zip((terms.G, terms.K), forces, strict=True)]
+                found.append(Loads(-pushes[0] - pushes[1], terms.G, terms.K))
+        return found
 
     def _of_part(self, name: str, model: KindModel, function: Any, *rows: np.ndarray) -> Any:
         data = self.equations.data(model)

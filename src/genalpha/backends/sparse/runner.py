@@ -29,8 +29,9 @@ MOST_CHANGES = 10_000
 KIND = "sparse"
 # Patterns of matrices with more unknowns are not kept for other runs.
 KEPT = 100_000
-# Stages are coupled if a step needs more than this many matrices in the mean of several steps.
-MATRICES, SEVERAL = 2.5, 5
+# Stages are coupled if a step needs more than this many matrices in the mean of several steps. While they are
+# not, so many steps are taken between two decisions.
+MATRICES, SEVERAL, DECISION = 2.5, 5, 50
 JACOBIANS = -len(COUNTED) + COUNTED.index("jacobians")  # the column of a record, with given steps
 # Unknowns times steps of one call of machine code.
 CALL = 1_000_000
@@ -162,7 +163,8 @@ class SparseRunner:
     @property
     def _steps_of_a_call(self) -> int:
         """The most steps in one call of machine code, which cannot be interrupted."""
-        return max(1, CALL // self.memory.lengths["x"])
+        most = max(1, CALL // self.memory.lengths["x"])
+        return most if self.coupled is None else min(most, DECISION)
 
     # --- states -----------------------------------------------------------------------------------
 

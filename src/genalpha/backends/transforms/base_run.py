@@ -71,6 +71,7 @@ class Taken(NamedTuple):
     sizes: np.ndarray
     scale: np.ndarray
     blocks: Callable[[bool], Iterable[Block]]
+    guess: np.ndarray = np.zeros(0)  # of multipliers, from which the start was found; a constant
 
     def steps(self, block: Block, tape: Tape) -> tuple[slice, np.ndarray]:
         """The numbers of the steps in a block, and the inputs of their derivatives."""
@@ -80,9 +81,10 @@ class Taken(NamedTuple):
 
     @property
     def start(self) -> np.ndarray:
-        """The inputs of the start: t0, q, v, the size of the first step, and the arguments."""
+        """The inputs of the start: t0, q, v, the size of the first step, the arguments, and the guess."""
         first = self.sizes[0] if len(self.sizes) else 1.0
-        return np.concatenate([np.ravel(x) for x in (self.t0, self.q, self.v, first, *self.doubles)])
+        parts = (self.t0, self.q, self.v, first, *self.doubles, self.guess)
+        return np.concatenate([np.ravel(x) for x in parts])
 
 
 class RunOperation(Operation):
@@ -111,6 +113,7 @@ class RunOperation(Operation):
             self.step: StepKernels = self.kind(setup, example)
             self._defect = RowFunction("defect", setup.system.space.defect, (np.zeros(dims.size),))
         self.tape = Tape(self.step)
+        self.iterates = setup.system.reaction is not None  # at the start
         self._kernels: Kernels | None = None
         self._derivatives: dict[Any, Any] = {}
         self._orders: list[Any] = []
@@ -129,15 +132,24 @@ class RunOperation(Operation):
     def begun(self, at: StartValues, doubles: list[np.ndarray]) -> tuple[NativeRun, int]:
         """The start, and its status."""
         made = self.made(at, doubles)
-        assert made.start is not None
-        numbers = made.start.code().numbers(at.columns(doubles))
-        if not numbers[-1]:  # its pivots are bad
-            numbers = self._other_start(at, doubles)
-        run = NativeRun(made, numbers, doubles)
+        run = NativeRun(made, self._numbers(made, at, doubles), doubles)
         status = codes.not_a_rotation(self.defect(at.q)) or int(run.start.status)
         if status == codes.SUCCESS and self.strict and not run.start.consistent:
             status = codes.INCONSISTENT
         return run, status
+
+    def _numbers(self, made: Kernels, at: StartValues, doubles: list[np.ndarray]) -> RunStart | np.ndarray:
+        if made.iteration is not None:
+            found = native.iterated(self.setup, made.iteration, at, doubles)
+            assert found is not None
+            return found
+        assert made.start is not None
+        numbers = made.start.code().numbers(at.columns(doubles))
+        if not numbers[-1]:  # its pivots are bad
+            start, _ = native.started(self.setup, at, doubles, self.rebuild, normalize=True)
+            assert start is not None
+            numbers = start.code().numbers(at.columns(doubles))
+        return numbers
 
     def defect(self, q: np.ndarray) -> np.ndarray:
         """By how much the lengths of quaternions differ from one."""
@@ -147,18 +159,22 @@ class RunOperation(Operation):
         with MAKING:
             if self._kernels is None:
                 start, found = native.started(self.setup, at, doubles, self.rebuild, normalize=True)
-                if start is None or found is None:
+                iteration = None
+                if self.iterates:
+                    iteration = native.one_turn(self.setup, at, doubles, self.rebuild, normalize=True)
+                    found = native.iterated(self.setup, iteration, at, doubles)
+                if found is None:
                     raise Unsupported("the start of the run has no scalar form, or is singular")
                 made = native.built(self.step, found, start, at, self.rebuild, doubles)
+                made.iteration = iteration
                 made.program(made.order)
                 self._kernels = made
             return self._kernels
 
-    def _other_start(self, at: StartValues, doubles: list[np.ndarray]) -> np.ndarray:
-        """The numbers of a start with pivots of its own."""
-        start, _ = native.started(self.setup, at, doubles, self.rebuild, normalize=True)
-        assert start is not None
-        return start.code().numbers(at.columns(doubles))
+    def guess_of(self, run: NativeRun) -> np.ndarray:
+        """The multipliers of a start that an iteration has found: one more turn leads to the same."""
+        state = run.start.begin.state
+        return np.concatenate([state.lam, state.psi]) if self.iterates else np.zeros(0)
 
     def first_rows(self, run: NativeRun) -> tuple[np.ndarray, np.ndarray]:
         """The first row of the tape, and the first record."""
@@ -230,7 +246,8 @@ class RunOperation(Operation):
     def changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
         """Changes of all records (N+1, width), from those of the start and of the steps (N, 2)."""
         count = sum(np.size(x) for x in taken.doubles)
-        begun = self.start_change(taken, reverse=False)(taken.start[None], start[None])[0]
+        change = np.concatenate([start, np.zeros(len(taken.guess))])
+        begun = self.start_change(taken, reverse=False)(taken.start[None], change[None])[0]
         of_carry, of_row = self.start_columns(self.start_rows(taken))
         table, state = [begun[of_row][None]], begun[of_carry]
         shared = np.concatenate([taken.scale, flat(taken.doubles), start[len(start) - count :]])
@@ -255,6 +272,7 @@ class RunOperation(Operation):
         weight[of_carry] += state[:count]
         weight[of_row] += weights[0]
         start = self.start_change(taken, reverse=True)(taken.start[None], weight[None])[0]
+        start = start[: len(start) - len(taken.guess)]
         start[len(start) - (len(state) - count) :] += state[count:]
         return start, of_steps
 

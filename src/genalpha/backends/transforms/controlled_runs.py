@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.backends.native import kernels as native
 from genalpha.backends.native.code import MAKING
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled
-from genalpha.backends.native.step import LIMIT
 from genalpha.backends.native.tape import TapedControlledKernels
 from genalpha.backends.transforms.base_run import NUMBERS, Rebuild, RunOperation, Taken
 from genalpha.backends.transforms.operation import Arrays, Shape
@@ -23,7 +23,6 @@ from genalpha.engine import interpolate
 from genalpha.engine import start as starts
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
-from genalpha.engine.start import start_run
 from genalpha.engine.steps import Controlled
 from genalpha.numerics import codes
 
@@ -98,7 +97,8 @@ class ControlledRun(RunOperation):
         ends, sizes = self.layout.timing(shown)
         numbers = (status, taken, rejected, ends[-1], float(run.t_alpha), *totals)
         blocks = lambda backward: [(0, table)] if taken else []
-        at = Taken(float(t0), q, v, doubles, ends[:-1], sizes[1:], self.scale_of(run), blocks)
+        scale, guess = self.scale_of(run), self.guess_of(run)
+        at = Taken(float(t0), q, v, doubles, ends[:-1], sizes[1:], scale, blocks, guess)
         return at, shown, numbers, at.scale
 
     def _kept(self, inputs: Arrays, ends: np.ndarray) -> _Kept:
@@ -153,10 +153,14 @@ class ControlledRun(RunOperation):
     def start_rows(self, taken: Taken) -> RowFunction:
         with MAKING:
             if self._rows_of_start is None:
-                point = self.setup.system.space.normalize
-                begin = lambda t, q, v, h, x: start_run(self.setup, t, point(q), v, h, self.rebuild(x))
-                example = (np.float64(taken.t0), taken.q, taken.v, np.float64(taken.sizes[0]), taken.doubles)
-                self._rows_of_start = RowFunction("start", begin, example, LIMIT, often=False)
+                guess = np.split(taken.guess, [self.setup.dims.m]) if self.iterates else None
+                at = StartValues(taken.t0, taken.q, taken.v, np.float64(taken.sizes[0]), guess)
+                made, _ = native.started(self.setup, at, taken.doubles, self.rebuild, normalize=True)
+                if self.iterates:
+                    made = native.one_turn(self.setup, at, taken.doubles, self.rebuild, normalize=True)
+                assert made is not None
+                assert made.rows is not None
+                self._rows_of_start = made.rows
             return self._rows_of_start
 
     def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:

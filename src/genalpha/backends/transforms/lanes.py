@@ -32,7 +32,7 @@ class _Group(NamedTuple):
     taken: np.ndarray
 
 
-class Members:
+class LaneMembers:
     """The members of a batch, of which q, v and the arguments may differ."""
 
     def __init__(self, operation: GivenRun, size: int, inputs: Arrays, own: Sequence[bool]) -> None:
@@ -105,7 +105,7 @@ class Members:
         )
 
 
-def values(members: Members) -> list[np.ndarray]:
+def values(members: LaneMembers) -> list[np.ndarray]:
     """The outputs of all members."""
     op, size, count = members.op, members.size, len(members.sizes)
     shapes = op.shapes([(), (), members.q.shape[1:], members.v.shape[1:], (count,), (count,)])
@@ -136,7 +136,7 @@ def values(members: Members) -> list[np.ndarray]:
 class _Sweep:
     """Derivatives of all members along their tapes, group by group."""
 
-    def __init__(self, members: Members, kind: type[Derivative]) -> None:
+    def __init__(self, members: LaneMembers, kind: type[Derivative]) -> None:
         self.members, self.op, self.kind = members, members.op, kind
         self.failed = np.zeros(members.size, bool)
 
@@ -167,7 +167,7 @@ class _Sweep:
         return np.concatenate([same[0], members.q, members.v, same[1], *doubles], axis=1)
 
 
-def tangents(members: Members, changes: Arrays) -> list[np.ndarray]:
+def tangents(members: LaneMembers, changes: Arrays) -> list[np.ndarray]:
     """The changes of the records of all members."""
     op, size, sweep = members.op, members.size, _Sweep(members, Tangent)
     t0, _, q, v, times, sizes, *doubles = changes
@@ -191,7 +191,7 @@ def tangents(members: Members, changes: Arrays) -> list[np.ndarray]:
     return [table[:, :, at] for at in op.parts[:-1]]
 
 
-def cotangents(members: Members, weights: Arrays) -> list[np.ndarray]:
+def cotangents(members: LaneMembers, weights: Arrays) -> list[np.ndarray]:
     """The derivatives with respect to all inputs of all members."""
     op, size, sweep = members.op, members.size, _Sweep(members, Adjoint)
     table, count = np.concatenate(weights, axis=2), len(op.tape.carry)

@@ -144,8 +144,12 @@ class GivenRun(RunOperation):
     def start_rows(self, taken: Taken) -> RowFunction:
         if self._kernels is None:  # the run itself was taken elsewhere
             self.begun(StartValues(taken.t0, taken.q, taken.v, taken.sizes[0]), taken.doubles)
-        assert self._kernels is not None
-        return self._kernels.columns.rows
+        made = self._kernels
+        assert made is not None
+        if made.iteration is None:
+            return made.columns.rows
+        assert made.iteration.rows is not None
+        return made.iteration.rows
 
     def _taken(self, inputs: Arrays, tape: Arrays) -> Taken | None:
         """The run with its tape, computed again if it was not kept; None if it has failed."""
@@ -158,7 +162,11 @@ class GivenRun(RunOperation):
             *_, scale = found = self._run(inputs, None)
             blocks = functools.partial(self._again, inputs)
             failed = found[len(self.parts)] != codes.SUCCESS
-        return None if failed else Taken(float(t0), q, v, doubles, times, sizes, scale, blocks)
+        if failed:
+            return None
+        at = StartValues(float(t0), q, v, sizes[0])
+        guess = self.guess_of(self.begun(at, doubles)[0]) if self.iterates else np.zeros(0)
+        return Taken(float(t0), q, v, doubles, times, sizes, scale, blocks, guess)
 
     def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:
         t0, _, q, v, times, sizes, *doubles = changes
@@ -183,9 +191,9 @@ class GivenRun(RunOperation):
     def members(
         self, kind: str, size: int, inputs: Arrays, own: Sequence[bool], more: Arrays
     ) -> list[np.ndarray]:
-        if any(own[i] for i in (0, 1, 4, 5)):  # the steps differ
+        if self.iterates or any(own[i] for i in (0, 1, 4, 5)):  # the steps differ
             return super().members(kind, size, inputs, own, more)
-        batch = lanes.Members(self, size, inputs, own)
+        batch = lanes.LaneMembers(self, size, inputs, own)
         compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
         found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
         for i in np.flatnonzero(batch.alone):
