@@ -29,7 +29,7 @@ import genalpha as ga
 from benchmarks import gradient_peers as peers
 from benchmarks.measure import OUT, cores, in_turns, markdown, paragraphs, plain, seconds, start_up, versions
 
-STEPS, TURNS, DIRECTIONS = 1000, 9, 10
+STEPS, TURNS, DIRECTIONS = 1000, 15, 10
 COUNTS = (1, 10, 100, 1000)
 RUNS = (
     ("pendulum", "soi2"),

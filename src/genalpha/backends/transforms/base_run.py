@@ -21,7 +21,8 @@ from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction
 from genalpha.engine import row
 from genalpha.engine.setup import Setup
-from genalpha.engine.start import RunStart, start_run
+from genalpha.engine.start import RunStart, from_consistent
+from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED
@@ -102,9 +103,9 @@ class RunOperation(Operation):
         self.smooth = (*[True] * smooth, *[False] * (1 + self.timed + len(NUMBERS) + 1))
         number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
         args = [number(*np.shape(x)) for x in doubles]
-        begin = lambda t, q, v, h, x: start_run(setup, t, q, v, h, rebuild(x))
+        begin = lambda at, h, x: from_consistent(setup, at, h, rebuild(x))
         like = jax.tree.map(lambda x: number(*np.shape(x)), first)
-        shapes = jax.eval_shape(begin, number(), number(dims.size), number(dims.n), like, args)
+        shapes = jax.eval_shape(begin, Beginning.shapes(dims), like, args)
         zeros = lambda tree: jax.tree.map(lambda s: np.zeros(s.shape), tree)
         example = Values(
             zeros(shapes.carry), zeros(shapes.begin.scale), rebuild(zeros(args)), zeros(shapes.x)
