@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.backends.cache import program
 from genalpha.backends.native.kernels import UNROLLED
 from genalpha.backends.transforms.base_run import Found, RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun, sampling
@@ -17,13 +18,16 @@ from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.transforms.runs import GivenRun
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine import interpolate, row
+from genalpha.engine import start as starts
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived, Errors, Rows
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import MOST_STEPS, MOST_TRACED, Controlled, Given
-from genalpha.mechanics.assembly import Assembly
+from genalpha.mechanics.initial_values import Held
 from genalpha.mechanics.system import Args
+from genalpha.numerics import codes
 from genalpha.numerics.data import Scale
+from genalpha.numerics.derivatives import blanked
 from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
 from genalpha.results.deferred import Deferred, value
@@ -62,8 +66,10 @@ def refusal(asked: Request) -> str:
         return "some steps of a run under error control, or dense output, under a JAX transform"
     if isinstance(steps, Given) and steps.steps.project is not None:
         return "projections of the velocity under a JAX transform"
+    if setup.system.reaction is not None and asked.start.guess is not None:
+        return "a guess of multipliers under a JAX transform"
     size = sum(setup.method.sizes(setup.dims).values())
-    if size > UNROLLED or (isinstance(setup.system, Assembly) and size > UNROLLED):
+    if size > UNROLLED:
         return f"{size} unknowns under a JAX transform"
     return ""
 
@@ -78,7 +84,10 @@ def run(asked: Request) -> Solution:
     setup, start, steps = asked.setup, asked.start, asked.steps
     doubles, rebuild, about = separated(asked.args)
     shapes = tuple(jnp.shape(x) for x in doubles)
-    strict = start.mode == "check"
+    strict, at, code = start.mode == "check", (start.q, start.v), None
+    if start.mode == "project":
+        project = program(setup, ("project, traced", start.held), _projected(start.held), outermost=False)
+        *at, code = project(jnp.asarray(asked.span[0], float), start.q, start.v, asked.args)
     keep = _keep(asked)
     key = ("native, traced", *setup[1:], strict, about, shapes, keep)
     if isinstance(steps, Controlled):
@@ -87,11 +96,22 @@ def run(asked: Request) -> Solution:
         make = lambda: ControlledRun(setup, strict, doubles, rebuild, bounded, keep[0])
         operation = _operation(setup, (*key, most), make)
         times = [] if asked.output.t_eval is None else [asked.output.t_eval]
-        found = operation.run(*times, asked.span[0], start.q, start.v, *jax.tree.leaves(bounded), *doubles)
-        return _OfControlled(asked, found, doubles, rebuild, key).solution()
+        found = operation.run(*times, asked.span[0], *at, *jax.tree.leaves(bounded), *doubles)
+        return _OfControlled(asked, found, doubles, rebuild, key).solution(code)
     operation = _operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild))
-    found = operation.run(*asked.span, start.q, start.v, steps.steps.t, steps.steps.h, *doubles)
-    return _Assembly(asked, found, doubles, rebuild, key).solution()
+    found = operation.run(*asked.span, *at, steps.steps.t, steps.steps.h, *doubles)
+    return _Assembly(asked, found, doubles, rebuild, key).solution(code)
+
+
+def _projected(held: Held) -> Callable[..., Any]:
+    """The nearest start on the constraints, and a status. Without one, it is NaN."""
+
+    def project(setup: Setup, t: Any, q: Any, v: Any, args: Args) -> Any:
+        q, v, code = starts.project(setup, t, setup.system.space.normalize(q), v, args, held)
+        bad = code != codes.SUCCESS
+        return blanked(bad, q), blanked(bad, v), code
+
+    return project
 
 
 def _keep(asked: Request) -> tuple[str, ...]:
@@ -169,7 +189,8 @@ class _Assembly:
     def errors(self) -> Errors | None:
         return None
 
-    def solution(self) -> Solution:
+    def solution(self, before: Any = None) -> Solution:
+        """The solution; ``before`` is a status of what came before the run, if anything did."""
         asked, found, keep = self.asked, self.found, self.asked.output
         kept, whole, apart = self.kept()
         report = Deferred(lambda: assemble.history(whole(found.report)))
@@ -184,6 +205,7 @@ class _Assembly:
             quantities = dict.fromkeys(quantities) | named
         number = {name: x.astype(int) for name, x in found.numbers.items() if not name.startswith("t_")}
         status, taken, rejected, *totals = number.values()
+        status = status if before is None else codes.first(before, status)
         ending = Ending(status, found.numbers["t_end"], Work(taken, rejected, *totals), "native")
         t_alpha = Deferred(self.t_alpha).then(whole)
         sol = assemble.solution(self.setup, quantities, kept.t, t_alpha, ending, keep.complete, apart)
