@@ -156,7 +156,11 @@ class _Call:
             x if yes else np.broadcast_to(x, (size, *np.shape(x)))
             for x, yes in zip(more, self.batch[count + self.tape :], strict=True)
         ]
-        return self.op.members(self.kind, size, inputs, self.batch[:count], wide)
+        if any(self.batch[:count]):
+            return self.op.members(self.kind, size, inputs, self.batch[:count], wide)
+        kept = arrays[: count + self.tape]  # one run with several directions or weights: its tape serves all
+        each = [_COMPUTED[self.kind](self.op, count, [*kept, *one]) for one in zip(*wide, strict=True)]
+        return [np.stack(parts) for parts in zip(*each, strict=True)]
 
 
 def _primitive(kind: str) -> Primitive:
