@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from genalpha.engine import controller
@@ -13,9 +14,9 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Controlled
 from genalpha.mechanics import initial_values, start_errors
 from genalpha.mechanics.initial_values import NOTHING_HELD, Beginning, Held
-from genalpha.mechanics.system import Args
+from genalpha.mechanics.system import Args, Dims
 from genalpha.numerics import codes
-from genalpha.numerics.data import COUNTED, Carry, StepOutput
+from genalpha.numerics.data import COUNTED, Carry, NewtonReport, Scale, State, StepOutput
 
 
 class RunStart(NamedTuple):
@@ -47,6 +48,20 @@ def project(
 ) -> tuple[Any, Any, Any]:
     """q and v moved onto the constraints, and a status."""
     return initial_values.project(setup.system, setup.dims, t, q, v, args, held)
+
+
+def shapes(dims: Dims) -> Any:
+    """The shapes of a :class:`Beginning`, without tracing how it is computed."""
+    size, n, m, p = dims
+    number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, float)
+    counts: list[Any] = [jax.ShapeDtypeStruct((), kind) for kind in (int, int, int, bool, bool, float)]
+    return Beginning(
+        State(number(), number(size), number(n), number(n), number(m), number(p)),
+        number(n),
+        Scale(number(n), number(m), number(p)),
+        NewtonReport(*counts),
+        *(number(m + p, n), number(m), number(m), number(p), number(n, n), number(n)),
+    )
 
 
 def start_run(setup: Setup, t: Any, q: Any, v: Any, first: Any, args: Args, guess: Any = None) -> RunStart:

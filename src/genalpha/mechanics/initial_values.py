@@ -54,20 +54,6 @@ class Beginning(NamedTuple):
         wanted = jnp.concatenate([jnp.zeros(scale.size), self.rows[:m] @ (r / scale), jnp.zeros(self.k.size)])
         return scale * linear.solve_once(_saddle(self.M, self.rows, scale), wanted)[: scale.size]
 
-    @staticmethod
-    def shapes(dims: Dims) -> Beginning:
-        """The shapes of all values, without computing them."""
-        size, n, m, p = dims
-        number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
-        counts = [jax.ShapeDtypeStruct((), kind) for kind in (int, int, int, bool, bool, float)]
-        return Beginning(
-            State(number(), number(size), number(n), number(n), number(m), number(p)),
-            number(n),
-            Scale(number(n), number(m), number(p)),
-            NewtonReport(*counts),
-            *(number(m + p, n), number(m), number(m), number(p), number(n, n), number(n)),
-        )
-
 
 class Matrices(NamedTuple):
     """Mass matrix (n, n) and constraint matrices (m, n), (p, n) at one state."""

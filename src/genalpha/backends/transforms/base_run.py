@@ -22,7 +22,7 @@ from genalpha.compiler.rows import RowFunction
 from genalpha.engine import row
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, from_consistent
-from genalpha.mechanics.initial_values import Beginning
+from genalpha.engine.start import shapes as start_shapes
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED
@@ -105,7 +105,7 @@ class RunOperation(Operation):
         args = [number(*np.shape(x)) for x in doubles]
         begin = lambda at, h, x: from_consistent(setup, at, h, rebuild(x))
         like = jax.tree.map(lambda x: number(*np.shape(x)), first)
-        shapes = jax.eval_shape(begin, Beginning.shapes(dims), like, args)
+        shapes = jax.eval_shape(begin, start_shapes(dims), like, args)
         zeros = lambda tree: jax.tree.map(lambda s: np.zeros(s.shape), tree)
         example = Values(
             zeros(shapes.carry), zeros(shapes.begin.scale), rebuild(zeros(args)), zeros(shapes.x)
