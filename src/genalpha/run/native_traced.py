@@ -59,6 +59,8 @@ def refusal(asked: Request) -> str:
         return "backend='xla'"
     if isinstance(steps, Controlled) and (asked.output.every > 1 or asked.output.dense):
         return "some steps of a run under error control, or dense output, under a JAX transform"
+    if start.mode == "project":
+        return "initial='project' under a JAX transform"
     if isinstance(steps, Given) and steps.steps.project is not None:
         return "projections of the velocity under a JAX transform"
     if setup.system.reaction is not None:
