@@ -11,6 +11,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -95,14 +96,17 @@ def _inputs(kind: str, op: Operation, arrays: int, tape: int) -> int:
     return arrays - tape - sum(op.smooth) if kind == "cotangent" else arrays
 
 
+@dataclass(frozen=True)
 class _Call:
     """A primitive applied to arrays of some shapes: a function of NumPy arrays.
 
     ``batch`` is None, or says which arrays have one more axis, the first, that counts the members of a batch.
     """
 
-    def __init__(self, kind: str, op: Operation, batch: tuple[bool, ...] | None, tape: int) -> None:
-        self.kind, self.op, self.batch, self.tape = kind, op, batch, tape
+    kind: str
+    op: Operation
+    batch: tuple[bool, ...] | None
+    tape: int
 
     def count(self, arrays: Sequence[Any]) -> int:
         return _inputs(self.kind, self.op, len(arrays), self.tape)
@@ -120,6 +124,8 @@ class _Call:
         if self.batch is None:
             return compute(list(arrays))
         members = next(len(x) for x, yes in zip(arrays, self.batch, strict=True) if yes)
+        if not members:
+            return [np.zeros(s) for s in self.shapes([x.shape for x in arrays])]
         each = [
             compute([x[i] if yes else x for x, yes in zip(arrays, self.batch, strict=True)])
             for i in range(members)
@@ -143,12 +149,15 @@ def _primitive(kind: str) -> Primitive:
         return [core.ShapedArray(s, np.dtype(float)) for s in shapes]
 
     def lower(by: Any) -> Any:
-        def traced(*arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+        def rule(context: Any, *arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
             one = call(op, batch, tape)
-            shapes = [jax.ShapeDtypeStruct(s, float) for s in one.shapes([x.shape for x in arrays])]
-            return by(host.number_of(one), shapes, *arrays)
+            use = host.Use(one)
+            context.module_context.add_keepalive(use)
+            shapes = [jax.ShapeDtypeStruct(s, float) for s in one.shapes([x.shape for x in context.avals_in])]
+            traced = lambda *arrays: by(use, shapes, *arrays)
+            return mlir.lower_fun(traced, multiple_results=True)(context, *arrays)
 
-        return mlir.lower_fun(traced, multiple_results=True)
+        return rule
 
     def batched(arrays: Any, axes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
         size = next(x.shape[a] for x, a in zip(arrays, axes, strict=True) if a is not None)
@@ -288,8 +297,10 @@ def _cotangent_transposed(changes: Any, *arrays: Any, op: Operation, batch: Any 
             for x, k, yes in zip(filled, known, batch, strict=False)
         ]
     found = TANGENT.bind(*known, *filled, op=op, batch=flags, tape=tape)
+    shared = [False] * outs if batch is None else [not yes for yes in batch[-outs:]]
+    back = [jnp.sum(x, axis=0) if yes else x for x, yes in zip(found, shared, strict=True)]
     return [None] * len(known) + [
-        x if ad.is_undefined_primal(w) else None for x, w in zip(found, arrays[-outs:], strict=True)
+        x if ad.is_undefined_primal(w) else None for x, w in zip(back, arrays[-outs:], strict=True)
     ]
 
 
