@@ -118,6 +118,11 @@ class Derivative:
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         raise NotImplementedError
 
+    @staticmethod
+    def width(tape: Tape) -> int:
+        """The number of results for every row, without the last one."""
+        raise NotImplementedError
+
     def place(self, nodes: np.ndarray) -> np.ndarray:
         """Slots for input nodes."""
         slots = self.builder.slot(len(nodes))
@@ -174,6 +179,10 @@ class Adjoint(Derivative):
 
     name = "adjoint"
 
+    @staticmethod
+    def width(tape: Tape) -> int:
+        return 2
+
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         tape, graph = self.tape, self.tape.step.graph
         found, rows, factors, good = self.equations(order, systems)
@@ -210,6 +219,10 @@ class Tangent(Derivative):
     """
 
     name = "tangent"
+
+    @staticmethod
+    def width(tape: Tape) -> int:
+        return tape.width
 
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         tape, graph = self.tape, self.tape.step.graph

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -12,13 +12,14 @@ import numpy as np
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native import tape as tapes
 from genalpha.backends.native.code import MAKING
-from genalpha.backends.native.kernels import Kernels, NativeRun, StartValues
-from genalpha.backends.native.step import StepKernels, Values
+from genalpha.backends.native.kernels import AtFirst, Kernels, NativeRun, StartValues
+from genalpha.backends.native.step import LIMIT, StepKernels, Values
 from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, Tape, flat
+from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.transforms.operation import Operation
 from genalpha.backends.transforms.rows import RowDerivative
 from genalpha.compiler.graph import Unsupported
-from genalpha.compiler.rows import RowFunction
+from genalpha.compiler.rows import RowFunction, SingularExample
 from genalpha.engine import row
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, start_run
@@ -29,8 +30,9 @@ from genalpha.numerics.data import COUNTED
 # The numbers that follow the parts of the records: status, steps taken and rejected, the time reached, that
 # of a_α at the start, and Newton's totals.
 NUMBERS = ("status", "taken", "rejected", "t_end", "t_alpha", *COUNTED)
-# How often the derivatives of one run may change their order of pivots.
-MOST_ORDERS = 8
+# The most orders of pivots that are made for the derivatives of one run, and the most rows that are tried
+# together with one of them.
+MOST_ORDERS, TOGETHER = 8, 512
 
 Rebuild = Callable[[list[Any]], Args]
 
@@ -101,6 +103,7 @@ class RunOperation(Operation):
         self._kernels: Kernels | None = None
         self._derivatives: dict[Any, Any] = {}
         self._orders: list[Any] = []
+        self._starts: list[RowFunction] = []
 
     def run(self, *inputs: Any) -> Found:
         """The run, with inputs that JAX may trace."""
@@ -113,13 +116,13 @@ class RunOperation(Operation):
 
     # --- the start --------------------------------------------------------------------------------
 
-    def begun(self, at: StartValues, doubles: list[np.ndarray]) -> tuple[NativeRun, int]:
-        """The start, and its status."""
+    def begun(self, at: StartValues, doubles: list[np.ndarray]) -> tuple[NativeRun | None, int]:
+        """The start, or None if there is none, and its status."""
         made = self._made(at, doubles)
-        assert made.start is not None
-        numbers = made.start.code().numbers(at.columns(doubles))
-        if not numbers[-1]:  # its pivots are bad
-            numbers = self._other_start(at, doubles)
+        numbers = None if made is None else self._numbers(made, at, doubles)
+        if made is None or numbers is None:
+            finite = all(np.isfinite(x).all() for x in jax.tree.leaves((at.t, at.q, at.v, doubles)))
+            return None, codes.SINGULAR if finite else codes.NOT_FINITE
         run = NativeRun(made, numbers, doubles)
         defects = self._defect.interpret(np.asarray(at.q))[0]
         status = codes.not_a_rotation(np.asarray(defects)) or int(run.start.status)
@@ -127,50 +130,95 @@ class RunOperation(Operation):
             status = codes.INCONSISTENT
         return run, status
 
-    def _made(self, at: StartValues, doubles: list[np.ndarray]) -> Kernels:
+    def _begin(self, t: Any, q: Any, v: Any, h: Any, x: list[Any]) -> RunStart:
+        return start_run(self.setup, t, self.setup.system.space.normalize(q), v, h, self.rebuild(x))
+
+    def _start(self, at: StartValues, doubles: list[np.ndarray]) -> Rowwise | None:
+        """The start as a function of rows, with pivots that suit these values; None if they are singular."""
+        found = Rowwise("start", self._begin, at.columns(doubles), LIMIT)
+        if found.reason is not None and not isinstance(found.reason, SingularExample):
+            raise found.reason
+        return None if found.rows is None else found
+
+    def _made(self, at: StartValues, doubles: list[np.ndarray]) -> Kernels | None:
+        """The kernels, which the first start that is not singular makes."""
         with MAKING:
-            if self._kernels is None:
-                start, found = native.started(self.setup, at, doubles, self.rebuild, normalize=True)
-                if start is None or found is None:
-                    raise Unsupported("the start of the run has no scalar form, or is singular")
+            start = self._start(at, doubles) if self._kernels is None else None
+            if start is not None and start.rows is not None:
+                found, good = start.rows.interpret(start.rows.example)
+                if not good:
+                    return None
                 made = native.built(self.step, found, start, at, self.rebuild, doubles)
-                made.program(made.order)
+                try:
+                    made.program(made.order)
+                except AtFirst:
+                    return None
                 self._kernels = made
+                if isinstance(at.first, float):  # the start with a given first step
+                    self._starts.append(start.rows)
             return self._kernels
 
-    def _other_start(self, at: StartValues, doubles: list[np.ndarray]) -> np.ndarray:
-        """The numbers of a start with pivots of its own."""
-        start, _ = native.started(self.setup, at, doubles, self.rebuild, normalize=True)
+    def _numbers(self, made: Kernels, at: StartValues, doubles: list[np.ndarray]) -> np.ndarray | None:
+        """The numbers of the start, with other pivots if its own are bad; None if there are none."""
+        start: Rowwise | None = made.start
         assert start is not None
-        return start.code().numbers(at.columns(doubles))
+        numbers = start.code().numbers(at.columns(doubles))
+        if not numbers[-1]:
+            with MAKING:
+                start = self._start(at, doubles)
+            numbers = numbers if start is None else start.code().numbers(at.columns(doubles))
+        return numbers if numbers[-1] else None
 
-    def first_rows(self, run: NativeRun) -> tuple[np.ndarray, np.ndarray]:
-        """The first row of the tape, and the first record."""
+    def first_rows(self, run: NativeRun | None) -> tuple[np.ndarray, np.ndarray]:
+        """The first row of the tape, and the first record; NaN if there is no start."""
+        if run is None:
+            return np.full(len(self.step.row), np.nan), np.full(1, np.nan)
         slots, columns = np.zeros(self.step.builder.slots), self.step.row
         run.fill(slots)
         return slots[columns.start : columns.stop], run.row
 
-    def scale_of(self, run: NativeRun) -> np.ndarray:
+    def scale_of(self, run: NativeRun | None) -> np.ndarray:
+        if run is None:
+            return np.full(sum(self.setup.dims[1:]), np.nan)
         return flat(jax.tree.map(np.asarray, run.start.begin.scale))
 
     # --- derivatives ------------------------------------------------------------------------------
 
-    def start_rows(self, taken: Taken) -> RowFunction:
-        """The start with a given first step, as a function of rows."""
-        raise NotImplementedError
+    def start_rows(self, taken: Taken, form: int = 0) -> RowFunction:
+        """The start with a given first step, as a function of rows, in one of several forms.
 
-    def _start_change(self, taken: Taken, reverse: bool) -> RowDerivative:
+        Each form has pivots that suit the run for which it was made.
+        """
         with MAKING:
-            key = ("start", reverse)
-            if key not in self._derivatives:
-                self._derivatives[key] = RowDerivative(self.start_rows(taken), reverse)
-            return self._derivatives[key]
+            if form == len(self._starts):
+                example = (np.float64(taken.t0), taken.q, taken.v, np.float64(taken.sizes[0]), taken.doubles)
+                self._starts.append(RowFunction("start", self._begin, example, LIMIT, often=False))
+            return self._starts[form]
 
-    @functools.lru_cache(maxsize=1)  # noqa: B019 - it lives as long as the operation
-    def _start_columns(self, rows: RowFunction) -> tuple[np.ndarray, np.ndarray]:
-        """The columns of the carry, and of the first record, in the results of the start."""
-        at: RunStart = rows.unpack(np.arange(rows.width))[0]
-        return flat(at.carry).astype(int), np.ravel(at.row).astype(int)[: self.tape.width]
+    def _start_change(self, taken: Taken, more: np.ndarray, reverse: bool) -> np.ndarray:
+        """Changes of the results of the start, or in ``reverse`` the derivatives to its inputs."""
+        for form in range(MOST_ORDERS):
+            with MAKING:
+                rows, key = self.start_rows(taken, form), ("start", form, reverse)
+                if key not in self._derivatives:
+                    self._derivatives[key] = RowDerivative(rows, reverse)
+            found, good = self._derivatives[key](taken.start[None], more[None])
+            if good[0]:
+                return found[0]
+        raise SingularExample("no order of pivots is good for the start")
+
+    def _start_columns(self, taken: Taken) -> tuple[int, np.ndarray, np.ndarray]:
+        """The number of results of the start, and the columns of the carry and of the first record in them.
+
+        They are the same in all forms.
+        """
+        with MAKING:
+            if "columns" not in self._derivatives:
+                rows = self.start_rows(taken)
+                at: RunStart = rows.unpack(np.arange(rows.width))[0]
+                record = np.ravel(at.row).astype(int)[: self.tape.width]
+                self._derivatives["columns"] = rows.width - 1, flat(at.carry).astype(int), record
+            return self._derivatives["columns"]
 
     def _derivative(self, kind: type[Derivative], order: Any) -> Derivative:
         with MAKING:
@@ -186,31 +234,63 @@ class RunOperation(Operation):
         shared: np.ndarray,
         state: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Go through rows (N, W), which ``more`` numbers follow; other pivots where they have become bad."""
+        """Go through rows (N, W), which ``more`` numbers follow; other pivots where they have become bad.
+
+        All results are NaN if no order of pivots is good for some row.
+        """
         results: list[np.ndarray] = []
-        done, own = 0, len(self.tape.scale) + len(self.tape.doubles)
+        done, made, own = 0, len(self._orders), len(self.tape.scale) + len(self.tape.doubles)
         table = np.concatenate([rows, more], axis=1)
-        for _ in range(MOST_ORDERS):
-            if not self._orders or results:
-                some = np.unique(np.linspace(done, len(rows) - 1, tapes.SAMPLES).astype(int))
-                self._orders.append(tapes.orders(self.tape, rows[some], shared[:own]))
-            code = self._derivative(kind, self._orders[-1])
-            found, after = code.run(table[done:, :, None], shared[:, None], state[:, None])
-            bad = np.flatnonzero(found[:, -1, 0] == 0)
-            good = bad[0] if len(bad) else len(found)
+        while done < len(rows):
+            good, part = 0, table[done : done + TOGETHER, :, None]
+            for order in self._suggested(rows[done:], shared[:own], made + MOST_ORDERS):
+                code = self._derivative(kind, order)
+                found, after = code.run(part, shared[:, None], state[:, None])
+                bad = np.flatnonzero(found[:, -1, 0] == 0)
+                good = int(bad[0]) if len(bad) else len(found)
+                if good:
+                    break
+            if not good:
+                results, state = [np.full((len(rows), kind.width(self.tape)), np.nan)], state * np.nan
+                break
             if good < len(found):  # again, up to there
-                found, after = code.run(table[done : done + good, :, None], shared[:, None], state[:, None])
+                found, after = code.run(part[:good], shared[:, None], state[:, None])
             results.append(found[:, :-1, 0])
             state, done = after[:, 0], done + good
-            if done == len(rows):
-                return np.concatenate(results), state
-        return np.full((len(rows), results[0].shape[1]), np.nan), np.full_like(state, np.nan)
+        return np.concatenate(results), state
+
+    def _suggested(self, rows: np.ndarray, shared: np.ndarray, most: int) -> Iterator[Any]:
+        """The orders of pivots that are known, the last one first, and then one that suits these rows."""
+        yield from self._orders[::-1]
+        if len(self._orders) < most:
+            some = np.unique(np.linspace(0, len(rows) - 1, tapes.SAMPLES).astype(int))
+            with contextlib.suppress(Unsupported):  # the matrix is singular
+                found = tapes.orders(self.tape, rows[some], shared)
+                self._orders.append(found)
+                yield found
 
     def changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
-        """Changes of all records (N+1, width), from those of the start and of the steps (N, 2)."""
+        """Changes of all records (N+1, width), from those of the start and of the steps (N, 2).
+
+        NaN if a matrix is singular. JAX asks for such numbers too: those of the branch of a ``lax.cond`` that
+        a member of a batch does not take. All inputs are zero there.
+        """
+        try:
+            return self._changed(taken, start, of_steps)
+        except SingularExample:
+            return np.full((len(taken.table), self.tape.width), np.nan)
+
+    def pulled(self, taken: Taken, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives with respect to the start and the steps (N, 2), from those to records (N+1, width)."""
+        try:
+            return self._pulled(taken, weights)
+        except SingularExample:
+            return np.full(len(taken.start), np.nan), np.full((len(taken.sizes), 2), np.nan)
+
+    def _changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
         count = sum(np.size(x) for x in taken.doubles)
-        begun = self._start_change(taken, reverse=False)(taken.start[None], start[None])[0]
-        of_carry, of_row = self._start_columns(self.start_rows(taken))
+        begun = self._start_change(taken, start, reverse=False)
+        _, of_carry, of_row = self._start_columns(taken)
         first = begun[of_row][None]
         if not len(taken.sizes):
             return first
@@ -219,20 +299,18 @@ class RunOperation(Operation):
         found, _ = self._through(Tangent, rows, of_steps, shared, begun[of_carry])
         return np.concatenate([first, found])
 
-    def pulled(self, taken: Taken, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives with respect to the start and the steps (N, 2), from those to records (N+1, width)."""
+    def _pulled(self, taken: Taken, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         count = len(self.tape.carry)
         state, found = np.zeros(count + len(self.tape.doubles)), np.zeros((0, 2))
         if len(taken.sizes):
             rows = self.tape.inputs(taken.table, taken.times, taken.sizes)
             shared = np.concatenate([taken.scale, flat(taken.doubles)])
             found, state = self._through(Adjoint, rows[::-1], weights[:0:-1], shared, state)
-        rows_of_start = self.start_rows(taken)
-        of_carry, of_row = self._start_columns(rows_of_start)
-        weight = np.zeros(rows_of_start.width - 1)
+        width, of_carry, of_row = self._start_columns(taken)
+        weight = np.zeros(width)
         np.add.at(weight, of_carry, state[:count])
         np.add.at(weight, of_row, weights[0])
-        start = self._start_change(taken, reverse=True)(taken.start[None], weight[None])[0]
+        start = self._start_change(taken, weight, reverse=True)
         start[len(start) - (len(state) - count) :] += state[count:]
         return start, found[::-1]
 

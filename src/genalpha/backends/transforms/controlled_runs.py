@@ -9,21 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.native.code import MAKING
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled
-from genalpha.backends.native.step import LIMIT
 from genalpha.backends.native.tape import TapedControlledKernels
 from genalpha.backends.transforms.base_run import NUMBERS, Rebuild, RunOperation, Taken
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.xla import whole
-from genalpha.compiler.rows import RowFunction
 from genalpha.engine import interpolate
 from genalpha.engine import start as starts
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
-from genalpha.engine.start import start_run
 from genalpha.engine.steps import Controlled
 from genalpha.numerics import codes
 
@@ -59,7 +55,6 @@ class ControlledRun(RunOperation):
         super().__init__(setup, strict, doubles, rebuild, steps)
         self.control: Any = jax.tree.structure(steps)
         self.keep, self.most = keep, steps.room(0)
-        self._rows_of_start: RowFunction | None = None
         self._sampling = sampling(setup) if keep == "times" else None
 
     def _split(self, inputs: Arrays) -> tuple[Any, Any, Any, Any, Controlled, list[Any]]:
@@ -84,7 +79,7 @@ class ControlledRun(RunOperation):
         run, status = self.begun(StartValues(float(t0), q, v, control), doubles)
         first, record = self.first_rows(run)
         table, taken, rejected, totals = np.empty((512, len(first))), 0, 0, np.zeros(len(NUMBERS) - 5)
-        if status == codes.SUCCESS:
+        if run is not None and status == codes.SUCCESS:
             runner = _Strict(self.setup, run, control, self.rebuild(doubles))
             while not runner.finished and taken < self.most:
                 if taken == len(table):
@@ -95,8 +90,11 @@ class ControlledRun(RunOperation):
         table = np.concatenate([first[None], table[:taken]])
         shown = table[:, : self.layout.controlled].copy()
         shown[0] = record
+        if run is None:
+            shown[0, self.layout.plain : self.layout.plain + 2] = t0, 0.0
         ends, sizes = self.layout.timing(shown)
-        numbers = (status, taken, rejected, ends[-1], float(run.t_alpha), *totals)
+        t_alpha = float(t0 if run is None else run.t_alpha)
+        numbers = (status, taken, rejected, ends[-1], t_alpha, *totals)
         at = Taken(float(t0), q, v, doubles, ends[:-1], sizes[1:], table, self.scale_of(run))
         return at, shown, numbers, at.scale
 
@@ -148,15 +146,6 @@ class ControlledRun(RunOperation):
         return rows
 
     # --- derivatives ------------------------------------------------------------------------------
-
-    def start_rows(self, taken: Taken) -> RowFunction:
-        with MAKING:
-            if self._rows_of_start is None:
-                point = self.setup.system.space.normalize
-                begin = lambda t, q, v, h, x: start_run(self.setup, t, point(q), v, h, self.rebuild(x))
-                example = (np.float64(taken.t0), taken.q, taken.v, np.float64(taken.sizes[0]), taken.doubles)
-                self._rows_of_start = RowFunction("start", begin, example, LIMIT, often=False)
-            return self._rows_of_start
 
     def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:
         taken, shown, numbers, _ = self._run(inputs)

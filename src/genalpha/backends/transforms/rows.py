@@ -38,7 +38,7 @@ class RowDerivative:
             builder.slot_of.update(zip(given.tolist(), slots.tolist(), strict=True))
             builder.level_of.update(dict.fromkeys(given.tolist(), 0))
             find = pulled_back if reverse else along
-            found = find(graph, results, rows.columns, more)
+            found = np.append(find(graph, results, rows.columns, more), rows.results[-1])
             places = builder.slot(len(found))
             builder.kernel("change_row", 0, (places, found))
             program = cut(builder.build({}), PIECE)
@@ -49,11 +49,12 @@ class RowDerivative:
         library = machine.Library(emit_llvm.emit([(program, {"change": map_})]), ["change"], optimized=False)
         self._run = library.function("change", *[POINTER] * 3, *[COUNT] * 2)
 
-    def __call__(self, table: np.ndarray, more: np.ndarray) -> np.ndarray:
+    def __call__(self, table: np.ndarray, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The results for every row, and which of them are good."""
         rows = np.ascontiguousarray(np.concatenate([table, more], axis=1))
         results, work = np.empty((len(rows), self._width)), aligned(self._slots)
         self._run(work.ctypes.data, rows.ctypes.data, results.ctypes.data, len(rows), rows.shape[1])
-        return results
+        return results[:, :-1], results[:, -1] != 0
 
 
 class _Form:
@@ -72,7 +73,7 @@ class _Form:
     def value(self, arguments: Any) -> tuple[Any, np.ndarray]:
         return self._get("value", lambda: RowCode(self.rows, 1))(arguments)
 
-    def change(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> np.ndarray:
+    def change(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> tuple[np.ndarray, np.ndarray]:
         return self._get(reverse, lambda: RowDerivative(self.rows, reverse))(table, more)
 
 
@@ -154,7 +155,7 @@ class RowOperation(Operation):
 
     def _changed(self, table: np.ndarray, more: np.ndarray, reverse: bool) -> np.ndarray:
         def compute(form: _Form, which: np.ndarray) -> Any:
-            return form.change(table[which], more[which], reverse), form.value([table[which]])[1]
+            return form.change(table[which], more[which], reverse)
 
         return self._served(table, table.shape[1] if reverse else self._results, compute)
 

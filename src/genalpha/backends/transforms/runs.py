@@ -14,7 +14,6 @@ from genalpha.backends.native.tape import TapedKernels
 from genalpha.backends.transforms.base_run import NUMBERS, Rebuild, RunOperation, Taken
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.xla import whole
-from genalpha.compiler.rows import RowFunction
 from genalpha.engine import start as starts
 from genalpha.engine import step_choice
 from genalpha.engine.setup import Setup
@@ -56,11 +55,11 @@ class GivenRun(RunOperation):
     def taped(self, inputs: Arrays) -> list[np.ndarray]:
         t0, t1, q, v, times, sizes, *doubles = inputs
         table = np.full((len(sizes) + 1, len(self.step.row)), np.nan)
-        run, status = self.begun(StartValues(float(t0), q, v, sizes[0]), doubles)
+        run, status = self.begun(StartValues(float(t0), q, v, float(sizes[0])), doubles)
         status = status if self._fitting(t0, t1, times, sizes) else codes.BAD_STEPS
         table[0], first = self.first_rows(run)
         taken = 0
-        if status == codes.SUCCESS:
+        if run is not None and status == codes.SUCCESS:
             steps = Given(np.append(times, t1), Times(times, sizes))
             runner = _Strict(self.setup, run, steps, self.rebuild(doubles))
             taken, status = runner.take(table[1:]), runner.status
@@ -69,7 +68,7 @@ class GivenRun(RunOperation):
         shown[0] = first
         totals = self.layout.report(shown[1 : taken + 1]).sum(axis=0)
         end = times[taken - 1] + sizes[taken - 1] if taken else t0
-        numbers = (status, taken, 0.0, end, run.t_alpha, *totals)
+        numbers = (status, taken, 0.0, end, t0 if run is None else run.t_alpha, *totals)
         scale = self.scale_of(run)
         parts = [shown[:, at] for at in self.parts]
         return [*parts, *(np.asarray(x, dtype=float) for x in numbers), scale, table, scale]
@@ -79,12 +78,6 @@ class GivenRun(RunOperation):
         """Whether all steps are positive, and end at t1."""
         off = abs(times[-1] + sizes[-1] - t1)
         return bool((sizes > 0).all() and off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
-
-    def start_rows(self, taken: Taken) -> RowFunction:
-        if self._kernels is None:  # the run itself was taken elsewhere
-            self.begun(StartValues(taken.t0, taken.q, taken.v, taken.sizes[0]), taken.doubles)
-        assert self._kernels is not None
-        return self._kernels.columns.rows
 
     @staticmethod
     def _taken(inputs: Arrays, tape: Arrays) -> Taken:
