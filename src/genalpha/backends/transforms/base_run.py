@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native import kernels as native
@@ -21,8 +23,11 @@ from genalpha.backends.transforms.rows import RowDerivative
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction, SingularExample
 from genalpha.engine import row
+from genalpha.engine import start as starts
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, start_run
+from genalpha.mechanics import start_errors
+from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED
@@ -104,6 +109,7 @@ class RunOperation(Operation):
         self._derivatives: dict[Any, Any] = {}
         self._orders: list[Any] = []
         self._starts: list[RowFunction] = []
+        self._other_starts: deque[Rowwise] = deque(maxlen=MOST_ORDERS)
 
     def run(self, *inputs: Any) -> Found:
         """The run, with inputs that JAX may trace."""
@@ -160,13 +166,18 @@ class RunOperation(Operation):
 
     def _numbers(self, made: Kernels, at: StartValues, doubles: list[np.ndarray]) -> np.ndarray | None:
         """The numbers of the start, with other pivots if its own are bad; None if there are none."""
-        start: Rowwise | None = made.start
-        assert start is not None
-        numbers = start.code().numbers(at.columns(doubles))
-        if not numbers[-1]:
-            with MAKING:
-                start = self._start(at, doubles)
-            numbers = numbers if start is None else start.code().numbers(at.columns(doubles))
+        assert made.start is not None
+        values = at.columns(doubles)
+        for start in (made.start, *self._other_starts):
+            numbers = start.code().numbers(values)
+            if numbers[-1]:
+                return numbers
+        with MAKING:
+            other = self._start(at, doubles)
+        if other is None:
+            return None
+        self._other_starts.append(other)
+        numbers = other.code().numbers(values)
         return numbers if numbers[-1] else None
 
     def first_rows(self, run: NativeRun | None) -> tuple[np.ndarray, np.ndarray]:
@@ -183,6 +194,24 @@ class RunOperation(Operation):
         return flat(jax.tree.map(np.asarray, run.start.begin.scale))
 
     # --- derivatives ------------------------------------------------------------------------------
+
+    def begun_by_xla(self, t: Any, q: Any, v: Any, args: Args, status: Any = codes.SUCCESS) -> Beginning:
+        """The start as a traced computation. Its status says whether it is valid."""
+        space = self.setup.system.space
+        begin = starts.begin(self.setup, t, space.normalize(q), v, args)
+        status = codes.first(
+            jnp.asarray(status), codes.not_rotations(jnp.array(codes.SUCCESS), space.defect(q))
+        )
+        if self.strict:
+            fitting = start_errors.consistent(begin)
+            status = codes.first(status, jnp.where(fitting, codes.SUCCESS, codes.INCONSISTENT))
+        status = codes.first(status, begin.report.status)
+        return begin._replace(report=begin.report._replace(status=status))
+
+    @staticmethod
+    def unless_failed(parts: list[Any], status: Any) -> list[Any]:
+        """Parts that have NaN, also in all their derivatives, if a run has failed."""
+        return [x * jnp.where(status == codes.SUCCESS, 1.0, jnp.nan) for x in parts]
 
     def start_rows(self, taken: Taken, form: int = 0) -> RowFunction:
         """The start with a given first step, as a function of rows, in one of several forms.

@@ -17,7 +17,6 @@ from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.xla import whole
 from genalpha.engine import interpolate
-from genalpha.engine import start as starts
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Controlled
@@ -123,6 +122,7 @@ class ControlledRun(RunOperation):
         if numbers[0] != codes.SUCCESS:
             late = kept.times > ends[-1] if kept.times is not None else np.arange(len(rows)) >= len(ends)
             lost = late if self.keep != "final" else ~lost
+            lost[-1] |= self.keep == "all"  # the end was not reached
         rows[lost] = np.nan
         times = ends[kept.steps] if kept.times is None else np.asarray(kept.times)
         errors = rows[:, self.layout.of_errors]
@@ -195,7 +195,7 @@ class ControlledRun(RunOperation):
     def by_xla(self, *inputs: Any) -> list[Any]:
         times, t0, q, v, control, doubles = self._split(inputs)
         args, space = self.rebuild(doubles), self.setup.system.space
-        begin = starts.begin(self.setup, t0, space.normalize(q), v, args)
+        begin = self.begun_by_xla(t0, q, v, args)
         found = whole.run(self.setup, begin, control, args)
         numbers = [found.status, found.taken, found.rejected, jnp.max(found.t), found.t_alpha, *found.totals]
         table, t, h = found.table, found.t, found.h
@@ -207,7 +207,7 @@ class ControlledRun(RunOperation):
                 table = table.at[:, self.layout.parts[name]].set(getattr(motion, name))
         elif self.keep == "final":
             table, t, h = table[-1:], t[-1:], h[-1:]
-        parts = [table[:, at] for at in self.parts]
+        parts = self.unless_failed([table[:, at] for at in self.parts], found.status)
         timing = [t, h, table[:, self.layout.of_errors]]
         scale = jnp.concatenate([*begin.scale])
         return [*parts, *timing, *(jnp.asarray(x, float) for x in numbers), scale]

@@ -14,7 +14,6 @@ from genalpha.backends.native.tape import TapedKernels
 from genalpha.backends.transforms.base_run import NUMBERS, Rebuild, RunOperation, Taken
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.xla import whole
-from genalpha.engine import start as starts
 from genalpha.engine import step_choice
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given
@@ -104,11 +103,13 @@ class GivenRun(RunOperation):
         return [np.reshape(x, np.shape(y)) for x, y in zip(parts, inputs, strict=True)]
 
     def by_xla(self, *inputs: Any) -> list[Any]:
-        t0, _, q, v, times, sizes, *doubles = inputs
+        t0, t1, q, v, times, sizes, *doubles = inputs
         args = self.rebuild(list(doubles))
-        begin = starts.begin(self.setup, t0, self.setup.system.space.normalize(q), v, args)
+        off = jnp.abs(times[-1] + sizes[-1] - t1)
+        fitting = jnp.all(sizes > 0) & (off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
+        begin = self.begun_by_xla(t0, q, v, args, jnp.where(fitting, codes.SUCCESS, codes.BAD_STEPS))
         steps = Given(jnp.append(times, times[-1] + sizes[-1]), Times(times, sizes))
         found = whole.run(self.setup, begin, steps, args)
         numbers = [found.status, found.taken, 0.0, jnp.max(steps.times), found.t_alpha, *found.totals]
-        parts = [found.table[:, at] for at in self.parts]
+        parts = self.unless_failed([found.table[:, at] for at in self.parts], found.status)
         return [*parts, *(jnp.asarray(x, float) for x in numbers), jnp.concatenate([*begin.scale])]
