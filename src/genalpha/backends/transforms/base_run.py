@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -293,10 +292,13 @@ class RunOperation(Operation):
         yield from self._orders[::-1]
         if len(self._orders) < most:
             some = np.unique(np.linspace(0, len(rows) - 1, tapes.SAMPLES).astype(int))
-            with contextlib.suppress(Unsupported):  # the matrix is singular
-                found = tapes.orders(self.tape, rows[some], shared)
-                self._orders.append(found)
-                yield found
+            try:
+                with MAKING:
+                    found = tapes.orders(self.tape, rows[some], shared)
+            except Unsupported:  # the matrix is singular
+                return
+            self._orders.append(found)
+            yield found
 
     def changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
         """Changes of all records (N+1, width), from those of the start and of the steps (N, 2).
