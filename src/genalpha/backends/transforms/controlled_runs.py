@@ -23,7 +23,7 @@ from genalpha.engine.steps import Controlled
 from genalpha.numerics import codes
 
 
-class _Strict(NativeControlled):
+class _StrictControlled(NativeControlled):
     """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
 
     def _leave(self) -> None:
@@ -79,7 +79,7 @@ class ControlledRun(RunOperation):
         first, record = self.first_rows(run)
         table, taken, rejected, totals = np.empty((512, len(first))), 0, 0, np.zeros(len(NUMBERS) - 5)
         if run is not None and status == codes.SUCCESS:
-            runner = _Strict(self.setup, run, control, self.rebuild(doubles))
+            runner = _StrictControlled(self.setup, run, control, self.rebuild(doubles))
             while not runner.finished and taken < self.most:
                 if taken == len(table):
                     table = np.concatenate([table, np.empty_like(table)])

@@ -21,7 +21,7 @@ from genalpha.numerics import codes
 from genalpha.numerics.data import Times
 
 
-class _Strict(NativeGiven):
+class _StrictGiven(NativeGiven):
     """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
 
     def _leave(self) -> None:
@@ -60,7 +60,7 @@ class GivenRun(RunOperation):
         taken = 0
         if run is not None and status == codes.SUCCESS:
             steps = Given(np.append(times, t1), Times(times, sizes))
-            runner = _Strict(self.setup, run, steps, self.rebuild(doubles))
+            runner = _StrictGiven(self.setup, run, steps, self.rebuild(doubles))
             taken, status = runner.take(table[1:]), runner.status
             table[taken + 1 :] = np.nan
         shown = table[:, : self.layout.plain].copy()
