@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -52,8 +51,11 @@ class Rowwise:
         self._codes: dict[int, RowCode] = {}
         self._asked = 0
         self.rows: RowFunction | None = None
-        with contextlib.suppress(Unsupported):
+        self.reason: Unsupported | None = None  # why there is no scalar form
+        try:
             self.rows = RowFunction(name, function, example, limit, often)
+        except Unsupported as reason:
+            self.reason = reason
 
     def code(self, lanes: int = 1) -> RowCode:
         """The machine code, made on first use."""

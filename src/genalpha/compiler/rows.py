@@ -17,6 +17,10 @@ from genalpha.compiler.reader import Helpers, Symbols, inline, nodes
 from genalpha.numerics import linear
 
 
+class SingularExample(Unsupported):
+    """There may be a scalar form with pivots that suit another example."""
+
+
 class RowFunction:
     """``function(*arguments)`` of pytrees of doubles, as a kernel on rows: a row holds one set of arguments.
 
@@ -75,7 +79,7 @@ class RowFunction:
                 values = graph.evaluate(matrix.reshape(-1).tolist(), self._numbers)
             order = lu.choose(matrix != ZERO, np.array(values, dtype=float).reshape((1, *matrix.shape)))
             if order is None:
-                raise Unsupported("a linear system is singular at the start")
+                raise SingularExample("a linear system is singular at the start")
             factors = self._factors[key] = lu.factor(graph, matrix, order)
             for good in lu.examine(graph, matrix, factors):
                 self._trusted = graph.logic("and", self._trusted, good)

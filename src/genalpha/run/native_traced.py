@@ -12,8 +12,9 @@ import numpy as np
 
 from genalpha.backends.cache import program
 from genalpha.backends.native.kernels import UNROLLED
-from genalpha.backends.transforms.base_run import Found, RunOperation
+from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun, sampling
+from genalpha.backends.transforms.records import Found
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.transforms.runs import GivenRun
 from genalpha.compiler.graph import Unsupported

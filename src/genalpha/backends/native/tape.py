@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from genalpha.backends.native.code import OPTIMIZED, PIECE, aligned, small
+from genalpha.backends.native.code import MAKING, OPTIMIZED, PIECE, aligned, small
 from genalpha.backends.native.controlled_step import ControlledKernels
 from genalpha.backends.native.step import StepKernels
 from genalpha.backends.native.writer import ITERATION, ids
@@ -122,6 +122,11 @@ class Derivative:
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         raise NotImplementedError
 
+    @staticmethod
+    def width(tape: Tape) -> int:
+        """The number of results for every row, without the last one."""
+        raise NotImplementedError
+
     def place(self, nodes: np.ndarray) -> np.ndarray:
         """Slots for input nodes."""
         slots = self.builder.slot(len(nodes))
@@ -156,10 +161,11 @@ class Derivative:
     def run(self, rows: np.ndarray, shared: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Go through rows (N, W, lanes) from a state (S, lanes): results (N, R, lanes) and the last state."""
         count, width, lanes = rows.shape
-        if lanes not in self._code:
-            library = self._make(lanes)
-            pointer, number = machine.POINTER, machine.COUNT
-            self._code[lanes] = library.function(self.name, *[pointer] * 3, *[number] * 2)
+        with MAKING:
+            if lanes not in self._code:
+                library = self._make(lanes)
+                pointer, number = machine.POINTER, machine.COUNT
+                self._code[lanes] = library.function(self.name, *[pointer] * 3, *[number] * 2)
         work, results = aligned(self._slots * lanes), np.empty((count, len(self.results), lanes))
         table = work.reshape(-1, lanes)
         table[self.shared], table[self.state] = shared, state
@@ -177,6 +183,10 @@ class Adjoint(Derivative):
     """
 
     name = "adjoint"
+
+    @staticmethod
+    def width(tape: Tape) -> int:
+        return 2
 
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         tape, graph = self.tape, self.tape.step.graph
@@ -214,6 +224,10 @@ class Tangent(Derivative):
     """
 
     name = "tangent"
+
+    @staticmethod
+    def width(tape: Tape) -> int:
+        return tape.width
 
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         tape, graph = self.tape, self.tape.step.graph

@@ -2,90 +2,41 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native import tape as tapes
 from genalpha.backends.native.code import MAKING
-from genalpha.backends.native.kernels import Kernels, NativeRun, StartValues
-from genalpha.backends.native.step import StepKernels, Values
+from genalpha.backends.native.kernels import AtFirst, Kernels, NativeRun, StartValues
+from genalpha.backends.native.step import LIMIT, StepKernels, Values
 from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, Tape, flat
+from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.transforms.operation import Operation
+from genalpha.backends.transforms.records import NUMBERS, Found, Taken
 from genalpha.backends.transforms.rows import RowDerivative
 from genalpha.compiler.graph import Unsupported
-from genalpha.compiler.rows import RowFunction
+from genalpha.compiler.rows import RowFunction, SingularExample
 from genalpha.engine import row
+from genalpha.engine import start as starts
 from genalpha.engine.setup import Setup
-from genalpha.engine.start import RunStart, from_consistent
+from genalpha.engine.start import RunStart, from_consistent, start_run
 from genalpha.engine.start import shapes as start_shapes
+from genalpha.mechanics import start_errors
+from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
-from genalpha.numerics.data import COUNTED
 
-# The numbers that follow the parts of the records: status, steps taken and rejected, the time reached, that
-# of a_α at the start, and Newton's totals.
-NUMBERS = ("status", "taken", "rejected", "t_end", "t_alpha", *COUNTED)
-# How often the derivatives of one run may change their order of pivots.
-MOST_ORDERS = 8
+# The most orders of pivots that are made for the derivatives of one run, and the most rows that are tried
+# together with one of them.
+MOST_ORDERS, TOGETHER = 8, 512
 
 Rebuild = Callable[[list[Any]], Args]
-
-
-class Found(NamedTuple):
-    """The outputs of a run: records in parts, each (R, ...), numbers by name, and the scale.
-
-    ``timing`` are the times, the sizes and the errors (R, 1 + 2n) of the steps under error control.
-    """
-
-    q: Any
-    v: Any
-    a_alpha: Any
-    lam: Any
-    psi: Any
-    extra: dict[str, Any]
-    report: Any
-    timing: tuple[Any, ...]
-    numbers: dict[str, Any]
-    scale: Any
-
-
-# Some steps of a run: the number of the first one, and the tape (n+1, W) from its start on.
-Block = tuple[int, np.ndarray]
-
-
-class Taken(NamedTuple):
-    """A run that was computed: its start, the starts and sizes (N,) of its steps, and their tape in blocks.
-
-    ``blocks`` returns the blocks of the tape in the order of time, or, if asked, in reverse.
-    """
-
-    t0: float
-    q: np.ndarray
-    v: np.ndarray
-    doubles: list[np.ndarray]
-    times: np.ndarray
-    sizes: np.ndarray
-    scale: np.ndarray
-    blocks: Callable[[bool], Iterable[Block]]
-    guess: np.ndarray = np.zeros(0)  # of multipliers, from which the start was found; a constant
-
-    def steps(self, block: Block, tape: Tape) -> tuple[slice, np.ndarray]:
-        """The numbers of the steps in a block, and the inputs of their derivatives."""
-        first, table = block
-        here = slice(first, first + len(table) - 1)
-        return here, tape.inputs(table, self.times[here], self.sizes[here])
-
-    @property
-    def start(self) -> np.ndarray:
-        """The inputs of the start: t0, q, v, the size of the first step, the arguments, and the guess."""
-        first = self.sizes[0] if len(self.sizes) else 1.0
-        parts = (self.t0, self.q, self.v, first, *self.doubles, self.guess)
-        return np.concatenate([np.ravel(x) for x in parts])
 
 
 class RunOperation(Operation):
@@ -118,6 +69,8 @@ class RunOperation(Operation):
         self._kernels: Kernels | None = None
         self._derivatives: dict[Any, Any] = {}
         self._orders: list[Any] = []
+        self._starts: list[RowFunction] = []
+        self._other_starts: deque[Rowwise] = deque(maxlen=MOST_ORDERS)
 
     def run(self, *inputs: Any) -> Found:
         """The run, with inputs that JAX may trace."""
@@ -130,80 +83,176 @@ class RunOperation(Operation):
 
     # --- the start --------------------------------------------------------------------------------
 
-    def begun(self, at: StartValues, doubles: list[np.ndarray]) -> tuple[NativeRun, int]:
-        """The start, and its status."""
+    def begun(self, at: StartValues, doubles: list[np.ndarray]) -> tuple[NativeRun | None, int]:
+        """The start, or None if there is none, and its status."""
         made = self.made(at, doubles)
-        run = NativeRun(made, self._numbers(made, at, doubles), doubles)
+        numbers = None if made is None else self._numbers(made, at, doubles)
+        if made is None or numbers is None:
+            finite = all(np.isfinite(x).all() for x in jax.tree.leaves((at.t, at.q, at.v, doubles)))
+            return None, codes.SINGULAR if finite else codes.NOT_FINITE
+        run = NativeRun(made, numbers, doubles)
         status = codes.not_a_rotation(self.defect(at.q)) or int(run.start.status)
         if status == codes.SUCCESS and self.strict and not run.start.consistent:
             status = codes.INCONSISTENT
         return run, status
 
-    def _numbers(self, made: Kernels, at: StartValues, doubles: list[np.ndarray]) -> RunStart | np.ndarray:
-        if made.iteration is not None:
-            found = native.iterated(self.setup, made.iteration, at, doubles)
-            assert found is not None
-            return found
-        assert made.start is not None
-        numbers = made.start.code().numbers(at.columns(doubles))
-        if not numbers[-1]:  # its pivots are bad
-            start, _ = native.started(self.setup, at, doubles, self.rebuild, normalize=True)
-            assert start is not None
-            numbers = start.code().numbers(at.columns(doubles))
-        return numbers
-
     def defect(self, q: np.ndarray) -> np.ndarray:
         """By how much the lengths of quaternions differ from one."""
         return np.asarray(self._defect.interpret(np.asarray(q))[0])
 
-    def made(self, at: StartValues, doubles: list[np.ndarray]) -> Kernels:
+    def _begin(self, t: Any, q: Any, v: Any, h: Any, x: list[Any]) -> RunStart:
+        return start_run(self.setup, t, self.setup.system.space.normalize(q), v, h, self.rebuild(x))
+
+    def _start(self, at: StartValues, doubles: list[np.ndarray]) -> Rowwise | None:
+        """The start as a function of rows, with pivots that suit these values; None if they are singular.
+
+        With a reaction of the user's own it is one turn of an iteration.
+        """
+        if self.iterates:
+            found = native.one_turn(self.setup, at, doubles, self.rebuild, normalize=True)
+        else:
+            found = Rowwise("start", self._begin, at.columns(doubles), LIMIT)
+        if found.reason is not None and not isinstance(found.reason, SingularExample):
+            raise found.reason
+        return None if found.rows is None else found
+
+    def made(self, at: StartValues, doubles: list[np.ndarray]) -> Kernels | None:
+        """The kernels, which the first start that is not singular makes."""
         with MAKING:
-            if self._kernels is None:
-                start, found = native.started(self.setup, at, doubles, self.rebuild, normalize=True)
-                iteration = None
-                if self.iterates:
-                    iteration = native.one_turn(self.setup, at, doubles, self.rebuild, normalize=True)
-                    found = native.iterated(self.setup, iteration, at, doubles)
+            start = self._start(at, doubles) if self._kernels is None else None
+            if start is not None and start.rows is not None:
+                found = self._first(start, at, doubles)
                 if found is None:
-                    raise Unsupported("the start of the run has no scalar form, or is singular")
-                made = native.built(self.step, found, start, at, self.rebuild, doubles)
-                made.iteration = iteration
-                made.program(made.order)
+                    return None
+                begin = None if self.iterates else start
+                made = native.built(self.step, found, begin, at, self.rebuild, doubles)
+                made.iteration = start if self.iterates else None
+                try:
+                    made.program(made.order)
+                except AtFirst:
+                    return None
                 self._kernels = made
+                if not getattr(at.first, "controlled", False):  # the start with a given first step
+                    self._starts.append(start.rows)
             return self._kernels
 
-    def guess_of(self, run: NativeRun) -> np.ndarray:
-        """The multipliers of a start that an iteration has found: one more turn leads to the same."""
-        state = run.start.begin.state
-        return np.concatenate([state.lam, state.psi]) if self.iterates else np.zeros(0)
+    def _first(self, start: Rowwise, at: StartValues, doubles: list[np.ndarray]) -> RunStart | None:
+        if self.iterates:
+            return native.iterated(self.setup, start, at, doubles)
+        assert start.rows is not None
+        found, good = start.rows.interpret(start.rows.example)
+        return found if good else None
 
-    def first_rows(self, run: NativeRun) -> tuple[np.ndarray, np.ndarray]:
-        """The first row of the tape, and the first record."""
+    def _numbers(
+        self, made: Kernels, at: StartValues, doubles: list[np.ndarray]
+    ) -> RunStart | np.ndarray | None:
+        """The numbers of the start, with other pivots if its own are bad; None if there are none."""
+        if made.iteration is not None:
+            return native.iterated(self.setup, made.iteration, at, doubles)
+        assert made.start is not None
+        values = at.columns(doubles)
+        for start in (made.start, *self._other_starts):
+            numbers = start.code().numbers(values)
+            if numbers[-1]:
+                return numbers
+        with MAKING:
+            other = self._start(at, doubles)
+        if other is None:
+            return None
+        self._other_starts.append(other)
+        numbers = other.code().numbers(values)
+        return numbers if numbers[-1] else None
+
+    def guess_of(self, run: NativeRun | None) -> np.ndarray:
+        """The multipliers of a start that an iteration has found: one more turn leads to the same."""
+        if run is None or not self.iterates:
+            return np.zeros(0)
+        return np.concatenate([run.start.begin.state.lam, run.start.begin.state.psi])
+
+    def first_rows(self, run: NativeRun | None) -> tuple[np.ndarray, np.ndarray]:
+        """The first row of the tape, and the first record; NaN if there is no start."""
+        if run is None:
+            return np.full(len(self.step.row), np.nan), np.full(1, np.nan)
         slots, columns = np.zeros(self.step.builder.slots), self.step.row
         run.fill(slots)
         return slots[columns.start : columns.stop], run.row
 
-    def scale_of(self, run: NativeRun) -> np.ndarray:
+    def scale_of(self, run: NativeRun | None) -> np.ndarray:
+        if run is None:
+            return np.full(sum(self.setup.dims[1:]), np.nan)
         return flat(jax.tree.map(np.asarray, run.start.begin.scale))
+
+    def begun_by_xla(self, t: Any, q: Any, v: Any, args: Args, status: Any = codes.SUCCESS) -> Beginning:
+        """The start as a traced computation. Its status says whether it is valid."""
+        space = self.setup.system.space
+        begin = starts.begin(self.setup, t, space.normalize(q), v, args)
+        status = codes.first(
+            jnp.asarray(status), codes.not_rotations(jnp.array(codes.SUCCESS), space.defect(q))
+        )
+        if self.strict:
+            fitting = start_errors.consistent(begin)
+            status = codes.first(status, jnp.where(fitting, codes.SUCCESS, codes.INCONSISTENT))
+        status = codes.first(status, begin.report.status)
+        return begin._replace(report=begin.report._replace(status=status))
+
+    @staticmethod
+    def unless_failed(parts: list[Any], status: Any) -> list[Any]:
+        """Parts that have NaN, also in all their derivatives, if a run has failed."""
+        return [x * jnp.where(status == codes.SUCCESS, 1.0, jnp.nan) for x in parts]
 
     # --- derivatives ------------------------------------------------------------------------------
 
-    def start_rows(self, taken: Taken) -> RowFunction:
-        """The start with a given first step, as a function of rows."""
-        raise NotImplementedError
+    def _start_rows(self, taken: Taken, form: int = 0) -> RowFunction:
+        """The start with a given first step, as a function of rows, in one of several forms.
 
-    def start_change(self, taken: Taken, reverse: bool) -> RowDerivative:
+        Each form has pivots that suit the run for which it was made.
+        """
         with MAKING:
-            key = ("start", reverse)
-            if key not in self._derivatives:
-                self._derivatives[key] = RowDerivative(self.start_rows(taken), reverse)
-            return self._derivatives[key]
+            if form == len(self._starts):
+                guess = np.split(taken.guess, [self.setup.dims.m]) if self.iterates else None
+                at = StartValues(taken.t0, taken.q, taken.v, np.float64(taken.sizes[0]), guess)
+                made = self._start(at, taken.doubles)
+                if made is None or made.rows is None:
+                    raise SingularExample("a start is singular")
+                self._starts.append(made.rows)
+            return self._starts[form]
 
-    @functools.lru_cache(maxsize=1)  # noqa: B019 - it lives as long as the operation
-    def start_columns(self, rows: RowFunction) -> tuple[np.ndarray, np.ndarray]:
-        """The columns of the carry, and of the first record, in the results of the start."""
-        at: RunStart = rows.unpack(np.arange(rows.width))[0]
-        return flat(at.carry).astype(int), np.ravel(at.row).astype(int)[: self.tape.width]
+    def start_change(
+        self, taken: Callable[[int], Taken], table: np.ndarray, more: np.ndarray, reverse: bool
+    ) -> np.ndarray:
+        """Changes of the results of starts (B, ...), or in ``reverse`` the derivatives to their inputs.
+
+        They are NaN where no order of pivots is good. ``taken`` returns the run of a number.
+        """
+        width = table.shape[1] if reverse else self.start_columns(taken(0))[0]
+        found, left = np.full((len(table), width), np.nan), np.arange(len(table))
+        for form in range(MOST_ORDERS):
+            with MAKING:
+                try:
+                    rows, key = self._start_rows(taken(int(left[0])), form), ("start", form, reverse)
+                except SingularExample:
+                    break
+                if key not in self._derivatives:
+                    self._derivatives[key] = RowDerivative(rows, reverse)
+            values, good, _ = self._derivatives[key].run(table[left], more[left], np.zeros(0))
+            found[left[good]] = values[good]
+            left = left[~good]
+            if not len(left):
+                break
+        return found
+
+    def start_columns(self, taken: Taken) -> tuple[int, np.ndarray, np.ndarray]:
+        """The number of results of the start, and the columns of the carry and of the first record in them.
+
+        They are the same in all forms.
+        """
+        with MAKING:
+            if "columns" not in self._derivatives:
+                rows = self._start_rows(taken)
+                at: RunStart = rows.unpack(np.arange(rows.width))[0]
+                record = np.ravel(at.row).astype(int)[: self.tape.width]
+                self._derivatives["columns"] = rows.width - 1, flat(at.carry).astype(int), record
+            return self._derivatives["columns"]
 
     def derivative(self, kind: type[Derivative], order: Any) -> Derivative:
         with MAKING:
@@ -211,13 +260,22 @@ class RunOperation(Operation):
                 self._derivatives[kind, order] = kind(self.tape, *order)
             return self._derivatives[kind, order]
 
-    def order(self, rows: np.ndarray, shared: np.ndarray, another: bool = False) -> Any:
-        """Orders of pivots for the steps of a tape (N, W): those used last, or others that are good there."""
-        with MAKING:
-            if not self._orders or another:
-                some = np.unique(np.linspace(0, len(rows) - 1, tapes.SAMPLES).astype(int))
-                self._orders.append(tapes.orders(self.tape, rows[some], shared))
-            return self._orders[-1]
+    def suggested(self, rows: np.ndarray, shared: np.ndarray, most: int) -> Iterator[Any]:
+        """The orders of pivots that are known, the last one first, and then one that suits these rows."""
+        yield from self._orders[::-1]
+        if len(self._orders) < most:
+            some = np.unique(np.linspace(0, len(rows) - 1, tapes.SAMPLES).astype(int))
+            try:
+                with MAKING:
+                    found = tapes.orders(self.tape, rows[some], shared)
+            except Unsupported:  # the matrix is singular
+                return
+            self._orders.append(found)
+            yield found
+
+    def order(self, rows: np.ndarray, shared: np.ndarray) -> Any:
+        """An order of pivots for the steps of a tape (N, W): the one used last, or a new one; or None."""
+        return next(self.suggested(rows, shared, MOST_ORDERS), None)
 
     def _through(
         self,
@@ -227,29 +285,44 @@ class RunOperation(Operation):
         shared: np.ndarray,
         state: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Go through rows (N, W), which ``more`` numbers follow; other pivots where they have become bad."""
+        """Go through rows (N, W), which ``more`` numbers follow; other pivots where they have become bad.
+
+        All results are NaN if no order of pivots is good for some row.
+        """
         results: list[np.ndarray] = []
-        done, own = 0, len(self.tape.scale) + len(self.tape.doubles)
+        done, made, own = 0, len(self._orders), len(self.tape.scale) + len(self.tape.doubles)
         table = np.concatenate([rows, more], axis=1)
-        for _ in range(MOST_ORDERS):
-            code = self.derivative(kind, self.order(rows[done:], shared[:own], another=bool(results)))
-            found, after = code.run(table[done:, :, None], shared[:, None], state[:, None])
-            bad = np.flatnonzero(found[:, -1, 0] == 0)
-            good = bad[0] if len(bad) else len(found)
+        while done < len(rows):
+            good, part = 0, table[done : done + TOGETHER, :, None]
+            for order in self.suggested(rows[done:], shared[:own], made + MOST_ORDERS):
+                code = self.derivative(kind, order)
+                found, after = code.run(part, shared[:, None], state[:, None])
+                bad = np.flatnonzero(found[:, -1, 0] == 0)
+                good = int(bad[0]) if len(bad) else len(found)
+                if good:
+                    break
+            if not good:
+                results, state = [np.full((len(rows), kind.width(self.tape)), np.nan)], state * np.nan
+                break
             if good < len(found):  # again, up to there
-                found, after = code.run(table[done : done + good, :, None], shared[:, None], state[:, None])
+                found, after = code.run(part[:good], shared[:, None], state[:, None])
             results.append(found[:, :-1, 0])
             state, done = after[:, 0], done + good
-            if done == len(rows):
-                return np.concatenate(results), state
-        return np.full((len(rows), results[0].shape[1]), np.nan), np.full_like(state, np.nan)
+        return np.concatenate(results), state
 
     def changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
-        """Changes of all records (N+1, width), from those of the start and of the steps (N, 2)."""
+        """Changes of all records (N+1, width), from those of the start and of the steps (N, 2).
+
+        NaN if a matrix is singular. JAX asks for such numbers too: those of the branch of a ``lax.cond`` that
+        a member of a batch does not take. All inputs are zero there.
+        """
+        try:
+            _, of_carry, of_row = self.start_columns(taken)
+        except SingularExample:
+            return np.full((len(taken.sizes) + 1, self.tape.width), np.nan)
         count = sum(np.size(x) for x in taken.doubles)
         change = np.concatenate([start, np.zeros(len(taken.guess))])
-        begun = self.start_change(taken, reverse=False)(taken.start[None], change[None])[0]
-        of_carry, of_row = self.start_columns(self.start_rows(taken))
+        begun = self.start_change(lambda i: taken, taken.start[None], change[None], reverse=False)[0]
         table, state = [begun[of_row][None]], begun[of_carry]
         shared = np.concatenate([taken.scale, flat(taken.doubles), start[len(start) - count :]])
         for block in taken.blocks(False):
@@ -260,6 +333,11 @@ class RunOperation(Operation):
 
     def pulled(self, taken: Taken, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives with respect to the start and the steps (N, 2), from those to records (N+1, width)."""
+        length = len(taken.start) - len(taken.guess)
+        try:
+            width, of_carry, of_row = self.start_columns(taken)
+        except SingularExample:
+            return np.full(length, np.nan), np.full((len(taken.sizes), 2), np.nan)
         count = len(self.tape.carry)
         state, of_steps = np.zeros(count + len(self.tape.doubles)), np.zeros((len(taken.sizes), 2))
         shared, later = np.concatenate([taken.scale, flat(taken.doubles)]), weights[1:]
@@ -267,14 +345,11 @@ class RunOperation(Operation):
             here, rows = taken.steps(block, self.tape)
             found, state = self._through(Adjoint, rows[::-1], later[here][::-1], shared, state)
             of_steps[here] = found[::-1]
-        rows_of_start = self.start_rows(taken)
-        of_carry, of_row = self.start_columns(rows_of_start)
-        weight = np.zeros(rows_of_start.width - 1)
+        weight = np.zeros(width)
         weight[of_carry] += state[:count]
         weight[of_row] += weights[0]
-        start = self.start_change(taken, reverse=True)(taken.start[None], weight[None])[0]
-        start = start[: len(start) - len(taken.guess)]
-        start[len(start) - (len(state) - count) :] += state[count:]
+        start = self.start_change(lambda i: taken, taken.start[None], weight[None], reverse=True)[0, :length]
+        start[length - (len(state) - count) :] += state[count:]
         return start, of_steps
 
     def apart(self, start: np.ndarray, doubles: list[np.ndarray]) -> list[np.ndarray]:

@@ -9,18 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.native import kernels as native
-from genalpha.backends.native.code import MAKING
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled
 from genalpha.backends.native.tape import TapedControlledKernels
-from genalpha.backends.transforms.base_run import NUMBERS, Rebuild, RunOperation, Taken
+from genalpha.backends.transforms.base_run import Rebuild, RunOperation
 from genalpha.backends.transforms.operation import Arrays, Shape
+from genalpha.backends.transforms.records import NUMBERS, Taken
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.xla import whole
-from genalpha.compiler.rows import RowFunction
 from genalpha.engine import interpolate
-from genalpha.engine import start as starts
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Controlled
@@ -58,7 +55,6 @@ class ControlledRun(RunOperation):
         super().__init__(setup, strict, doubles, rebuild, steps)
         self.control: Any = jax.tree.structure(steps)
         self.keep, self.most = keep, steps.room(0)
-        self._rows_of_start: RowFunction | None = None
         self._sampling = sampling(setup) if keep == "times" else None
 
     def _split(self, inputs: Arrays) -> tuple[Any, Any, Any, Any, Controlled, list[Any]]:
@@ -83,7 +79,7 @@ class ControlledRun(RunOperation):
         run, status = self.begun(StartValues(float(t0), q, v, control), doubles)
         first, record = self.first_rows(run)
         table, taken, rejected, totals = np.empty((512, len(first))), 0, 0, np.zeros(len(NUMBERS) - 5)
-        if status == codes.SUCCESS:
+        if run is not None and status == codes.SUCCESS:
             runner = _ControlledOnly(self.setup, run, control, self.rebuild(doubles))
             while not runner.finished and taken < self.most:
                 if taken == len(table):
@@ -94,8 +90,11 @@ class ControlledRun(RunOperation):
         table = np.concatenate([first[None], table[:taken]])
         shown = table[:, : self.layout.controlled].copy()
         shown[0] = record
+        if run is None:
+            shown[0, self.layout.plain : self.layout.plain + 2] = t0, 0.0
         ends, sizes = self.layout.timing(shown)
-        numbers = (status, taken, rejected, ends[-1], float(run.t_alpha), *totals)
+        t_alpha = float(t0 if run is None else run.t_alpha)
+        numbers = (status, taken, rejected, ends[-1], t_alpha, *totals)
         blocks = lambda backward: [(0, table)] if taken else []
         scale, guess = self.scale_of(run), self.guess_of(run)
         at = Taken(float(t0), q, v, doubles, ends[:-1], sizes[1:], scale, blocks, guess)
@@ -126,6 +125,7 @@ class ControlledRun(RunOperation):
         if numbers[0] != codes.SUCCESS:
             late = kept.times > ends[-1] if kept.times is not None else np.arange(len(rows)) >= len(ends)
             lost = late if self.keep != "final" else ~lost
+            lost[-1] |= self.keep == "all"  # the end was not reached
         rows[lost] = np.nan
         times = ends[kept.steps] if kept.times is None else np.asarray(kept.times)
         errors = rows[:, self.layout.of_errors]
@@ -149,19 +149,6 @@ class ControlledRun(RunOperation):
         return rows
 
     # --- derivatives ------------------------------------------------------------------------------
-
-    def start_rows(self, taken: Taken) -> RowFunction:
-        with MAKING:
-            if self._rows_of_start is None:
-                guess = np.split(taken.guess, [self.setup.dims.m]) if self.iterates else None
-                at = StartValues(taken.t0, taken.q, taken.v, np.float64(taken.sizes[0]), guess)
-                made, _ = native.started(self.setup, at, taken.doubles, self.rebuild, normalize=True)
-                if self.iterates:
-                    made = native.one_turn(self.setup, at, taken.doubles, self.rebuild, normalize=True)
-                assert made is not None
-                assert made.rows is not None
-                self._rows_of_start = made.rows
-            return self._rows_of_start
 
     def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:
         taken, shown, numbers, _ = self._run(inputs)
@@ -211,7 +198,7 @@ class ControlledRun(RunOperation):
     def by_xla(self, *inputs: Any) -> list[Any]:
         times, t0, q, v, control, doubles = self._split(inputs)
         args, space = self.rebuild(doubles), self.setup.system.space
-        begin = starts.begin(self.setup, t0, space.normalize(q), v, args)
+        begin = self.begun_by_xla(t0, q, v, args)
         found = whole.run(self.setup, begin, control, args)
         numbers = [found.status, found.taken, found.rejected, jnp.max(found.t), found.t_alpha, *found.totals]
         table, t, h = found.table, found.t, found.h
@@ -223,7 +210,7 @@ class ControlledRun(RunOperation):
                 table = table.at[:, self.layout.parts[name]].set(getattr(motion, name))
         elif self.keep == "final":
             table, t, h = table[-1:], t[-1:], h[-1:]
-        parts = [table[:, at] for at in self.parts]
+        parts = self.unless_failed([table[:, at] for at in self.parts], found.status)
         timing = [t, h, table[:, self.layout.of_errors]]
         scale = jnp.concatenate([*begin.scale])
         return [*parts, *timing, *(jnp.asarray(x, float) for x in numbers), scale]

@@ -7,9 +7,13 @@ interface cannot be used, ``jax.pure_callback`` does the same more slowly.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
+import itertools
 import math
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_int, c_int64, c_size_t, c_uint32, c_void_p
 from typing import Any
@@ -22,7 +26,15 @@ Function = Callable[..., Sequence[np.ndarray]]
 TARGET = "genalpha_host"
 _EXECUTE, _METADATA, _INTERNAL = 3, 1, 13  # a stage, an extension, an error code of the interface
 
-_functions: list[Function] = []
+# The functions that compiled programs call, by number, and how many programs call each of them. A function
+# stays for a while after its last program is gone, because calls of it may not have begun yet: JAX runs
+# programs in the background, at most 32 of them.
+_functions: dict[int, Function] = {}
+_numbers: dict[Function, int] = {}
+_users: dict[int, int] = {}
+_next, _lock = itertools.count(), threading.Lock()
+_gone: collections.deque[int] = collections.deque()
+LATE = 64
 
 
 class _Start(ctypes.Structure):
@@ -108,7 +120,7 @@ def _handle(frame: Any) -> int | None:
         return None
     try:
         number = ctypes.cast(call.attributes.items[0], POINTER(_Number)).contents.value[0]
-        inputs = [_array(call.inputs.items[i]) for i in range(call.inputs.count)]
+        inputs = [_array(call.inputs.items[i]).copy() for i in range(call.inputs.count)]
         found = _functions[number](*inputs)
         for i, x in enumerate(found):
             _array(call.outputs.items[i])[...] = x
@@ -132,25 +144,40 @@ def _registered() -> bool:
     return True
 
 
-def number_of(function: Function) -> int:
-    """The number under which compiled programs call a function, which is kept from now on."""
-    _functions.append(function)
-    return len(_functions) - 1
+class Use:
+    """A program calls a function. The program keeps this object; the function is forgotten after it."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        with _lock:
+            self.number = _numbers.setdefault(function, next(_next))
+            _functions[self.number] = function
+            _users[self.number] = _users.get(self.number, 0) + 1
+            while len(_gone) > LATE:
+                _forget(_gone.popleft())
+        weakref.finalize(self, _gone.append, self.number).atexit = False
 
 
-def by_handler(number: int, shapes: Sequence[Any], *inputs: Any) -> Any:
+def _forget(number: int) -> None:
+    """A program that called a function is gone."""
+    _users[number] -= 1
+    if not _users[number]:
+        del _users[number], _numbers[_functions.pop(number)]
+
+
+def by_handler(use: Use, shapes: Sequence[Any], *inputs: Any) -> Any:
     """The function of traced arrays, on the CPU."""
     if not _registered():
-        return by_callback(number, shapes, *inputs)
-    call = jax.ffi.ffi_call(TARGET, list(shapes))
-    return call(*inputs, function=np.int64(number))
+        return by_callback(use, shapes, *inputs)
+    number = use.number
+    return jax.ffi.ffi_call(TARGET, list(shapes))(*inputs, function=np.int64(number))
 
 
-def by_callback(number: int, shapes: Sequence[Any], *inputs: Any) -> Any:
+def by_callback(use: Use, shapes: Sequence[Any], *inputs: Any) -> Any:
     """The function of traced arrays, on any device."""
 
     def called(*inputs: Any) -> Any:
-        found = _functions[number](*(np.asarray(x, dtype=float) for x in inputs))
+        found = use.function(*(np.asarray(x, dtype=float) for x in inputs))
         return [np.asarray(x, dtype=float).reshape(s.shape) for x, s in zip(found, shapes, strict=True)]
 
     return jax.pure_callback(called, list(shapes), *inputs)

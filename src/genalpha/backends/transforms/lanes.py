@@ -10,11 +10,11 @@ import numpy as np
 
 from genalpha.backends.batch.pool import Pool
 from genalpha.backends.native.code import StepCode, aligned
-from genalpha.backends.native.kernels import Kernels, StartValues
+from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, flat
 from genalpha.backends.native.writer import PIVOT
-from genalpha.backends.transforms.base_run import NUMBERS, Taken
 from genalpha.backends.transforms.operation import Arrays
+from genalpha.backends.transforms.records import NUMBERS, Taken
 from genalpha.compiler import machine
 from genalpha.engine.start import RunStart
 from genalpha.numerics import codes
@@ -35,16 +35,16 @@ class _Group(NamedTuple):
 class LaneMembers:
     """The members of a batch, of which q, v and the arguments may differ."""
 
-    def __init__(self, operation: GivenRun, size: int, inputs: Arrays, own: Sequence[bool]) -> None:
-        self.op, self.size = operation, size
+    def __init__(
+        self, operation: GivenRun, made: Kernels, size: int, inputs: Arrays, own: Sequence[bool]
+    ) -> None:
+        self.op, self.made, self.size = operation, made, size
         wide = [
             np.asarray(x) if yes else np.broadcast_to(x, (size, *np.shape(x)))
             for x, yes in zip(inputs, own, strict=True)
         ]
         self.t0, self.t1, self.times, self.sizes = float(inputs[0]), inputs[1], inputs[4], inputs[5]
         self.q, self.v, self.doubles = wide[2], wide[3], wide[6:]
-        at = StartValues(self.t0, self.q[0], self.v[0], self.sizes[0])
-        self.made: Kernels = operation.made(at, [x[0] for x in self.doubles])
         self.lanes = machine.lanes()
         assert self.made.start is not None
         columns = (np.array([self.t0]), self.q, self.v, np.array([self.sizes[0]]), self.doubles)
@@ -147,6 +147,9 @@ class _Sweep:
         backward = self.kind is Adjoint
         rows, more = (rows[::-1], more[::-1]) if backward else (rows, more)
         order = op.order(rows[:, :, 0], shared[: len(op.tape.scale) + len(op.tape.doubles), 0])
+        if order is None:  # no order is good: each member finds its own
+            members.alone[here] = True
+            return np.zeros((len(rows), self.kind.width(op.tape), len(here))), state
         code = op.derivative(self.kind, order)
         found, after = code.run(np.concatenate([rows, more], axis=1), shared, state)
         lost = (group.taken < len(rows)) & (group.status != PIVOT)
@@ -172,9 +175,8 @@ def tangents(members: LaneMembers, changes: Arrays) -> list[np.ndarray]:
     op, size, sweep = members.op, members.size, _Sweep(members, Tangent)
     t0, _, q, v, times, sizes, *doubles = changes
     wide = [np.reshape(x, (size, -1)) for x in (t0, q, v, sizes[:, 0], *doubles)]
-    first = members.taken(0)
-    begun = op.start_change(first, reverse=False)(sweep.starts(), np.concatenate(wide, axis=1))
-    of_carry, of_row = op.start_columns(op.start_rows(first))
+    _, of_carry, of_row = op.start_columns(members.taken(0))
+    begun = op.start_change(members.taken, sweep.starts(), np.concatenate(wide, axis=1), reverse=False)
     table = np.full((size, len(members.sizes) + 1, op.tape.width), np.nan)
     table[:, 0] = begun[:, of_row]
     of_args = np.concatenate([np.zeros((size, 0)), *wide[4:]], axis=1)
@@ -206,13 +208,11 @@ def cotangents(members: LaneMembers, weights: Arrays) -> list[np.ndarray]:
 
     with Pool() as pool:
         pool.map(one, members.groups())
-    first = members.taken(0)
-    rows = op.start_rows(first)
-    of_carry, of_row = op.start_columns(rows)
-    weight = np.zeros((size, rows.width - 1))
+    width, of_carry, of_row = op.start_columns(members.taken(0))
+    weight = np.zeros((size, width))
     weight[:, of_carry] += states[:, :count]
     weight[:, of_row] += table[:, 0]
-    start = op.start_change(first, reverse=True)(sweep.starts(), weight)
+    start = op.start_change(members.taken, sweep.starts(), weight, reverse=True)
     doubles = flat([x[0] for x in members.doubles]).size
     start[:, start.shape[1] - doubles :] += states[:, count:]
     start[sweep.failed | (members.status != codes.SUCCESS)] = np.nan

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -127,14 +128,17 @@ def _inputs(kind: str, op: Operation, arrays: int, tape: int) -> int:
     return arrays - tape - sum(op.smooth) if kind == "cotangent" else arrays
 
 
+@dataclass(frozen=True)
 class _Call:
     """A primitive applied to arrays of some shapes: a function of NumPy arrays.
 
     ``batch`` is None, or says which arrays have one more axis, the first, that counts the members of a batch.
     """
 
-    def __init__(self, kind: str, op: Operation, batch: tuple[bool, ...] | None, tape: int) -> None:
-        self.kind, self.op, self.batch, self.tape = kind, op, batch, tape
+    kind: str
+    op: Operation
+    batch: tuple[bool, ...] | None
+    tape: int
 
     def count(self, arrays: Sequence[Any]) -> int:
         return _inputs(self.kind, self.op, len(arrays), self.tape)
@@ -152,6 +156,8 @@ class _Call:
             return _COMPUTED[self.kind](self.op, count, list(arrays))
         inputs, more = arrays[:count], arrays[count + self.tape :]
         size = next(len(x) for x, yes in zip(arrays, self.batch, strict=True) if yes)
+        if not size:
+            return [np.zeros(s) for s in self.shapes([x.shape for x in arrays])]
         wide = [
             x if yes else np.broadcast_to(x, (size, *np.shape(x)))
             for x, yes in zip(more, self.batch[count + self.tape :], strict=True)
@@ -179,12 +185,15 @@ def _primitive(kind: str) -> Primitive:
         return [core.ShapedArray(s, np.dtype(float)) for s in shapes]
 
     def lower(by: Any) -> Any:
-        def traced(*arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+        def rule(context: Any, *arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
             one = call(op, batch, tape)
-            shapes = [jax.ShapeDtypeStruct(s, float) for s in one.shapes([x.shape for x in arrays])]
-            return by(host.number_of(one), shapes, *arrays)
+            use = host.Use(one)
+            context.module_context.add_keepalive(use)
+            shapes = [jax.ShapeDtypeStruct(s, float) for s in one.shapes([x.shape for x in context.avals_in])]
+            traced = lambda *arrays: by(use, shapes, *arrays)
+            return mlir.lower_fun(traced, multiple_results=True)(context, *arrays)
 
-        return mlir.lower_fun(traced, multiple_results=True)
+        return rule
 
     made.def_impl(run)
     made.def_abstract_eval(abstract)

@@ -15,11 +15,10 @@ from genalpha.backends.native.kernels import NativeRun, StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
 from genalpha.backends.transforms import lanes
-from genalpha.backends.transforms.base_run import NUMBERS, Block, Rebuild, RunOperation, Taken
+from genalpha.backends.transforms.base_run import Rebuild, RunOperation
 from genalpha.backends.transforms.operation import Arrays, Shape
+from genalpha.backends.transforms.records import NUMBERS, Block, Taken
 from genalpha.backends.xla import whole
-from genalpha.compiler.rows import RowFunction
-from genalpha.engine import start as starts
 from genalpha.engine import step_choice
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given
@@ -80,7 +79,7 @@ class GivenRun(RunOperation):
     def _run(self, inputs: Arrays, tape: np.ndarray | None) -> list[np.ndarray]:
         """The outputs. The tape (N+1, W) is written if it is given."""
         t0, _, _, _, times, sizes, *_ = inputs
-        run, runner, status = self._begin(inputs)
+        run, runner, status = self._begin_at(inputs)
         shown = np.full((len(sizes) + 1, self.layout.plain), np.nan)
         first, shown[0] = self.first_rows(run)
         taken, last = 0, first
@@ -92,16 +91,16 @@ class GivenRun(RunOperation):
         status = status if runner is None else runner.status
         totals = self.layout.report(shown[1 : taken + 1]).sum(axis=0)
         end = times[taken - 1] + sizes[taken - 1] if taken else t0
-        numbers = (status, taken, 0.0, end, run.t_alpha, *totals)
+        numbers = (status, taken, 0.0, end, t0 if run is None else run.t_alpha, *totals)
         parts = [shown[:, at] for at in self.parts]
         return [*parts, *(np.asarray(x, dtype=float) for x in numbers), self.scale_of(run)]
 
-    def _begin(self, inputs: Arrays) -> tuple[NativeRun, _GivenOnly | None, int]:
+    def _begin_at(self, inputs: Arrays) -> tuple[NativeRun | None, _GivenOnly | None, int]:
         """The start of a run, who takes its steps, and the status."""
         t0, t1, q, v, times, sizes, *doubles = inputs
-        run, status = self.begun(StartValues(float(t0), q, v, sizes[0]), doubles)
+        run, status = self.begun(StartValues(float(t0), q, v, float(sizes[0])), doubles)
         status = status if self.fitting(t0, t1, times, sizes) else codes.BAD_STEPS
-        if status != codes.SUCCESS:
+        if run is None or status != codes.SUCCESS:
             return run, None, status
         steps = Given(np.append(times, t1), Times(times, sizes))
         return run, _GivenOnly(self.setup, run, steps, self.rebuild(doubles)), status
@@ -122,7 +121,7 @@ class GivenRun(RunOperation):
 
     def _again(self, inputs: Arrays, backward: bool) -> Iterator[Block]:
         """The tape of a run in blocks, computed again: about √N steps are in memory at a time."""
-        run, runner, _ = self._begin(inputs)
+        run, runner, _ = self._begin_at(inputs)
         assert runner is not None
         last = self.first_rows(run)[0]
         if not backward:
@@ -141,16 +140,6 @@ class GivenRun(RunOperation):
         off = abs(times[-1] + sizes[-1] - t1)
         return bool((sizes > 0).all() and off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
 
-    def start_rows(self, taken: Taken) -> RowFunction:
-        if self._kernels is None:  # the run itself was taken elsewhere
-            self.begun(StartValues(taken.t0, taken.q, taken.v, taken.sizes[0]), taken.doubles)
-        made = self._kernels
-        assert made is not None
-        if made.iteration is None:
-            return made.columns.rows
-        assert made.iteration.rows is not None
-        return made.iteration.rows
-
     def _taken(self, inputs: Arrays, tape: Arrays) -> Taken | None:
         """The run with its tape, computed again if it was not kept; None if it has failed."""
         t0, _, q, v, times, sizes, *doubles = inputs
@@ -164,7 +153,7 @@ class GivenRun(RunOperation):
             failed = found[len(self.parts)] != codes.SUCCESS
         if failed:
             return None
-        at = StartValues(float(t0), q, v, sizes[0])
+        at = StartValues(float(t0), q, v, float(sizes[0]))
         guess = self.guess_of(self.begun(at, doubles)[0]) if self.iterates else np.zeros(0)
         return Taken(float(t0), q, v, doubles, times, sizes, scale, blocks, guess)
 
@@ -191,9 +180,13 @@ class GivenRun(RunOperation):
     def members(
         self, kind: str, size: int, inputs: Arrays, own: Sequence[bool], more: Arrays
     ) -> list[np.ndarray]:
-        if self.iterates or any(own[i] for i in (0, 1, 4, 5)):  # the steps differ
+        one = [x[0] if yes else x for x, yes in zip(inputs, own, strict=True)]
+        same = not any(own[i] for i in (0, 1, 4, 5))  # the steps
+        first = StartValues(float(one[0]), one[2], one[3], float(one[5][0])) if same else None
+        made = None if first is None or self.iterates else self.made(first, one[6:])
+        if made is None:
             return super().members(kind, size, inputs, own, more)
-        batch = lanes.LaneMembers(self, size, inputs, own)
+        batch = lanes.LaneMembers(self, made, size, inputs, own)
         compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
         found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
         for i in np.flatnonzero(batch.alone):
@@ -208,11 +201,13 @@ class GivenRun(RunOperation):
         return found
 
     def by_xla(self, *inputs: Any) -> list[Any]:
-        t0, _, q, v, times, sizes, *doubles = inputs
+        t0, t1, q, v, times, sizes, *doubles = inputs
         args = self.rebuild(list(doubles))
-        begin = starts.begin(self.setup, t0, self.setup.system.space.normalize(q), v, args)
+        off = jnp.abs(times[-1] + sizes[-1] - t1)
+        fitting = jnp.all(sizes > 0) & (off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
+        begin = self.begun_by_xla(t0, q, v, args, jnp.where(fitting, codes.SUCCESS, codes.BAD_STEPS))
         steps = Given(jnp.append(times, times[-1] + sizes[-1]), Times(times, sizes))
         found = whole.run(self.setup, begin, steps, args)
         numbers = [found.status, found.taken, 0.0, jnp.max(steps.times), found.t_alpha, *found.totals]
-        parts = [found.table[:, at] for at in self.parts]
+        parts = self.unless_failed([found.table[:, at] for at in self.parts], found.status)
         return [*parts, *(jnp.asarray(x, float) for x in numbers), jnp.concatenate([*begin.scale])]

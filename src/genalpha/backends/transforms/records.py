@@ -1,0 +1,67 @@
+"""What runs under JAX transforms return, and what their derivatives need of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from genalpha.backends.native.tape import Tape
+from genalpha.numerics.data import COUNTED
+
+# The numbers that follow the parts of the records: status, steps taken and rejected, the time reached, that
+# of a_α at the start, and Newton's totals.
+NUMBERS = ("status", "taken", "rejected", "t_end", "t_alpha", *COUNTED)
+
+
+class Found(NamedTuple):
+    """The outputs of a run: records in parts, each (R, ...), numbers by name, and the scale.
+
+    ``timing`` are the times, the sizes and the errors (R, 1 + 2n) of the steps under error control.
+    """
+
+    q: Any
+    v: Any
+    a_alpha: Any
+    lam: Any
+    psi: Any
+    extra: dict[str, Any]
+    report: Any
+    timing: tuple[Any, ...]
+    numbers: dict[str, Any]
+    scale: Any
+
+
+# Some steps of a run: the number of the first one, and the tape (n+1, W) from its start on.
+Block = tuple[int, np.ndarray]
+
+
+class Taken(NamedTuple):
+    """A run that was computed: its start, the starts and sizes (N,) of its steps, and their tape in blocks.
+
+    ``blocks`` returns the blocks of the tape in the order of time, or, if asked, in reverse.
+    """
+
+    t0: float
+    q: np.ndarray
+    v: np.ndarray
+    doubles: list[np.ndarray]
+    times: np.ndarray
+    sizes: np.ndarray
+    scale: np.ndarray
+    blocks: Callable[[bool], Iterable[Block]]
+    guess: np.ndarray = np.zeros(0)  # of multipliers, from which the start was found; a constant
+
+    def steps(self, block: Block, tape: Tape) -> tuple[slice, np.ndarray]:
+        """The numbers of the steps in a block, and the inputs of their derivatives."""
+        first, table = block
+        here = slice(first, first + len(table) - 1)
+        return here, tape.inputs(table, self.times[here], self.sizes[here])
+
+    @property
+    def start(self) -> np.ndarray:
+        """The inputs of the start: t0, q, v, the size of the first step, the arguments, and the guess."""
+        first = self.sizes[0] if len(self.sizes) else 1.0
+        parts = (self.t0, self.q, self.v, first, *self.doubles, self.guess)
+        return np.concatenate([np.ravel(x) for x in parts])
