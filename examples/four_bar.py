@@ -15,19 +15,25 @@ from genalpha import multibody as mb
 OUT = Path("out")
 
 
-def build() -> mb.Model:
-    """The linkage with its joints closed."""
+def linkage() -> mb.Model:
+    """The bars, hinges and the spring. This is also a file, ``examples/models/four_bar.json``."""
     model = mb.Model(gravity=(0, 0, -9.81))
     A, B, C, D = (0, 0, 0), (0.2, 0, 0.3), (1.0, 0, 0.7), (1.2, 0, 0)
     bar = lambda name, start, end: model.add(mb.Body.bar(name, 1.0, start, end))
     crank, coupler, rocker = bar("crank", A, B), bar("coupler", B, C), bar("rocker", C, D)
     pin = lambda name, a, b, at: model.add(mb.Revolute(name, a, b, at=at, axis=(0, 1, 0)))
-    hinge = pin("A", model.ground, crank, A)
+    pin("A", model.ground, crank, A)
     pin("B", crank, coupler, B)
     pin("C", coupler, rocker, C)
     pin("D", rocker, model.ground, D)
-    model.add(mb.Motor("motor", hinge, target=lambda t: 3.0 * t**2, kp=200.0, kd=30.0))
     model.add(mb.SpringDamper("spring", model.ground.frame((0.6, 0, -0.4)), coupler, 80.0, 2.0))
+    return model
+
+
+def build() -> mb.Model:
+    """With a motor, whose target is a function of time, which a file cannot hold; its joints closed."""
+    model = linkage()
+    model.add(mb.Motor("motor", model["A"], target=lambda t: 3.0 * t**2, kp=200.0, kd=30.0))
     print(model.assemble(redundant="drop"))
     return model
 

@@ -1,13 +1,17 @@
 """Joints: they do no work, hold what their rows say, and let move what their coordinates say."""
 
 import functools
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+import genalpha as ga
 from genalpha import multibody as mb
+from genalpha.multibody.frames import FrameState
+from joint_freedoms import PITCH, freedoms
 
 JOINTS = {
     "spherical": mb.Spherical,
@@ -19,7 +23,7 @@ JOINTS = {
     "weld": mb.Weld,
     "line": mb.PointOnLine,
     "plane": mb.PointOnPlane,
-    "screw": functools.partial(mb.Screw, pitch=0.3),
+    "screw": functools.partial(mb.Screw, pitch=PITCH),
 }
 FAST = ("revolute",)
 NAMES = [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in JOINTS]
@@ -108,39 +112,94 @@ def test_results_do_not_depend_on_the_axes_of_space(name):
     np.testing.assert_allclose(*size, rtol=1e-6, atol=1e-6)
 
 
-def test_reactions_are_those_of_newton_and_euler():
-    """For every body, m a and the change of its spin are those of weight and reactions."""
-    model, sol = run("revolute", 2e-3)
-    motion, body = model.motion(sol), model["two"]
-    joint = model["joint"]
-    frame = motion.frame(joint.markers[0])
+@pytest.mark.parametrize("name", NAMES)
+def test_reactions_are_those_of_newton_and_euler(name):
+    """m a and I w' + w × I w are those of weight and reaction, which has no power in free motions."""
+    model, sol = run(name, 2e-3)
+    motion, body, joint = model.motion(sol), model["two"], model["joint"]
+    first, second = (motion.frame(marker) for marker in joint.markers)
     found = motion.reaction("joint")
-    force, torque = (np.einsum("kij,kj->ki", frame.R, x) for x in found)
-    a = motion.acceleration(mb.Marker(body, np.zeros(3), np.eye(3)))
-    np.testing.assert_allclose(body.mass * a, force + body.mass * model.gravity, atol=1e-8)
-    state = motion.frame(mb.Marker(body, np.zeros(3), np.eye(3)))
-    spin = np.einsum("kij,jl,kml,km->ki", state.R, body.inertia.tensor, state.R, state.w)
-    arm = motion.frame(joint.markers[1]).x - state.x
-    wanted = torque + np.cross(arm, force)
-    np.testing.assert_allclose(np.gradient(spin, sol.t, axis=0)[3:-3], wanted[3:-3], atol=2e-3)
-    np.testing.assert_allclose(found.torque[:, 2], 0.0, atol=1e-10)  # an ideal hinge
+    force, torque = (np.einsum("kij,kj->ki", first.R, x) for x in found)
+    state, of_v = motion.frame(body.middle), model.slices()["two"][1]
+    a, spin, w = sol.a[:, of_v][:, :3], sol.a[:, of_v][:, 3:], sol.v[:, of_v][:, 3:]
+    np.testing.assert_allclose(body.mass * (a - model.gravity), force, atol=1e-8)
+    tensor = body.inertia.tensor
+    own = spin @ tensor + np.cross(w, w @ tensor)  # in axes of the body
+    wanted = np.einsum("kij,kj->ki", state.R, own)
+    np.testing.assert_allclose(torque + np.cross(second.x - state.x, force), wanted, atol=1e-8)
+    row = lambda frame, k: FrameState(*(x[k] for x in frame))
+    for k in (0, 50, 100):
+        free = freedoms(name, row(first, k), row(second, k))
+        np.testing.assert_allclose(np.concatenate([x[k] for x in found]) @ free, 0.0, atol=1e-9)
+
+
+# --- by hand ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def at_once():
+    """Four bodies that have nothing to do with each other: an arm, a pendulum, a slider and a cantilever."""
+    model = mb.Model()
+    speed = lambda w, x: {"angular_velocity": w, "velocity": np.cross(w, x)}
+    arm = mb.Body("arm", mb.rod(1.5, 0.8), at=(0.4, 0, 0), **speed((0, 0, 7.0), (0.4, 0, 0)))
+    model.add(mb.Revolute("bearing", model.ground, model.add(arm), at=(0, 0, 0)))
+    model.add(mb.AppliedForce("torque", arm, torque=(0, 0, 0.5)))
+    c, s = np.cos(0.6), np.sin(0.6)
+    R, x = np.array([(s, -c, 0), (0, 0, 1), (-c, -s, 0)]), np.array([0.5 * s, 0, -0.5 * c])
+    bar = mb.Body("bar", mb.rod(2.0, 1.0), at=x, rotation=R, **speed((0, -3.0, 0), x))
+    model.add(mb.Revolute("pivot", model.ground, model.add(bar), at=(0, 0, 0), axis=(0, -1, 0)))
+    down = np.array([np.cos(0.4), 0, -np.sin(0.4)])
+    slider = model.add(mb.Body("slider", mb.box(3.0, (0.4, 0.2, 0.2)), at=5 * down))
+    model.add(mb.Prismatic("rail", model.ground, slider, at=5 * down, axis=down))
+    model.add(mb.AppliedForce("pull", slider.frame((0, 0, 0.1)), force=(0, 2.0, 0)))
+    beam = model.add(mb.Body("beam", mb.box(4.0, (1.0, 0.1, 0.1)), at=(0.5, 9, 0)))
+    model.add(mb.Weld("wall", model.ground, beam, at=(0, 9, 0)))
+    model.add(mb.AppliedForce("load", beam.frame((0.5, 0, 0)), force=(1.0, 2.0, -5.0)))
+    assert model.assemble().freedom == 3
+    state = ga.consistent(model.system, 0.0, model.q0, model.v0)
+    motion = model.motion(SimpleNamespace(**{key: np.asarray(x)[None] for key, x in state._asdict().items()}))
+
+    def reaction(name):
+        """Force and torque in axes of space."""
+        axes = motion.rotation(model[name].markers[0])[0]
+        return tuple(axes @ x[0] for x in motion.reaction(name))
+
+    return reaction
+
+
+def test_reactions_of_a_rotating_arm(at_once):
+    """The bearing carries the weight and its moment, pulls inwards by m w² r, and across by m r w'."""
+    force, torque = at_once("bearing")
+    inertia = mb.rod(1.5, 0.8).tensor[2, 2]
+    faster = 0.5 / (inertia + 1.5 * 0.4**2)
+    np.testing.assert_allclose(force, [-1.5 * 49 * 0.4, 1.5 * 0.4 * faster, 1.5 * 9.81], rtol=1e-12)
+    np.testing.assert_allclose(torque, [0, -0.4 * 1.5 * 9.81, 0], atol=1e-11)
+
+
+def test_reactions_of_a_physical_pendulum(at_once):
+    """Along the bar m (g cos φ + w² r), across it the share of the weight that does not turn it."""
+    force, torque = at_once("pivot")
+    inertia = mb.rod(2.0, 1.0).tensor[1, 1]
+    second = -2.0 * 9.81 * 0.5 * np.sin(0.6) / (inertia + 2.0 * 0.25)
+    inwards, across = np.array([-np.sin(0.6), 0, np.cos(0.6)]), np.array([np.cos(0.6), 0, np.sin(0.6)])
+    wanted = 2.0 * (9.81 * np.cos(0.6) + 9 * 0.5) * inwards
+    wanted += 2.0 * (9.81 * np.sin(0.6) + 0.5 * second) * across
+    np.testing.assert_allclose(force, wanted, atol=1e-11)
+    np.testing.assert_allclose(torque, 0.0, atol=1e-11)
+
+
+def test_reactions_of_a_slider_and_a_cantilever(at_once):
+    """What is across the rail, and the moment of a force that acts above the centre; all of the load."""
+    force, torque = at_once("rail")
+    normal = np.array([np.sin(0.4), 0, np.cos(0.4)])
+    np.testing.assert_allclose(force, 3.0 * 9.81 * np.cos(0.4) * normal - (0, 2.0, 0), atol=1e-11)
+    np.testing.assert_allclose(torque, -np.cross((0, 0, 0.1), (0, 2.0, 0)), atol=1e-11)
+    force, torque = at_once("wall")
+    np.testing.assert_allclose(force, [-1.0, -2.0, 4.0 * 9.81 + 5.0], atol=1e-11)
+    np.testing.assert_allclose(torque, [0, -(0.5 * 4.0 * 9.81 + 5.0), -2.0], atol=1e-11)
 
 
 # --- statics ----------------------------------------------------------------------------------------------
-
-
-def test_a_beam_in_a_wall_has_the_reactions_of_statics():
-    """On the beam: a force m g upwards, and the moment about the wall that holds its weight."""
-    model = mb.Model()
-    beam = model.add(mb.Body("beam", mb.box(2.0, (1.0, 0.1, 0.1)), at=(0.5, 0, 0)))
-    wall = model.add(mb.Weld("wall", model.ground, beam, at=(0, 0, 0)))
-    weight = model.add(mb.AppliedForce("hung", beam.frame((0.5, 0, 0)), force=(0, 0, -5.0)))
-    assert model.assemble().freedom == 0
-    motion = model.motion(model.solve((0.0, 0.01), h=1e-3))
-    force, torque = motion.reaction(wall)
-    np.testing.assert_allclose(force, np.tile([0, 0, 2.0 * 9.81 + 5.0], (11, 1)), atol=1e-9)
-    np.testing.assert_allclose(torque, np.tile([0, -(0.5 * 2.0 * 9.81 + 1.0 * 5.0), 0], (11, 1)), atol=1e-9)
-    np.testing.assert_allclose(motion.power(weight), 0.0, atol=1e-12)
 
 
 def test_a_rod_of_fixed_length_pulls_with_its_tension():

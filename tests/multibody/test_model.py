@@ -126,26 +126,6 @@ def test_velocities_follow_from_a_few():
     assert np.abs(sol.residuals.velocity).max() < 1e-12
 
 
-# --- the heavy top of the package, as a model --------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_heavy_top_is_the_hand_written_one():
-    """15 kg at 1 m from a ball joint, spun at 150 rad/s (ACB15, section 4)."""
-    p = ga.problems.get("heavy-top")
-    hand = p.solve(t_end=0.2, h=1e-4, method="index3")
-    q = np.asarray(p.q0)
-    model = mb.Model(gravity=(0, 0, -9.81))
-    inertia = mb.Inertia(15.0, [0.234375, 0.46875, 0.234375])
-    top = model.add(mb.Body("top", inertia, at=q[:3] if len(q) == 7 else (0, 1, 0)))
-    model.add(mb.Spherical("tip", model.ground, top, at=(0, 0, 0)))
-    top.angular_velocity = np.array([0.0, 150.0, -4.61538])
-    top.velocity = np.cross(top.angular_velocity, top.x)
-    model.assemble()
-    sol = model.solve((0.0, 0.2), h=1e-4, method="index3")
-    np.testing.assert_allclose(model.motion(sol).position("top")[-1], hand.q[-1, :3], atol=1e-6)
-
-
 # --- inertia ------------------------------------------------------------------------------------------------
 
 

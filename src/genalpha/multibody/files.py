@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import json
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,8 +63,10 @@ def written(model: Model) -> dict[str, Any]:
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
     """Write a model as JSON. A write replaces the whole file or leaves it unchanged."""
-    text = json.dumps(written(model), indent=1).encode()
-    files.replace(os.path.expanduser(os.fspath(path)), lambda file: file.write(text))
+    text = json.dumps(written(model), indent=1)
+    # Numbers of a vector are on one line. No name is changed: texts in JSON have no line breaks.
+    text = re.sub(r"\[\n([-+.,\de\s]+)\]", lambda found: "[" + " ".join(found[1].split()) + "]", text)
+    files.replace(os.path.expanduser(os.fspath(path)), lambda file: file.write((text + "\n").encode()))
 
 
 def _body(body: AnyBody) -> dict[str, Any]:

@@ -96,10 +96,10 @@ class SparseControlled(SparseRunner):
 
     def take(self, out: np.ndarray) -> int:
         """Fill ``out`` (K, width) with steps; the number of rows that were filled."""
-        central, done = self.code.central, 0
-        self.memory.w[central.fired] = 0.0
+        done = 0
+        self.memory.w[self.code.central.fired] = 0.0
         while not self.finished and done < len(out) and not self.crossed:
-            w = self.memory.w
+            w, central = self.memory.w, self.code.central  # coupled stages have others
             w[central.kept], w[central.room], w[central.flags["alive"]] = done, len(out), 1.0
             w[central.status] = codes.SUCCESS
             before = self._work
