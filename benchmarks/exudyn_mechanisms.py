@@ -142,21 +142,17 @@ class Mechanism:
 # --- joints and forces -----------------------------------------------------------------------------------
 
 
-def _held(rows: tuple[str, ...]) -> Callable[[Mechanism, Any], None]:
+def _held(to: Mechanism, joint: Any) -> None:
     """The generic joint that holds all rows of a joint that are not left out."""
-
-    def added(to: Mechanism, joint: Any) -> None:
-        axes = [0] * 6
-        for _, name in joint.kept(speeds=False):
-            axes[ROWS[name]] = 1
-        to.add("ObjectJointGeneric", to.frames(joint), constrainedAxes=axes)
-
-    return added
+    axes = [0] * 6
+    for _, name in joint.kept(speeds=False):
+        axes[ROWS[name]] = 1
+    to.add("ObjectJointGeneric", to.frames(joint), constrainedAxes=axes)
 
 
 def _revolute(to: Mechanism, joint: Any) -> None:
     if joint.dropped:
-        _held(joint.rows)(to, joint)
+        _held(to, joint)
     else:
         to.add("ObjectJointRevoluteZ", to.frames(joint))
 
@@ -164,7 +160,7 @@ def _revolute(to: Mechanism, joint: Any) -> None:
 def _prismatic(to: Mechanism, joint: Any) -> None:
     """x of Exudyn's joint is its axis."""
     if joint.dropped:
-        _held(joint.rows)(to, joint)
+        _held(to, joint)
     else:
         turned = np.eye(3)[:, [2, 0, 1]]
         to.add("ObjectJointPrismaticX", [to.frame(marker, turned) for marker in joint.markers])
@@ -240,7 +236,7 @@ ADDED: dict[str, Callable[[Mechanism, Any], None]] = {
     "PlanarRevolute": _pin,
     "Universal": _universal,
     "Distance": _distance,
-    "PointOnPlane": _held(("z",)),
+    "PointOnPlane": _held,
     "SpringDamper": _spring,
     "JointSpring": _joint_spring,
     "Motor": _motor,
