@@ -23,7 +23,7 @@ reproduce: $(READY)
 	$(BIN)/python -m reproduce
 
 bench: $(READY)
-	$(BIN)/python -m pip install -q --group bench
+	$(BIN)/python -m pip install -q --group bench --group peers
 	$(BIN)/python -m benchmarks.work_precision
 	$(BIN)/python -m benchmarks.costs
 	$(BIN)/python -m benchmarks.heavy_top
@@ -31,6 +31,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.rods
 	$(BIN)/python -m benchmarks.scale_profile
+	$(BIN)/python -m benchmarks.multibody
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -1,7 +1,8 @@
 """Mechanisms as models: a slider crank, a top, a disk, a gyroscope, a bicycle and a Stewart platform.
 
 Each function returns a model whose joints are closed by ``model.assemble()``. All are files too, in
-``examples/models``; ``python -m examples.mechanisms`` writes these anew, with the problems of ``iftomm.py``.
+``examples/models``; ``python -m examples.mechanisms`` writes these anew, with the problems of ``iftomm.py``
+and the car of ``suspension.py``.
 A file holds no functions. So drives whose motion is a function of time are added to a model afterwards, as
 ``platform_drives`` does here.
 """
@@ -12,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from examples import four_bar, iftomm
+from examples import four_bar, iftomm, suspension
 
 from genalpha import multibody as mb
 
@@ -197,6 +198,7 @@ BUILT: dict[str, Callable[[], mb.Model]] = {
     "gyroscope": gyroscope,
     "bicycle": bicycle,
     "stewart": stewart,
+    "car": suspension.car,
 }
 
 

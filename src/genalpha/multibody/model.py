@@ -15,12 +15,12 @@ from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hin
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
 from genalpha.multibody import closing, files, limits
-from genalpha.multibody.bodies import AnyBody, Ground, Marker
+from genalpha.multibody.bodies import AnyBody, Body, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
 from genalpha.multibody.drawing import drawn
 from genalpha.multibody.forces import Force
-from genalpha.multibody.frames import vector
+from genalpha.multibody.frames import quaternion_of, vector
 from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.motion import Motion
 from genalpha.multibody.posing import posed
@@ -165,7 +165,11 @@ class Model:
     @property
     def q0(self) -> np.ndarray:
         """Coordinates of all bodies where the model has them."""
-        return np.concatenate([body.coordinates() for body in self.bodies])
+        bodies = self.bodies
+        rigid = [body.R for body in bodies if type(body) is Body]
+        turned = iter(quaternion_of(np.stack(rigid)) if rigid else ())  # all at once, which takes less time
+        own = lambda body: (body.x, next(turned)) if type(body) is Body else (body.coordinates(),)
+        return np.concatenate([part for body in bodies for part in own(body)])
 
     @property
     def v0(self) -> np.ndarray:

@@ -1,0 +1,98 @@
+"""The mechanisms of :mod:`benchmarks.multibody`, as models of genalpha whose joints are closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from examples import iftomm, mechanisms, suspension
+
+from benchmarks.scale_models import HALF, INERTIA, MASS, chain_start
+from genalpha import multibody as mb
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mechanism, how long it moves, and the numbers of equal steps that are tried.
+
+    ``fine`` is the number of steps of the reference.
+    """
+
+    name: str
+    build: Callable[[], mb.Model]
+    t_end: float
+    steps: tuple[int, ...]
+    fine: int
+    tree: bool = False
+
+    def model(self) -> mb.Model:
+        model = self.build()
+        model.assemble(redundant="drop")
+        return model
+
+
+def chain(count: int) -> mb.Model:
+    """The chain of :mod:`benchmarks.scale_models`: boxes of 1 kg and 1 m, hinges about two axes in turn."""
+    start, model = chain_start(count), mb.Model()
+    above = model.ground.frame
+    last: mb.Body | None = None
+    for i in range(count):
+        speeds = {"velocity": start.v[i], "angular_velocity": start.omega[i]}
+        body = mb.Body(f"link {i}", mb.Inertia(MASS, INERTIA), at=start.x[i], rotation=start.R[i], **speeds)
+        model.add(body)
+        axis = start.axes[i]
+        hook = above((0, 0, 0), axis=axis) if last is None else last.frame((0, 0, -HALF), axis=axis)
+        model.add(mb.Revolute(f"hinge {i}", hook, body.frame((0, 0, HALF), axis=axis)))
+        last = body
+    return model
+
+
+def arm() -> mb.Model:
+    """An arm of six hinges as robots have, which falls from a bent pose with its base turning."""
+    model, at = mb.Model(), np.zeros(3)
+    links = (
+        (12.0, (0.0, 0.0, 0.35), (0, 0, 1)),
+        (8.0, (0.45, 0.0, 0.3), (0, 1, 0)),
+        (6.0, (0.5, 0.0, -0.1), (0, 1, 0)),
+        (3.0, (0.15, 0.0, -0.05), (1, 0, 0)),
+        (2.0, (0.1, 0.05, -0.1), (0, 1, 0)),
+        (1.0, (0.05, 0.1, -0.05), (0, 0, 1)),
+    )
+    a: Any = model.ground
+    for i, (mass, along, axis) in enumerate(links):
+        end = at + np.array(along)
+        body = model.add(mb.Body.bar(f"link {i}", mass, at, end, radius=0.05))
+        model.add(mb.Revolute(f"hinge {i}", a, body, at=at, axis=axis))
+        a, at = body, end
+    q, v = model.pose({}, {"hinge 0": 2.0, "hinge 3": 4.0, "hinge 5": -6.0})
+    model.place(q, v)
+    return model
+
+
+def stewart() -> mb.Model:
+    """The platform with forces of its legs that are 20 % too large and too small, in turn."""
+    model = mechanisms.stewart()
+    for i in range(1, 7):
+        force = model[f"motor {i}"]
+        force.numbers["constant"] = force.numbers["constant"] * (1.0 + 0.2 * (-1.0) ** i)
+    return model
+
+
+def ladder(first: int, count: int) -> tuple[int, ...]:
+    return tuple(first * 2**i for i in range(count))
+
+
+CASES = (
+    Case("chain of 10", lambda: chain(10), 1.0, ladder(50, 7), 1600, tree=True),
+    Case("chain of 1,000", lambda: chain(1000), 0.1, ladder(10, 5), 160, tree=True),
+    Case("arm of 6 hinges", arm, 1.0, ladder(200, 6), 1600, tree=True),
+    Case("Stewart platform", stewart, 0.5, ladder(25, 7), 800),
+    Case("car, 20 bodies", suspension.car, 1.0, ladder(125, 6), 2000),
+    Case("A01, pendulum", iftomm.pendulum, 10.0, ladder(500, 8), 10000),
+    Case("A02, 40 four-bars", iftomm.four_bars, 1.0, ladder(50, 6), 1600),
+    Case("A03, squeezer", iftomm.squeezer, 0.05, ladder(250, 7), 8000),
+    Case("A04, Bricard", iftomm.bricard, 10.0, ladder(500, 6), 4000),
+    Case("A05, governor", iftomm.governor, 10.0, ladder(500, 6), 4000),
+)
