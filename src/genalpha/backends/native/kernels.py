@@ -79,6 +79,8 @@ class Kernels:
     iteration: Rowwise | None = None
     codes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     programs: dict[Orders, tuple[Program, Loop]] = field(default_factory=dict)
+    # The order of pivots that was chosen after another one had become bad.
+    successors: dict[Orders, Orders] = field(default_factory=dict)
 
     @functools.cached_property
     def by_data(self) -> bool:

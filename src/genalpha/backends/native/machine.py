@@ -95,6 +95,7 @@ class Machine:
             or self.changes > (MOST_CHANGES if self.long else MOST_ORDERS)
         ):
             return PIVOT
+        self.kernels.successors[self.order] = order
         self.orders = list(dict.fromkeys([*self.orders, self.order, order]))
         if len(self.orders) > MOST_OF_LONG:
             return PIVOT
@@ -117,11 +118,14 @@ class Machine:
         return codes.SUCCESS if good else codes.SINGULAR
 
     def _known(self, matrices: list[np.ndarray]) -> Orders | None:
-        """For long programs, an order that this run has used before, and that is good for these matrices."""
-        if not self.long:
-            return None
+        """An order that is good for these matrices: the one that followed the present one in an earlier run.
+
+        For long programs, it may also be any order that this run has used before.
+        """
         good = lambda order: all(map(lu.trusted, matrices, order))
-        return next((order for order in self.orders if order != self.order and good(order)), None)
+        after = self.kernels.successors.get(self.order)
+        known = ([] if after is None else [after]) + (self.orders if self.long else [])
+        return next((order for order in known if order != self.order and good(order)), None)
 
     def _use(self, code: StepCode | DataCode) -> None:
         """Go on with other code."""
