@@ -68,6 +68,7 @@ def test_results_are_those_of_unrolled_factors(name, method, steps, monkeypatch)
         np.testing.assert_allclose(getattr(one, x), getattr(two, x), rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_sixty_rods_agree_with_an_assembly():
     """Dense and sparse statements of the same chain."""
     count = 60

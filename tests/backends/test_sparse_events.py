@@ -94,6 +94,7 @@ def test_projected_batches():
     np.testing.assert_allclose(sparse.q, dense.q, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_motion_between_steps_of_many_nodes():
     """Nodes are interpolated one by one, with rotations among them."""
     case, options = assemblies.revolute(10), {"method": "index3"}

@@ -125,6 +125,7 @@ def test_dry_friction_is_constant_until_the_joint_stops():
         mb.DryFriction("d", hinge, 1.0, speed=0)
 
 
+@pytest.mark.slow
 def test_results_of_one_kind_are_compiled_once():
     """Of joints with other numbers, too: each has its own friction, found with the code of the first."""
     model = mb.Model()

@@ -148,6 +148,7 @@ def test_the_loss_of_energy_is_the_work_of_friction(swinging):
 # --- in space -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_pulley_in_a_journal_is_turned_by_its_belt_and_slowed_by_its_pin():
     """J ω' = (T₁ − T₂) R − μ r |W + T| − μ f |A|, with the force A of the shaft on its collar."""
     tight, slack, axial, mass, wide = 30.0, 18.0, 12.0, 2.0, 0.3

@@ -198,6 +198,7 @@ def test_bad_input_is_named(message):
 # --- pictures -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_view_shows_every_body_and_spring(tmp_path):
     model = mb.Model()
     bar = model.add(mb.Body("bar", mb.rod(1.0, 1.0), at=(0.5, 0, 0)))

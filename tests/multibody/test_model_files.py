@@ -100,6 +100,7 @@ def test_the_shape_of_the_ground_is_kept():
             files.read({**text, "ground": wrong})
 
 
+@pytest.mark.slow
 def test_a_model_from_a_file_moves_alike(tmp_path):
     """After closing its joints and leaving out a row."""
     model = iftomm.bricard()
