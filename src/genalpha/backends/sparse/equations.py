@@ -107,6 +107,7 @@ class Equations:
 
     def __init__(self, parts: list[KindModel], dims: Dims, functions: dict[Any, Any]) -> None:
         self.parts, self.dims, self._functions = parts, dims, functions
+        self._data: dict[str, Any] = {}
 
     def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:
         """``function(model, *row)`` of all copies of a part. Inputs have one row for each, or one for all."""
@@ -125,7 +126,10 @@ class Equations:
 
     def data(self, model: KindModel) -> Any:
         """The numbers of all copies. Single numbers have one row."""
-        return jax.tree.map(lambda x: np.asarray(x, dtype=float)[None] if np.ndim(x) == 0 else x, model.data)
+        if model.name not in self._data:
+            row = lambda x: np.asarray(x, dtype=float)[None] if np.ndim(x) == 0 else x
+            self._data[model.name] = jax.tree.map(row, model.data)
+        return self._data[model.name]
 
     def at(self, t: float, q: np.ndarray, v: np.ndarray) -> AtState:
         """The equations at one state."""
@@ -137,9 +141,9 @@ class Equations:
         for model in self.parts:
             at, count = model.places, model.copies
             flat = lambda x: x.reshape(-1, x.shape[-1])
-            data = jax.tree.map(
-                lambda x, n=count: _repeated(x, len(t)) if len(x) == n else x, self.data(model)
-            )
+            data = self.data(model)
+            if len(t) > 1:
+                data = jax.tree.map(lambda x, n=count: _repeated(x, len(t)) if len(x) == n else x, data)
             inputs = (np.repeat(t, count), flat(q[:, at.q]), flat(v[:, at.v]), data)
             terms = self.each("terms", model, _terms, *inputs)
             found.append(Terms(*(x.reshape(len(t), count, *x.shape[1:]) for x in terms)))

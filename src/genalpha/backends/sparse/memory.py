@@ -17,6 +17,8 @@ from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import COUNTED, Scale
 
 _LINE = 8  # arrays begin at multiples of this many doubles
+# Lists of places, and patterns of matrices, with more unknowns are not kept for other runs.
+KEPT = 100_000
 
 
 class SparseMemory:
@@ -50,12 +52,15 @@ class SparseMemory:
         self._array("scratch", max(frames.scratch for frames in code.frames.values()) * code.width)
         self.own_end = self._end
         self.w = aligned(self._end)
-        self._lists: dict[str, np.ndarray] = {}
+        if code.lists is None or unknowns > KEPT:
+            self._lists: dict[str, np.ndarray] = {}
+            self._write_lists()
+            code.lists = dict(self._lists) if unknowns <= KEPT else None
+        else:
+            self._lists = dict(code.lists)
         self.sizes: dict[str, int] = {}  # of the matrices
         self.orders: tuple[Order, ...] = ()  # of their pivots
-        self._write_lists()
-        self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)
-        self._write_head()
+        self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)  # not written yet
 
     def _array(self, name: str, count: int) -> None:
         self.first[name], self.lengths[name] = self._end, count
@@ -256,6 +261,8 @@ class SparseMemory:
 
     def run(self, name: str) -> None:
         """Run instructions outside of the loop of steps."""
+        if not len(self.head):
+            self._write_head()
         self.code.plans[name](address(self.w), address(self.head), address(self.lists))
 
     def fill_constants(self, models: list[KindModel], scale: Scale) -> None:

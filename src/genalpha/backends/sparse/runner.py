@@ -10,7 +10,7 @@ import numpy as np
 from genalpha.backends.native.step import floating
 from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.sparse.code import SparseCode
-from genalpha.backends.sparse.memory import SparseMemory
+from genalpha.backends.sparse.memory import KEPT, SparseMemory
 from genalpha.backends.sparse.models import KindModel
 from genalpha.backends.sparse.start import SparseStart
 from genalpha.compiler.lu import CONDITION
@@ -27,8 +27,6 @@ from genalpha.numerics.data import COUNTED, Carry
 MOST_CHANGES = 10_000
 # The name of this kind of run in states.
 KIND = "sparse"
-# Patterns of matrices with more unknowns are not kept for other runs.
-KEPT = 100_000
 # Stages are coupled if a step needs more than this many matrices in the mean of several steps. While they are
 # not, so many steps are taken between two decisions.
 MATRICES, SEVERAL, DECISION = 2.5, 5, 50

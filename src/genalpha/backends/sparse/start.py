@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.cache import program
-from genalpha.backends.sparse.equations import AtState, Equations
+from genalpha.backends.sparse.equations import AtState, Equations, Saddle
 from genalpha.backends.sparse.models import KindModel
 from genalpha.engine.controller import Pace
 from genalpha.engine.setup import Setup
@@ -63,7 +63,7 @@ class Starter:
         for model, (*_, change) in zip(self.nodes, begun, strict=True):  # that the method wants of velocities
             wanted[model.places.v] = change
         if wanted.any():
-            moved = self._shift(at, wanted)
+            moved = self._shift(at, saddle if self.equations.linear else at.saddle(scale), wanted)
             begun = [whole.begun(model, moved) for model in self.nodes]
         v, new_a, a_old, lag, t_alpha = at.v.copy(), a.copy(), a.copy(), None, 0.0
         for model, (carry, t_alpha_of, _) in zip(self.nodes, begun, strict=True):
@@ -82,9 +82,9 @@ class Starter:
         old = a_old if carry.a_old is not None else None
         return SparseStart(state, scale, v, old, lag, own, x, t_alpha, row, pace)
 
-    def _shift(self, at: AtState, wanted: np.ndarray) -> np.ndarray:
+    def _shift(self, at: AtState, saddle: Saddle, wanted: np.ndarray) -> np.ndarray:
         """The smallest change d (n,) of the velocities with G d = G wanted, K d = 0 (`Beginning.shift`)."""
-        m, saddle = self.setup.dims.m, at.saddle(at.scale)
+        m = self.setup.dims.m
         return saddle.solve(np.zeros_like(wanted), (at.B[:m] @ wanted), np.zeros(self.setup.dims.p))[0]
 
 
