@@ -242,13 +242,12 @@ def test_failures_under_transforms_become_status_and_nan():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("derivative", [jax.jacrev, jax.jacfwd])
-def test_derivatives_of_rows_that_were_not_reached_are_not_finite(derivative):
-    """They were zero. Rows that were reached have their derivatives all the same."""
+def test_no_derivative_of_a_run_that_has_failed_is_finite(derivative):
+    """Also of rows that were reached: they may not be what a loss is about."""
     run = functools.partial(ga.solve, systems.spring(), (0.0, 2.0), [1.0], [0.0], t_eval=[0.25, 2.0])
     rows = lambda k: (sol := run(args=(k,), rtol=1e-4, max_steps=60)).q[:, 0] + sol.a[:, 0]
-    first, last = jax.jit(derivative(rows))(1.0)
-    assert float(first) == pytest.approx(-np.cos(0.25), rel=1e-3)  # of (1 − k) cos √k t at k = 1
-    assert not np.isfinite(last)
+    assert np.isfinite(jax.jit(rows)(1.0)).tolist() == [True, False]
+    assert not np.isfinite(jax.jit(derivative(rows))(1.0)).any()
 
 
 @pytest.mark.slow
