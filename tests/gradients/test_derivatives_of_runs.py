@@ -24,9 +24,7 @@ CURVES = {
 # Multipliers of index 3 have rounding errors of ε|q|/(βh²), which differences multiply by 1000.
 TOLERANCE = {"index3": 1e-6, "hht-i3": 1e-6}
 METHODS = ("soi2", "hht-soi2", "index3", "hht-i3", "stabilized", "dae-alpha", "cs", "cm", "projected")
-FAST = {
-    ("both", "soi2"), ("holonomic", "index3"), ("holonomic", "cm"), ("SO(3) × R²", "stabilized"),
-}  # fmt: skip
+FAST = {("both", "soi2"), ("SO(3) × R²", "stabilized")}
 
 
 def suits(curve, method):
@@ -91,7 +89,13 @@ def test_every_policy_of_newton(newton):
 
 @pytest.mark.parametrize("method", ["soi2", pytest.param("index3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "kept", [{"save": "final"}, {"t_eval": np.array([0.0, 0.04, 0.043, 0.11, 0.148])}, {}], ids=str
+    "kept",
+    [
+        pytest.param({"save": "final"}, marks=pytest.mark.slow),
+        {"t_eval": np.array([0.0, 0.04, 0.043, 0.11, 0.148])},
+        pytest.param({}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_error_control_is_differentiated_with_the_steps_that_it_took(method, kept):
     curve, control = differences.poly(), {"rtol": 1e-3, "method": method}
