@@ -94,6 +94,7 @@ def test_sixty_rods_agree_with_an_assembly():
 # --- pivots ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_start_in_a_straight_line_is_native():
     """Many pivots of the first matrix are zero at other configurations: they change without compilation."""
     system, q0 = chain(40, np.zeros(40))

@@ -167,6 +167,7 @@ def various(t, q, v, p):
     return jnp.stack([by_table + entry + choice - loop, branch + bends + stated])
 
 
+@pytest.mark.slow
 def test_functions_of_arguments_in_forces():
     """The last entry of p is stopped, and p[2] only chooses. All others change the motion."""
     system = ga.System(np.eye(2), various)

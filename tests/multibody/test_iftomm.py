@@ -77,6 +77,7 @@ BRICARD = {  # P3 at t
 }
 
 
+@pytest.mark.slow
 def test_a04_bricard_with_its_redundant_row():
     model = iftomm.bricard()
     found = model.assemble(redundant="drop")

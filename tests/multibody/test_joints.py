@@ -25,8 +25,7 @@ JOINTS = {
     "plane": mb.PointOnPlane,
     "screw": functools.partial(mb.Screw, pitch=PITCH),
 }
-FAST = ("revolute",)
-NAMES = [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in JOINTS]
+NAMES = [pytest.param(x, marks=pytest.mark.slow) for x in JOINTS]
 AXIS, AT = np.array([0.3, -0.5, 0.8]), np.array([0.4, 0.1, -0.2])
 
 
@@ -58,9 +57,7 @@ def run(name, h):
     return model, sol
 
 
-@pytest.mark.parametrize(
-    "name", [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in JOINTS]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_ideal_joint_does_no_work(name):
     """Positions and velocities stay on the constraints, and the error of the energy is of second order."""
     drifts = []
@@ -79,9 +76,7 @@ def test_an_ideal_joint_does_no_work(name):
     assert model.assemble().freedom == 12 - m
 
 
-@pytest.mark.parametrize(
-    "name", [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in JOINTS]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_rates_of_coordinates_are_their_derivatives(name):
     model, sol = run(name, 2e-3)
     motion = model.motion(sol)

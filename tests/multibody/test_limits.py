@@ -180,6 +180,7 @@ def test_events_and_impacts_of_a_double_pendulum(steps):
 # --- momentum ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_momentum_of_bodies_in_free_fall():
     """The impulse of gravity is all that changes it; about the centre of mass, it stays."""
     model = mb.Model(gravity=(0.5, 0, -9.81))

@@ -140,6 +140,7 @@ def test_poses_in_the_plane():
 # --- rotors and coupled joints ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_rotor_adds_to_the_inertia_of_its_joint():
     """A pendulum by hand; its energy is kept."""
     model = mb.Model(gravity=(0, 0, -9.81))

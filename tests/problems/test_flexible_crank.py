@@ -271,6 +271,7 @@ def test_energy_of_small_steps_after_the_pulse():
     assert swings[0] / swings[1] == pytest.approx(4, abs=0.5)
 
 
+@pytest.mark.slow
 def test_a_stiff_rod_moves_as_a_rigid_one():
     """The difference goes as 1/E; vibrations of the rod, whose phase changes with E, are part of it."""
     rigid = problem("slider-crank").reference(0.3).q[[2, 5, 6]]

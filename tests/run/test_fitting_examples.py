@@ -66,6 +66,7 @@ def test_the_pendulum_stands_upright_at_rest(tmp_path, capsys):
     assert (tmp_path / "swing-up.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_forces_of_a_four_bar_depend_on_its_dimensions_as_differences_say():
     """Lengths in masses, in constraints and in the start. The start is closed for every design."""
     x, direction = four_bar_design.GUESS, np.linspace(-1, 1, 9)
