@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from scipy.spatial.transform import Rotation
 
@@ -39,23 +41,26 @@ def freedoms(name: str, a: FrameState, b: FrameState) -> np.ndarray:
     return np.array(FREEDOMS[name]).reshape(-1, 6).T
 
 
+# Joints that are made of a name and two frames.
+JOINTS = {
+    "spherical": mb.Spherical,
+    "revolute": mb.Revolute,
+    "prismatic": mb.Prismatic,
+    "cylindrical": mb.Cylindrical,
+    "universal": mb.Universal,
+    "planar": mb.Planar,
+    "weld": mb.Weld,
+    "line": mb.PointOnLine,
+    "plane": mb.PointOnPlane,
+    "screw": functools.partial(mb.Screw, pitch=PITCH),
+}
+
+
 def joints() -> dict[str, mb.Joint]:
     """A joint of every kind between two bodies."""
     one, two = (mb.Body(name, mb.box(1.0, (0.1, 0.2, 0.3))) for name in ("one", "two"))
-    kinds = {
-        "spherical": mb.Spherical,
-        "revolute": mb.Revolute,
-        "prismatic": mb.Prismatic,
-        "cylindrical": mb.Cylindrical,
-        "universal": mb.Universal,
-        "planar": mb.Planar,
-        "weld": mb.Weld,
-        "line": mb.PointOnLine,
-        "plane": mb.PointOnPlane,
-    }
-    found = {name: kind(name, one, two) for name, kind in kinds.items()}
+    found = {name: kind(name, one, two) for name, kind in JOINTS.items()}
     found["distance"] = mb.Distance("distance", one, two, length=LENGTH)
-    found["screw"] = mb.Screw("screw", one, two, pitch=PITCH)
     return found
 
 

@@ -11,20 +11,8 @@ from scipy.spatial.transform import Rotation
 import genalpha as ga
 from genalpha import multibody as mb
 from genalpha.multibody.frames import FrameState
-from joint_freedoms import PITCH, freedoms
+from joint_freedoms import JOINTS, freedoms
 
-JOINTS = {
-    "spherical": mb.Spherical,
-    "revolute": mb.Revolute,
-    "prismatic": mb.Prismatic,
-    "cylindrical": mb.Cylindrical,
-    "universal": mb.Universal,
-    "planar": mb.Planar,
-    "weld": mb.Weld,
-    "line": mb.PointOnLine,
-    "plane": mb.PointOnPlane,
-    "screw": functools.partial(mb.Screw, pitch=PITCH),
-}
 NAMES = [pytest.param(x, marks=pytest.mark.slow) for x in JOINTS]
 AXIS, AT = np.array([0.3, -0.5, 0.8]), np.array([0.4, 0.1, -0.2])
 

@@ -43,6 +43,17 @@ def begin(setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any = None) -
     return initial_values.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
 
 
+def judged(begin: Beginning, strict: bool, status: Any) -> Beginning:
+    """``begin`` with the first failure: ``status``, or its own. If ``strict``, q and v must be consistent."""
+    finite = jnp.where(initial_values.is_finite(begin), codes.SUCCESS, codes.NOT_FINITE)
+    status = codes.first(status, finite)
+    if strict:
+        fitting = start_errors.consistent(begin)
+        status = codes.first(status, jnp.where(fitting, codes.SUCCESS, codes.INCONSISTENT))
+    status = codes.first(status, begin.report.status)
+    return begin._replace(report=begin.report._replace(status=status))
+
+
 def project(
     setup: Setup, t: Any, q: Any, v: Any, args: Args, held: Held = NOTHING_HELD
 ) -> tuple[Any, Any, Any]:

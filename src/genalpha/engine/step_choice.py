@@ -362,3 +362,9 @@ def whole_number(name: str, value: Any) -> None:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if value is not None and not (whole and value > 0):
         raise ValueError(f"{name} must be a whole number above zero, got {value!r}")
+
+
+def fitting(span: tuple[Any, Any], times: Any, sizes: Any) -> Any:
+    """Whether steps with these starts and sizes (N,) are positive, and end where the span does."""
+    off = abs(times[-1] + sizes[-1] - span[1])
+    return (sizes > 0).all() & (off <= SPAN_TOLERANCE * (span[1] - span[0]))

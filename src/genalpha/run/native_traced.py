@@ -101,7 +101,7 @@ def run(asked: Request) -> Solution:
         return _OfControlled(asked, found, doubles, rebuild, key).solution(code)
     operation = _operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild))
     found = operation.run(*asked.span, *at, steps.steps.t, steps.steps.h, *doubles)
-    return _Assembly(asked, found, doubles, rebuild, key).solution(code)
+    return _FromRecords(asked, found, doubles, rebuild, key).solution(code)
 
 
 def _projected(held: Held) -> Callable[..., Any]:
@@ -136,7 +136,7 @@ def _made(make: Callable[[], RunOperation]) -> RunOperation | str:
         return str(reason)
 
 
-class _Assembly:
+class _FromRecords:
     """Makes a solution of the records of a run. Other quantities are computed when they are asked for."""
 
     def __init__(
@@ -220,7 +220,7 @@ class _Assembly:
         return (t + self.setup.method.alpha * h).at[0].set(self.found.numbers["t_alpha"])
 
 
-class _OfControlled(_Assembly):
+class _OfControlled(_FromRecords):
     """The same for error control, where the operation has picked the rows."""
 
     def kept(self) -> tuple[StepEnd, Callable[[Any], Any], StepEnd | None]:

@@ -18,7 +18,7 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived, Errors
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
-from genalpha.mechanics import initial_values, start_errors
+from genalpha.mechanics import initial_values
 from genalpha.mechanics.initial_values import Beginning, Held
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Args
@@ -75,9 +75,7 @@ def _status(steps: Steps, span: Any) -> Any:
     """A status that says whether given steps are positive and sum to the span."""
     if not isinstance(steps, Given):
         return jnp.array(codes.SUCCESS)
-    t0, t1 = span
-    off = jnp.abs(steps.times[-1] - t1)
-    fitting = jnp.all(steps.steps.h > 0) & (off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
+    fitting = step_choice.fitting(span, steps.steps.t, steps.steps.h)
     return jnp.where(fitting, codes.SUCCESS, codes.BAD_STEPS)
 
 
@@ -93,13 +91,7 @@ def _begun(
         q, v, code = starts.project(setup, t, q, v, args, held)
         status = codes.first(status, code)
     begin = starts.begin(setup, t, q, v, args, guess)
-    finite = jnp.where(initial_values.is_finite(begin), codes.SUCCESS, codes.NOT_FINITE)
-    status = codes.first(status, finite)
-    if mode == "check":
-        fitting = start_errors.consistent(begin)
-        status = codes.first(status, jnp.where(fitting, codes.SUCCESS, codes.INCONSISTENT))
-    status = codes.first(status, begin.report.status)
-    return begin._replace(report=begin.report._replace(status=status))
+    return starts.judged(begin, mode == "check", status)
 
 
 class _Ends(NamedTuple):

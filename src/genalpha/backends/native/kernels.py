@@ -247,12 +247,11 @@ def kernels(
 
 def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) -> Kernels:
     doubles, rebuild, _ = floating(args)
-    start, found = started(setup, at, doubles, rebuild)
+    start, found = _started(setup, at, doubles, rebuild)
     iteration = None
     if setup.system.reaction is not None:  # it needs an iteration
         iteration = one_turn(setup, at, doubles, rebuild)
-        last = iterated(setup, iteration, at, doubles)
-        found = last if last is not None and last.begin.report.status == codes.SUCCESS else None
+        found = _converged(setup, iteration, at, doubles)
     if found is None:
         found = _start_by_xla(setup, at, args)
     start_errors.examine(found.begin, at.mode, setup.system.space)
@@ -266,21 +265,13 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
     return made
 
 
-def started(
-    setup: Setup,
-    at: StartValues,
-    doubles: list[np.ndarray],
-    rebuild: Callable[[Any], Args],
-    normalize: bool = False,
+def _started(
+    setup: Setup, at: StartValues, doubles: list[np.ndarray], rebuild: Callable[[Any], Args]
 ) -> tuple[Rowwise | None, RunStart | None]:
-    """The start as a function of rows, and its results for these values; None if it has no scalar form.
-
-    With ``normalize``, quaternions get the length one, which is done elsewhere otherwise.
-    """
+    """The start as a function of rows, and its results for these values; None if it has no scalar form."""
     if setup.system.reaction is not None:  # a reaction of the user's own needs an iteration
         return None, None
-    point = setup.system.space.normalize if normalize else lambda q: q
-    run = lambda t, q, v, h, x: start_run(setup, t, point(q), v, h, rebuild(x))
+    run = lambda t, q, v, h, x: start_run(setup, t, q, v, h, rebuild(x))
     start = Rowwise("start", run, at.columns(doubles), LIMIT)
     if start.rows is None:
         return None, None
@@ -302,8 +293,7 @@ def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
                 return NativeRun(made, found, doubles)
             start = made.columns.rows.unpack(found)[0]
     if made.iteration is not None:
-        last = iterated(setup, made.iteration, at, doubles)
-        start = last if last is not None and last.begin.report.status == codes.SUCCESS else None
+        start = _converged(setup, made.iteration, at, doubles)
     start = _start_by_xla(setup, at, args) if start is None else start
     start_errors.examine(start.begin, at.mode, setup.system.space)
     return NativeRun(made, start, doubles)
@@ -322,7 +312,10 @@ def one_turn(
     rebuild: Callable[[Any], Args],
     normalize: bool = False,
 ) -> Rowwise:
-    """One iteration for the start with a reaction of the user's own, as a function of rows."""
+    """One iteration for the start with a reaction of the user's own, as a function of rows.
+
+    With ``normalize``, quaternions get the length one, which is done elsewhere otherwise.
+    """
     point = setup.system.space.normalize if normalize else lambda q: q
     once = lambda t, q, v, h, x, guess: start_run(setup, t, point(q), v, h, rebuild(x), guess)
     return Rowwise("start", once, (*at.columns(doubles), _guess(setup, at)), LIMIT)
@@ -339,6 +332,14 @@ def iterated(setup: Setup, iteration: Rowwise, at: StartValues, doubles: list[np
             break
         guess = Once(state.lam, state.psi)
     return found
+
+
+def _converged(
+    setup: Setup, iteration: Rowwise, at: StartValues, doubles: list[np.ndarray]
+) -> RunStart | None:
+    """The same, or None if the iteration has not converged."""
+    found = iterated(setup, iteration, at, doubles)
+    return found if found is not None and found.begin.report.status == codes.SUCCESS else None
 
 
 def _start_by_xla(setup: Setup, at: StartValues, args: Args) -> RunStart:

@@ -27,7 +27,6 @@ from genalpha.engine import start as starts
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, from_consistent, start_run
 from genalpha.engine.start import shapes as start_shapes
-from genalpha.mechanics import start_errors
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
@@ -186,14 +185,8 @@ class RunOperation(Operation):
         """The start as a traced computation. Its status says whether it is valid."""
         space = self.setup.system.space
         begin = starts.begin(self.setup, t, space.normalize(q), v, args)
-        status = codes.first(
-            jnp.asarray(status), codes.not_rotations(jnp.array(codes.SUCCESS), space.defect(q))
-        )
-        if self.strict:
-            fitting = start_errors.consistent(begin)
-            status = codes.first(status, jnp.where(fitting, codes.SUCCESS, codes.INCONSISTENT))
-        status = codes.first(status, begin.report.status)
-        return begin._replace(report=begin.report._replace(status=status))
+        status = codes.not_rotations(jnp.asarray(status), space.defect(q))
+        return starts.judged(begin, self.strict, status)
 
     @staticmethod
     def unless_failed(parts: list[Any], status: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from genalpha.backends.native.writer import PIVOT
 from genalpha.backends.transforms.operation import Arrays
 from genalpha.backends.transforms.records import NUMBERS, Taken
 from genalpha.compiler import machine
+from genalpha.engine import step_choice
 from genalpha.engine.start import RunStart
 from genalpha.numerics import codes
 
@@ -64,7 +65,7 @@ class LaneMembers:
             found = np.where(rotated != codes.SUCCESS, rotated, found)
         bad = ~np.asarray(self.start.consistent).astype(bool) & (found == codes.SUCCESS) & op.strict
         found = np.where(bad, codes.INCONSISTENT, found)
-        fitting = op.fitting(self.t0, self.t1, self.times, self.sizes)
+        fitting = step_choice.fitting((self.t0, self.t1), self.times, self.sizes)
         return found if fitting else np.full(len(found), codes.BAD_STEPS)
 
     def groups(self) -> list[np.ndarray]:

@@ -69,19 +69,19 @@ class Operation(ABC):
 
         Inputs that are their ``own`` have one more axis, the first, and so have the arrays ``more``.
         """
-        found = []
-        for i in range(size):
-            one = [x[i] if yes else x for x, yes in zip(inputs, own, strict=True)]
-            if kind == "value":
-                found.append(self.value(one))
-            else:
-                found.append(getattr(self, kind)(one, self.tape_of(one), [x[i] for x in more]))
+        found = [self.member(kind, i, inputs, own, more) for i in range(size)]
         return [np.stack(parts) for parts in zip(*found, strict=True)]
 
-    def tape_of(self, inputs: Arrays) -> list[np.ndarray]:
-        """What derivatives need, computed again."""
-        shapes = [np.shape(x) for x in inputs]
-        return self.taped(inputs)[len(self.shapes(shapes)) :] if self.tape_shapes(shapes) else []
+    def member(
+        self, kind: str, i: int, inputs: Arrays, own: Sequence[bool], more: Arrays
+    ) -> list[np.ndarray]:
+        """The same for one member. Its tape is computed again."""
+        one = [x[i] if yes else x for x, yes in zip(inputs, own, strict=True)]
+        if kind == "value":
+            return self.value(one)
+        shapes = [np.shape(x) for x in one]
+        tape = self.taped(one)[len(self.smooth) :] if self.tape_shapes(shapes) else []
+        return getattr(self, kind)(one, tape, [x[i] for x in more])
 
     def __call__(self, *inputs: Any) -> list[Any]:
         return VALUE.bind(*map(_doubles, inputs), op=self, batch=None)

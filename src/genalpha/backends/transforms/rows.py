@@ -73,10 +73,6 @@ class RowDerivative:
         self._run(work.ctypes.data, rows.ctypes.data, results.ctypes.data, len(rows), width)
         return results[:, :-1], results[:, -1] != 0, work[self._total].copy()
 
-    def __call__(self, table: np.ndarray, more: np.ndarray) -> np.ndarray:
-        """The results, where nothing is shared."""
-        return self.run(table, more, np.zeros(0))[0]
-
 
 class _Form:
     """A function of rows with pivots that suit an example, and its derivatives."""

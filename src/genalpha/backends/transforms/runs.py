@@ -82,8 +82,8 @@ class GivenRun(RunOperation):
         run, runner, status = self._begin_at(inputs)
         shown = np.full((len(sizes) + 1, self.layout.plain), np.nan)
         first, shown[0] = self.first_rows(run)
-        taken, last = 0, first
-        for here, table in self._blocks(runner, last) if status == codes.SUCCESS else ():
+        taken = 0
+        for here, table in self._blocks(runner, first) if status == codes.SUCCESS else ():
             taken = here + len(table) - 1
             shown[here + 1 : taken + 1] = table[1:, : self.layout.plain]
             if tape is not None:
@@ -99,7 +99,7 @@ class GivenRun(RunOperation):
         """The start of a run, who takes its steps, and the status."""
         t0, t1, q, v, times, sizes, *doubles = inputs
         run, status = self.begun(StartValues(float(t0), q, v, float(sizes[0])), doubles)
-        status = status if self.fitting(t0, t1, times, sizes) else codes.BAD_STEPS
+        status = status if step_choice.fitting((t0, t1), times, sizes) else codes.BAD_STEPS
         if run is None or status != codes.SUCCESS:
             return run, None, status
         steps = Given(np.append(times, t1), Times(times, sizes))
@@ -119,43 +119,31 @@ class GivenRun(RunOperation):
             if taken:
                 yield first, table[: taken + 1]
 
-    def _again(self, inputs: Arrays, backward: bool) -> Iterator[Block]:
+    def _again(self, runner: _GivenOnly, marks: list[Any], backward: bool) -> Iterator[Block]:
         """The tape of a run in blocks, computed again: about √N steps are in memory at a time."""
-        run, runner, _ = self._begin_at(inputs)
-        assert runner is not None
-        last = self.first_rows(run)[0]
-        if not backward:
-            yield from self._blocks(runner, last)
-            return
-        marks: list[Any] = []
-        for _ in self._blocks(runner, last, marks):
-            pass
-        for mark, last in reversed(marks):
+        for mark, last in reversed(marks) if backward else marks:
             runner.go_back(mark)
             yield next(self._blocks(runner, last))
-
-    @staticmethod
-    def fitting(t0: Any, t1: Any, times: np.ndarray, sizes: np.ndarray) -> bool:
-        """Whether all steps are positive, and end at t1."""
-        off = abs(times[-1] + sizes[-1] - t1)
-        return bool((sizes > 0).all() and off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
 
     def _taken(self, inputs: Arrays, tape: Arrays) -> Taken | None:
         """The run with its tape, computed again if it was not kept; None if it has failed."""
         t0, _, q, v, times, sizes, *doubles = inputs
+        run, runner, _ = self._begin_at(inputs) if self.iterates or not tape else (None, None, 0)
+        blocks: Any
         if tape:
             table, scale = tape
-            blocks: Any = lambda backward: [(0, table)]
-            failed = not np.isfinite(table[-1]).all()
+            blocks, failed = lambda backward: [(0, table)], not np.isfinite(table[-1]).all()
+        elif runner is None:
+            return None
         else:
-            *_, scale = found = self._run(inputs, None)
-            blocks = functools.partial(self._again, inputs)
-            failed = found[len(self.parts)] != codes.SUCCESS
+            marks: list[Any] = []
+            for _ in self._blocks(runner, self.first_rows(run)[0], marks):
+                pass
+            blocks, scale = functools.partial(self._again, runner, marks), self.scale_of(run)
+            failed = runner.status != codes.SUCCESS
         if failed:
             return None
-        at = StartValues(float(t0), q, v, float(sizes[0]))
-        guess = self.guess_of(self.begun(at, doubles)[0]) if self.iterates else np.zeros(0)
-        return Taken(float(t0), q, v, doubles, times, sizes, scale, blocks, guess)
+        return Taken(float(t0), q, v, doubles, times, sizes, scale, blocks, self.guess_of(run))
 
     def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:
         t0, _, q, v, times, sizes, *doubles = changes
@@ -190,21 +178,14 @@ class GivenRun(RunOperation):
         compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
         found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
         for i in np.flatnonzero(batch.alone):
-            one = [x[i] if yes else x for x, yes in zip(inputs, own, strict=True)]
-            single = (
-                self.value(one)
-                if kind == "value"
-                else getattr(self, kind)(one, self.tape_of(one), [x[i] for x in more])
-            )
-            for whole_, part in zip(found, single, strict=True):
-                whole_[i] = part
+            for out, part in zip(found, self.member(kind, int(i), inputs, own, more), strict=True):
+                out[i] = part
         return found
 
     def by_xla(self, *inputs: Any) -> list[Any]:
         t0, t1, q, v, times, sizes, *doubles = inputs
         args = self.rebuild(list(doubles))
-        off = jnp.abs(times[-1] + sizes[-1] - t1)
-        fitting = jnp.all(sizes > 0) & (off <= step_choice.SPAN_TOLERANCE * (t1 - t0))
+        fitting = step_choice.fitting((t0, t1), times, sizes)
         begin = self.begun_by_xla(t0, q, v, args, jnp.where(fitting, codes.SUCCESS, codes.BAD_STEPS))
         steps = Given(jnp.append(times, times[-1] + sizes[-1]), Times(times, sizes))
         found = whole.run(self.setup, begin, steps, args)
