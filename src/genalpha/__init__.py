@@ -55,6 +55,11 @@ from genalpha.results.solution import Solution  # noqa: E402
 from genalpha.sensitivity import Sensitivity, sensitivity  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
+from genalpha.sweep import reductions  # noqa: E402
+from genalpha.sweep.axes import Samples  # noqa: E402
+from genalpha.sweep.front import sweep  # noqa: E402
+from genalpha.sweep.opening import open_sweep  # noqa: E402
+from genalpha.sweep.sweeping import Sweep  # noqa: E402
 from genalpha.view import shapes  # noqa: E402
 from genalpha.view.front import View, view  # noqa: E402
 from genalpha.view.live import Live  # noqa: E402
@@ -88,6 +93,7 @@ __all__ = [
     "RedundantConstraints",
     "Reset",
     "RunState",
+    "Samples",
     "Scene",
     "Sensitivity",
     "SingularSystem",
@@ -95,6 +101,7 @@ __all__ = [
     "Space",
     "StabilizedIndex2",
     "State",
+    "Sweep",
     "System",
     "Unknown",
     "View",
@@ -108,15 +115,18 @@ __all__ = [
     "methods",
     "multibody",
     "newmark",
+    "open_sweep",
     "problems",
     "project_position",
     "project_velocity",
+    "reductions",
     "rotation",
     "sensitivity",
     "shapes",
     "solve",
     "solve_batch",
     "stormer",
+    "sweep",
     "trapezoidal",
     "view",
     "wbz",

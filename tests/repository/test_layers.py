@@ -29,7 +29,7 @@ LAYERS = (
     "results view",
     "run",
     "consistent solve solve_batch",
-    "sensitivity",
+    "sensitivity sweep",
     "multibody",
     "problems",
     "convergence",
@@ -39,7 +39,7 @@ LAYERS = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
 MOST_LINES, MOST_IN_FUNCTION, MOST_PARAMETERS = 400, 60, 8
-FRONT_DOORS = {"solve", "solve_batch"}
+FRONT_DOORS = {"solve", "solve_batch", "sweep"}
 # Bodies, joints and forces have as many options as users have data of them.
 MODELLING = {"bodies.py", "forces.py"}
 

@@ -15,14 +15,18 @@ from genalpha.compiler.rows import RowFunction
 
 # The most rows in one call of a program by XLA. So a few programs are enough for any number of rows.
 BLOCK = 512
+_FEW = 16  # rows of a block of those that need other pivots
 # How often a function of one row is interpreted before it is compiled.
 _INTERPRETED = 3
 
 
-def in_blocks(run: Callable[..., Any], rows: Any, *fixed: Any) -> Any:
-    """``run(rows, *fixed)`` for any number of rows, in blocks of a few sizes; returns NumPy arrays."""
+def in_blocks(run: Callable[..., Any], rows: Any, *fixed: Any, size: int | None = None) -> Any:
+    """``run(rows, *fixed)`` for any number of rows, in blocks of a few sizes; returns NumPy arrays.
+
+    The last bits of a row may depend on the size of its block. With ``size`` all blocks have this size.
+    """
     count = max(len(x) for x in jax.tree.leaves(rows))
-    size = min(BLOCK, 1 << (count - 1).bit_length())
+    size = min(BLOCK, 1 << (count - 1).bit_length()) if size is None else size
     parts = []
     for first in range(0, count, size):
         index = np.minimum(np.arange(first, first + size), count - 1)  # the block is padded with the last row
@@ -72,7 +76,7 @@ class Rowwise:
         found, good = self.code(lanes)(arguments)
         if not good.all():  # these rows need other pivots
             bad, count = np.flatnonzero(~good), len(good)
-            again = self._xla(jax.tree.map(lambda x: x[bad] if len(x) == count else x, arguments))
+            again = self._xla(jax.tree.map(lambda x: x[bad] if len(x) == count else x, arguments), _FEW)
             for whole, part in zip(jax.tree.leaves(found), jax.tree.leaves(again), strict=True):
                 whole[bad] = part
         return found
@@ -94,9 +98,9 @@ class Rowwise:
         rows = jax.tree.map(lambda x: np.asarray(x)[None], arguments)
         return jax.tree.map(lambda x: x[0], self._xla(rows))
 
-    def _xla(self, arguments: Any) -> Any:
+    def _xla(self, arguments: Any, size: int | None = None) -> Any:
         if self._by_xla is None:
             mapped = jax.vmap(lambda row: self._function(*row))
             self._by_xla = jax.jit(mapped, compiler_options=compiler_options())
         with jax.ensure_compile_time_eval():
-            return in_blocks(self._by_xla, arguments)
+            return in_blocks(self._by_xla, arguments, size=size)

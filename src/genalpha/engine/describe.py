@@ -19,7 +19,7 @@ import numpy as np
 
 # Limits of the nesting depth and of the number of objects that are described by their contents.
 _DEEPEST, _MOST = 30, 10_000
-_PROCESS = os.urandom(8).hex()
+PROCESS = os.urandom(8).hex()
 _OWN = ("genalpha", "builtins", "abc", "typing", "copyreg")
 _PLAIN = (type(None), type(...), bool, int, complex, str, bytes)
 
@@ -131,7 +131,7 @@ def as_array(x: Any) -> np.ndarray:
 
 
 def _alone(x: Any) -> str:
-    return f"<{type(x).__module__}.{type(x).__qualname__} {id(x)} of {_PROCESS}>"
+    return f"<{type(x).__module__}.{type(x).__qualname__} {id(x)} of {PROCESS}>"
 
 
 def _content(cell: Any) -> Any:

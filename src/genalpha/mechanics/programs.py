@@ -23,6 +23,8 @@ class Programs(OrderedDict[tuple[Any, ...], Any]):
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.RLock()
+        # Whether a run may profit from what earlier runs found out. Its last bits may then depend on them.
+        self.learning = True
 
     def made(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """The program of a key. If there is none, ``make`` makes it."""

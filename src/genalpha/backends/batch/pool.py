@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
+
+_threads: ContextVar[int | None] = ContextVar("threads", default=None)
+_wanted: ContextVar[Callable[[], None] | None] = ContextVar("wanted", default=None)
+
+
+@contextlib.contextmanager
+def limited(threads: int | None, wanted: Callable[[], None] | None = None) -> Iterator[None]:
+    """Work that is started in this block uses so many threads, or all cores if it is None.
+
+    ``wanted`` is called from time to time, and raises if the work is no longer wanted.
+    """
+    before = _threads.set(threads), _wanted.set(wanted)
+    try:
+        yield
+    finally:
+        _threads.reset(before[0])
+        _wanted.reset(before[1])
 
 
 def cores() -> int:
     """Cores that this process may use."""
+    found = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        found = len(os.sched_getaffinity(0))
+    return min(found, _threads.get() or found)
 
 
 class Stopped(Exception):
@@ -26,6 +46,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._threads, self._stop = ThreadPoolExecutor(cores()), threading.Event()
+        self._wanted = _wanted.get()
 
     def __enter__(self) -> Pool:
         return self
@@ -40,6 +61,8 @@ class Pool:
         """Raise in a thread whose work is no longer wanted."""
         if self._stop.is_set():
             raise Stopped
+        if self._wanted is not None:
+            self._wanted()
 
     def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """The function of all items."""

@@ -123,7 +123,8 @@ class Machine:
         For long programs, it may also be any order that this run has used before.
         """
         good = lambda order: all(map(lu.trusted, matrices, order))
-        after = self.kernels.successors.get(self.order)
+        learning = self.kernels.step.setup.system._programs.learning
+        after = self.kernels.successors.get(self.order) if learning else None
         known = ([] if after is None else [after]) + (self.orders if self.long else [])
         return next((order for order in known if order != self.order and good(order)), None)
 
