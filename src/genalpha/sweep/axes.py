@@ -108,7 +108,7 @@ def _sobol(engine: Any) -> Any:
 
 
 def _saltelli(points: np.ndarray, d: int) -> np.ndarray:
-    """Groups of d + 2 points (b (d + 2), d) from points (b, 2 d): A, then A with one column of B each, then B."""
+    """Groups of points (b (d + 2), d) from points (b, 2 d): A, A with one column of B each, and B."""
     a, b = points[:, :d], points[:, d:]
     groups = np.repeat(a[:, None], d + 2, axis=1)
     for i in range(d):
@@ -190,8 +190,8 @@ def parsed(over: Any) -> Axes:
     if hasattr(over, "columns") and hasattr(over, "iloc"):
         return _table(_columns({str(name): over[name].to_numpy() for name in over.columns}))
     raise TypeError(
-        "over must be a dict of arrays (their outer product), a table (pandas.DataFrame or xarray.Dataset, one "
-        f"run a row), or ga.Samples, got {type(over).__name__}"
+        "over must be a dict of arrays (their outer product), a table (pandas.DataFrame or xarray.Dataset, "
+        f"one run a row), or ga.Samples, got {type(over).__name__}"
     )
 
 

@@ -26,7 +26,8 @@ from genalpha.sweep.store import NotSameSweep, StoreNotWritable
 from genalpha.sweep.worker import BlockReport
 
 _TICK = 0.5  # seconds between two looks at the clock
-# A block that has not come back after so many deadlines, and so many seconds more, is given to another worker.
+# A block that has not come back after so many deadlines, and so many seconds more, is given to another
+# worker.
 _PATIENCE, _GRACE = 4, 60.0
 _HOPELESS = 5  # so many blocks in a row, given up before any was done, end the sweep
 _FATAL = (RefusedWorker, NotSameSweep, StoreNotWritable)
@@ -115,7 +116,7 @@ Submit = Callable[[Executor, int], "Future[BlockReport]"]
 
 
 class Driver:
-    """Runs blocks. ``submit(executor, block)`` starts one; ``retries`` is how often a lost one is tried again."""
+    """Runs blocks. ``submit(executor, block)`` starts one; a lost one is tried again ``retries`` times."""
 
     def __init__(self, crew: Crew, submit: Submit, retries: int, deadline: float | None, token: str) -> None:
         self.crew, self.submit, self.retries, self.deadline = crew, submit, retries, deadline
@@ -196,9 +197,9 @@ class Driver:
 
     def _gone(self, error: BaseException) -> SweepFailed:
         return SweepFailed(
-            f"the executor is gone ({type(error).__name__}: {error}). {self.tally.blocks} blocks were done in "
-            "this call. Start it anew and call the sweep again with the same store: only what is missing is "
-            "computed"
+            f"the executor is gone ({type(error).__name__}: {error}). {self.tally.blocks} blocks were done "
+            "in this call. Start it anew and call the sweep again with the same store: only what is missing "
+            "is computed"
         )
 
 

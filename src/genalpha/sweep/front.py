@@ -60,23 +60,24 @@ def sweep(
     ----------
     system, t_span, q0, v0, args : as in :func:`solve_batch`, for one run.
     over : what varies. A dict of arrays is their outer product, the last axis fastest. A table
-        (``pandas.DataFrame``, or ``xarray.Dataset`` with one dimension) has one run a row. :class:`Samples` are
-        drawn from distributions. Names say where the values go: "q0", "v0[2]", "args[0]", "args[1].mass", or a
-        setting such as "h", "rtol" or "accuracy".
+        (``pandas.DataFrame``, or ``xarray.Dataset`` with one dimension) has one run a row. :class:`Samples`
+        are drawn from distributions. Names say where the values go: "q0", "v0[2]", "args[0]", "args[1].mass",
+        or a setting such as "h", "rtol" or "accuracy".
     store : the path of the store, a folder in Zarr's format, which all workers can write to.
-    member : a function of axes, by their names, that returns a dict with q0, v0 and args of one run, or some of
-        them, in ``jax.numpy``. Axes that it does not take go where their names say.
+    member : a function of axes, by their names, that returns a dict with q0, v0 and args of one run, or some
+        of them, in ``jax.numpy``. Axes that it does not take go where their names say.
     t_eval : times (K,) of the rows that are kept; by default the last row only.
     save : quantities that are kept, of "q", "v", "a", "lam" and "psi".
     events, most_events : as in :func:`solve_batch`; the times of the first ``most_events`` of each are kept.
-    observe : a function of a :class:`Solution` of a batch. It returns a dict of arrays (B, ...), kept by name.
+    observe : a function of a :class:`Solution` of a batch. It returns a dict of arrays (B, ...), kept by
+        name.
     executor : a ``concurrent.futures.Executor`` or a ``dask.distributed.Client``; by default this machine's
         cores.
     block : runs that are one task and one chunk of the store. It is rounded up to whole cells, which follow
         from the sweep. A store keeps its size of blocks.
     memory : the most bytes of results of one block.
-    threads : threads for each block. The default is all cores without an executor, those of a Dask worker, and
-        else one.
+    threads : threads for each block. The default is all cores without an executor, those of a Dask worker,
+        and else one.
     deadline : seconds for a block. A block that takes longer counts as lost.
     retries : how often a block is tried again that was lost (its worker died, the deadline passed, memory was
         full). Then it is given up, and its runs get a status and the reason.
@@ -89,8 +90,8 @@ def sweep(
 
     Returns
     -------
-    A :class:`Sweep`. ``sweep.open()`` is an ``xarray.Dataset``; ``sweep.failures`` lists runs that failed, and
-    ``sweep.retry(...)`` runs them again.
+    A :class:`Sweep`. ``sweep.open()`` is an ``xarray.Dataset``; ``sweep.failures`` lists runs that failed,
+    and ``sweep.retry(...)`` runs them again.
 
     Examples
     --------

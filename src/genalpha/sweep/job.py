@@ -33,8 +33,8 @@ Values = dict[str, np.ndarray]
 class Job:
     """Everything that a worker needs to compute runs. ``names`` are those of the axes.
 
-    ``options`` are for ``solve_batch``. ``example`` are the values of the axes of a run that can be started. It
-    is the first run of every batch: machine code is made from it, whichever blocks a worker gets.
+    ``options`` are for ``solve_batch``. ``example`` are the values of the axes of a run that can be started.
+    It is the first run of every batch: machine code is made from it, whichever blocks a worker gets.
     """
 
     system: System
@@ -128,7 +128,7 @@ class Job:
         return {name: x[1 : count + 1] for name, x in self.solved(whole).items()}
 
     def solved(self, axes: Values) -> Values:
-        """The variables of some runs, one batch for each combination of settings. The first is the example."""
+        """The variables of some runs, one batch for each combination of settings; run 0 is the example."""
         inputs = self.placing.inputs(axes)
         if not inputs.settings:
             return self._batch(inputs, {})
@@ -171,7 +171,7 @@ class Job:
         for name in _COSTS:
             found[name] = np.asarray(getattr(sol.stats, name), np.int32)
         for i in range(self.events):
-            times = np.asarray(sol.t_events[i], float)  # type: ignore[index]
+            times = np.array(sol.t_events[i])  # type: ignore[index]
             padded = np.full((len(times), self.most_events), np.nan)
             width = min(self.most_events, times.shape[1])
             padded[:, :width] = times[:, :width]

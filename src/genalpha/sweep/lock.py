@@ -21,7 +21,7 @@ class StoreInUse(RuntimeError):
 
 @contextlib.contextmanager
 def locked(store: Path) -> Iterator[None]:
-    """Hold the lock of a store: a file beside it, which the operating system unlocks when this process ends."""
+    """Hold the lock of a store: a file beside it, which is unlocked when this process ends in any way."""
     path = store.with_name(store.name + ".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     key = str(path.resolve())
@@ -46,7 +46,7 @@ def locked(store: Path) -> Iterator[None]:
 
 
 def _opened(store: Path, path: Path) -> IO[str]:
-    """The file of a lock that has been taken. Its last owner may have removed it meanwhile: then a new one."""
+    """The file of a lock that has been taken; a new one if its last owner has just removed it."""
     while True:
         file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - the caller closes it
         if not _taken(file):

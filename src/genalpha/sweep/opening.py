@@ -20,8 +20,8 @@ class Opened:
     def open(self, grid: bool = False, chunks: Any = None) -> Any:
         """The store as an ``xarray.Dataset`` with the dimension ``run``; values are read when they are used.
 
-        Axes are coordinates. ``done`` says which runs have a result; the others are NaN, with status −100. With
-        ``grid``, each axis of an outer product is a dimension, and everything is read. ``chunks`` is for
+        Axes are coordinates. ``done`` says which runs have a result; the others are NaN, with status −100.
+        With ``grid``, each axis of an outer product is a dimension, and everything is read. ``chunks`` is for
         ``xarray.open_zarr``: {} gives arrays of Dask.
         """
         import xarray

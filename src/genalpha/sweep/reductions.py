@@ -1,8 +1,8 @@
 """Statistics over the runs of a sweep. Blocks are read one after the other, so that memory stays small.
 
 Each function takes the dataset of ``sweep.open()`` and a quantity: the name of a variable, or a function of a
-dataset that returns an array with the dimension ``run`` first, such as ``lambda d: d.q[:, 0] ** 2``. Runs that
-failed or are missing do not count.
+dataset that returns an array with the dimension ``run`` first, such as ``lambda d: d.q[:, 0] ** 2``. Runs
+that failed or are missing do not count.
 
 >>> import numpy as np, xarray, genalpha as ga
 >>> runs = xarray.Dataset({"y": ("run", np.arange(5.0)), "status": ("run", [0, 0, 0, 0, 2])})
@@ -41,8 +41,8 @@ def _parts(dataset: Any, quantity: Quantity, size: int | None = None) -> Iterato
         yield found, good
 
 
-def _like(found: Any, values: np.ndarray, name: str, *first: tuple[str, Sequence[float]]) -> Any:
-    """Results as an array of xarray, with the dimensions of the quantity but ``run``, and others before them."""
+def _like(found: Any, values: np.ndarray, name: str, *first: tuple[str, list[Any]]) -> Any:
+    """Results as an array of xarray: other dimensions, then those of the quantity without ``run``."""
     import xarray
 
     coordinates = {key: x for key, x in found.coords.items() if "run" not in x.dims} | dict(first)
@@ -150,8 +150,9 @@ def sobol_indices(dataset: Any, quantity: Quantity, axes: Sequence[str]) -> Any:
     """Sobol' indices of a sweep over ``ga.Samples(..., design="saltelli")``.
 
     ``axes`` are the names in the order of the distributions. Returns a dataset with the dimension ``axis``:
-    ``first`` (the share of the variance that an axis explains alone) and ``total`` (with all interactions), by
-    the estimators of Saltelli et al. (2010), table 2 (b) and (f). A group with a failed run does not count.
+    ``first`` (the share of the variance that an axis explains alone) and ``total`` (with all interactions),
+    by the estimators of Saltelli et al. (2010), table 2 (b) and (f). A group with a failed run does not
+    count.
     """
     import xarray
 

@@ -1,7 +1,7 @@
 """The store of a sweep: a Zarr group that xarray reads, with one chunk of every variable for each block.
 
-The template is made in a folder aside and renamed. A block is written variable by variable, each file by a new
-one that is renamed, and its record last: what has no record does not count. The record has a checksum.
+The template is made in a folder aside and renamed. A block is written variable by variable, each file by a
+new one that is renamed, and its record last: what has no record does not count. The record has a checksum.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class SweepStore:
         except OSError as error:
             reason = error.strerror or str(error)
             raise StoreNotWritable(
-                f"block {block} cannot be written to {self.path}: {reason}. Make room and call the sweep again "
-                "with the same store: only what is missing is computed"
+                f"block {block} cannot be written to {self.path}: {reason}. Make room and call the sweep "
+                "again with the same store: only what is missing is computed"
             ) from error
         return sum(x.nbytes for x in values.values())
 
@@ -161,7 +161,7 @@ class SweepStore:
         for name, variable in self.variables.items():
             array = np.ascontiguousarray(values[name], dtype=variable.dtype)
             digest.update(name.encode() + repr(array.shape).encode())
-            digest.update(array.view(np.uint8).reshape(-1) if array.size else b"")
+            digest.update(array.data.cast("B") if array.size else b"")
         return int.from_bytes(digest.digest(), "little")
 
     def tidy(self) -> None:

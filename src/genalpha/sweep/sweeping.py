@@ -110,7 +110,7 @@ def _create(job: Job, axes: Axes, path: Path, prints: dict[str, str], crew: Crew
 
 
 def _probed(job: Job, first: Values, cell: int, crew: Crew) -> tuple[int, Probed]:
-    """The first run that can be started, with what a trial tells. Raises the error of run 0 if there is none."""
+    """The first run that can be started, and what a trial tells. Raises if there is none."""
     packed, count = worker.pack(job), len(next(iter(first.values())))
     tried = dict.fromkeys(
         [*range(min(count, _TRIED)), *np.linspace(0, count - 1, _TRIED, dtype=int).tolist()]
@@ -152,8 +152,8 @@ def _default_block(runs: int, seconds: float, underway: int) -> int:
 class Sweep(Opened):
     """A sweep and its store.
 
-    ``tally`` says what the last call has done: blocks, runs, failures, bytes, seconds, workers, and blocks that
-    were given up. :class:`Opened` has the parts that only read the store.
+    ``tally`` says what the last call has done: blocks, runs, failures, bytes, seconds, workers, and blocks
+    that were given up. :class:`Opened` has the parts that only read the store.
     """
 
     def __init__(self, job: Job, files: SweepStore, policy: Policy, executor: Any) -> None:
@@ -165,8 +165,8 @@ class Sweep(Opened):
         """Run the runs that failed again, with other options such as a smaller h; returns the sweep.
 
         ``statuses`` chooses some statuses of :attr:`failures`, by default all. Results replace those of the
-        failed runs, whether they are better or not; ``retried`` counts from one which retry they are from, and
-        ``store.header["retries"]`` has its options.
+        failed runs, whether they are better or not; ``retried`` counts from one which retry they are from,
+        and ``store.header["retries"]`` has its options.
         """
         crew = Crew(self._executor if executor is None else executor)
         with locked(self.store.path):

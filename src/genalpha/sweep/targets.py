@@ -40,11 +40,11 @@ class Inputs(NamedTuple):
 
 
 class Target(NamedTuple):
-    """``whole`` is "q0", "v0" or "args", ``leaf`` the number of a leaf of args, ``index`` an entry of it."""
+    """``whole`` is "q0", "v0" or "args", ``leaf`` the number of a leaf of args, ``entry`` an entry of it."""
 
     whole: str
     leaf: int
-    index: tuple[int, ...]
+    entry: tuple[int, ...]
 
 
 def path(name: str) -> tuple[str, Path]:
@@ -77,8 +77,8 @@ def _key(key: Any) -> int | str:
 class Placing:
     """Puts the values of axes into the arguments of runs.
 
-    ``member(**values)``, if given, returns a dict with q0, v0 and args of one run, written with ``jax.numpy``.
-    Its parameters are axes. The names of the other axes say where their values go.
+    ``member(**values)``, if given, returns a dict with q0, v0 and args of one run, written with
+    ``jax.numpy``. Its parameters are axes. The names of the other axes say where their values go.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Placing:
     def _one(self, values: dict[str, Any]) -> Any:
         assert self.member is not None
         made = self.member(**values)
-        wrong = [] if isinstance(made, Mapping) else [type(made).__name__]
+        wrong: list[str] = [] if isinstance(made, Mapping) else [type(made).__name__]
         if wrong or not set(made) <= {"q0", "v0", "args"}:
             raise TypeError(f"member must return a dict with q0, v0 and args, got {wrong or list(made)}")
         return {name: jax.tree.map(jax.numpy.asarray, part) for name, part in made.items()}
@@ -192,7 +192,7 @@ def _placed(
         return value
     new = np.array(np.broadcast_to(np.asarray(old, dtype=float), (count, *shape)))
     try:
-        new[(slice(None), *index)] = value
+        new[(slice(None), *index)] = value  # type: ignore[index]
     except (IndexError, ValueError) as error:
         raise ValueError(f"the axis {name!r} does not fit shape {shape}: {error}") from error
     return new

@@ -62,8 +62,8 @@ class Work(NamedTuple):
 class Task(NamedTuple):
     """What travels to a worker with the index of a block.
 
-    ``kind`` is the kind of workers that are wanted, ``mark`` allows others. ``threads`` is the number of threads
-    for a block, None for all cores.
+    ``kind`` is the kind of workers that are wanted, ``mark`` allows others. ``threads`` is the number of
+    threads for a block, None for all cores.
     """
 
     work: Work

@@ -1,0 +1,38 @@
+"""Models for tests of sweeps. Their functions are nested, so that cloudpickle sends them by value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import genalpha as ga
+
+
+def pendulum() -> ga.System:
+    return ga.System(
+        mass=jnp.eye(2),
+        force=lambda t, q, v, length: jnp.array([0.0, -9.81]),
+        holonomic=lambda t, q, length: jnp.array([q @ q - length**2]),
+    )
+
+
+def study(store: Path, count: int = 100, system: ga.System | None = None, **more: Any) -> ga.Sweep:
+    """Pendulums of ``count`` lengths, some of which cannot be started: their speed is infinite in effect."""
+    lengths = np.linspace(0.5, 1.5, count)
+    given: dict[str, Any] = {
+        "over": {"length": lengths},
+        "member": lambda length: {"q0": jnp.array([length, 0.0]), "v0": jnp.zeros(2), "args": (length,)},
+        "h": 1e-2,
+        "store": store,
+        "block": 20,
+    }
+    return ga.sweep(pendulum() if system is None else system, (0.0, 0.5), **(given | more))
+
+
+def bits(found: Any) -> dict[str, bytes]:
+    """All variables of a sweep but the times that runs took, as bytes."""
+    opened = found.open()
+    return {str(name): opened[name].to_numpy().tobytes() for name in opened.variables}
