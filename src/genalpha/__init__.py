@@ -58,6 +58,7 @@ from genalpha.solve_batch import solve_batch  # noqa: E402
 from genalpha.sweep import reductions  # noqa: E402
 from genalpha.sweep.axes import Samples  # noqa: E402
 from genalpha.sweep.front import sweep  # noqa: E402
+from genalpha.sweep.gradient import sweep_gradient  # noqa: E402
 from genalpha.sweep.opening import open_sweep  # noqa: E402
 from genalpha.sweep.sweeping import Sweep  # noqa: E402
 from genalpha.view import shapes  # noqa: E402
@@ -127,6 +128,7 @@ __all__ = [
     "solve_batch",
     "stormer",
     "sweep",
+    "sweep_gradient",
     "trapezoidal",
     "view",
     "wbz",

@@ -87,7 +87,16 @@ def test_a_damaged_record_counts_as_missing(whole: ga.Sweep, system: ga.System, 
         ({"count": 99}, "the values of over"),
         ({"save": ["q"]}, "save, most_events or observe"),
         ({"observe": lambda sol: {"x": sol.q[:, -1, 0]}}, "save, most_events or observe"),
-        ({"member": lambda length: {"q0": jnp.array([0.0, length]), "v0": jnp.zeros(2), "args": (length,)}}, "m"),
+        (
+            {
+                "member": lambda length: {
+                    "q0": jnp.array([0.0, length]),
+                    "v0": jnp.zeros(2),
+                    "args": (length,),
+                }
+            },
+            "m",
+        ),
     ],
 )
 def test_the_store_of_another_sweep_is_refused(

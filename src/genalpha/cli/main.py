@@ -1,4 +1,4 @@
-"""The command line: ``genalpha list``, ``run``, ``reproduce`` and ``bench``.
+"""The command line: ``genalpha list``, ``run``, ``sweep``, ``reproduce`` and ``bench``.
 
 Exit codes: 0 success, 1 a run that stopped half-way, 2 wrong usage or bad input, 130 interrupted.
 
@@ -47,6 +47,16 @@ examples:
 Without --h, error control chooses the steps. Exit code 1 means that the run
 stopped half-way. The part before that is still printed, saved and drawn."""
 
+_SWEEP = """examples:
+  genalpha sweep study.toml
+  genalpha sweep study.toml --resume --json
+  genalpha sweep study.toml --scheduler tcp://host:8786
+
+STUDY.toml has the tables model (name), run (h, rtol and so on), one of axes,
+sampler and table, output (store, save, t_eval) and work. docs/sweeps.md has all
+entries. Exit code 1 means that runs failed, or that the sweep stopped: call it
+again with --resume."""
+
 _REPRODUCE = """examples:
   genalpha reproduce
   genalpha reproduce JN08-figure1 J11-figure7.1
@@ -94,11 +104,12 @@ def _run(arguments: list[str]) -> int:
     if options.command is None:
         parser().print_help(sys.stderr)
         return 2
-    from genalpha.cli import checkout, listing, running
+    from genalpha.cli import checkout, listing, running, sweeping
 
     commands = {
         "list": listing.run,
         "run": running.run,
+        "sweep": sweeping.run,
         "reproduce": checkout.reproduce,
         "bench": checkout.bench,
     }
@@ -152,6 +163,15 @@ def _run_options(command: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one JSON object and nothing else")
 
 
+def _sweep_options(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("study", metavar="STUDY.toml", type=Path, help="the file that describes the study")
+    add("--resume", action="store_true", help="go on with a store that exists")
+    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler whose workers do the work")
+    add("--no-verify", action="store_true", help="do not compare checksums of what is done")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+
+
 def _reproduce_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "what", metavar="WHAT", nargs="*", help='experiments, or "all"; without any, list them'
@@ -168,6 +188,7 @@ def _bench_options(command: argparse.ArgumentParser) -> None:
 _COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
     "list": ("List the named problems and methods.", _LIST, _list_options),
     "run": ("Solve a problem and print a summary.", _RUN, _run_options),
+    "sweep": ("Run a model many times, as a file describes.", _SWEEP, _sweep_options),
     "reproduce": ("Repeat experiments of the papers.", _REPRODUCE, _reproduce_options),
     "bench": ("Measure cost and accuracy, also of other programs.", _BENCH, _bench_options),
 }

@@ -21,7 +21,7 @@ from genalpha.sweep.opening import Opened
 from genalpha.sweep.store import GIVEN_UP, LOST, MISSING, NotSameSweep, SweepStore
 from genalpha.sweep.worker import BlockReport, Probed, Task, Work
 
-_TRIED = 8  # runs that are tried as an example: the first ones, and so many others
+_TRIED = 3  # runs that are tried as an example: the first ones, and so many others
 # The runs of a cell with the example: at least, at most, the most bytes of its results, about how many cells.
 _LEAST_CELL, _MOST_CELL, _CELL_BYTES, _CELLS = 8, 1024, 2**25, 64
 _USUAL = 16  # entries of a quantity, if q0 does not say more

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from genalpha.engine.describe import as_array
@@ -130,7 +131,7 @@ class Placing:
             made = self._made({name: values[name] for name in self.of_member})
             whole |= {name: made[name] for name in ("q0", "v0") if name in made}
             if "args" in made:
-                args = tuple(made["args"])
+                args = made["args"]
                 flags = jax.tree.map(lambda x: 0, args)
         for name, given in whole.items():
             if given is None:
@@ -158,7 +159,8 @@ class Placing:
         wrong: list[str] = [] if isinstance(made, Mapping) else [type(made).__name__]
         if wrong or not set(made) <= {"q0", "v0", "args"}:
             raise TypeError(f"member must return a dict with q0, v0 and args, got {wrong or list(made)}")
-        return {name: jax.tree.map(jax.numpy.asarray, part) for name, part in made.items()}
+        array = lambda x: jnp.asarray(x, dtype=float)
+        return {k: jax.tree.map(array, tuple(x)) if k == "args" else array(x) for k, x in made.items()}
 
     def traced(self, values: dict[str, np.ndarray]) -> str:
         """What ``member`` computes, as a text with its constants."""
