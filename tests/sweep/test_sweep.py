@@ -8,9 +8,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sweep_models import bits, pendulum, study
 
 import genalpha as ga
+from sweep_models import bits, pendulum, study
 
 xarray = pytest.importorskip("xarray")
 pytest.importorskip("zarr")
@@ -188,7 +188,7 @@ def test_a_lost_block_is_given_up_with_its_reason(system: ga.System, tmp_path: P
 
 
 def test_no_block_can_be_computed(system: ga.System, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="no block could be computed.*deadline of 0 s"):
+    with pytest.raises(RuntimeError, match=r"no block could be computed.*deadline of 0 s"):
         study(tmp_path / "a.zarr", system=system, deadline=0.0, retries=0)
 
 

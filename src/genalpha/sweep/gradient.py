@@ -23,9 +23,9 @@ def sweep_gradient(
 ) -> tuple[float, Any]:
     """The sum of ``function(parameters, **values)`` over all runs of ``over``, and its gradient.
 
-    ``function`` is written with ``jax.numpy``, calls :func:`genalpha.solve` for one run, and returns a number.
-    ``parameters`` is a tree of arrays that all runs share; the gradient has the same form. ``over`` and
-    ``executor`` are those of :func:`genalpha.sweep`. Blocks of ``block`` runs are computed with native
+    ``function`` is written with ``jax.numpy``, calls :func:`genalpha.solve` for one run, and returns a
+    number. ``parameters`` is a tree of arrays that all runs share; the gradient has the same form. ``over``
+    and ``executor`` are those of :func:`genalpha.sweep`. Blocks of ``block`` runs are computed with native
     gradients and added in their order, a few of them at a time.
 
     >>> import jax.numpy as jnp, numpy as np, genalpha as ga
@@ -62,8 +62,8 @@ def sweep_gradient(
             if not np.isfinite(value):
                 first = number * block
                 raise ValueError(
-                    f"the sum over runs {first} to {min(first + block, given.count) - 1} is not finite: one of "
-                    "them failed. Try them with ga.solve"
+                    f"the sum over runs {first} to {min(first + block, given.count) - 1} is not finite: one "
+                    "of them failed. Try them with ga.solve"
                 )
             total, slope = total + value, jax.tree.map(np.add, slope, change)
     finally:
