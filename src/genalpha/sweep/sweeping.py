@@ -23,7 +23,7 @@ from genalpha.sweep.worker import BlockReport, Probed, Task, Work
 
 _TRIED = 3  # runs that are tried as an example: the first ones, and so many others
 # The runs of a cell with the example: at least, at most, the most bytes of its results, about how many cells.
-_LEAST_CELL, _MOST_CELL, _CELL_BYTES, _CELLS = 8, 1024, 2**25, 64
+_LEAST_CELL, _MOST_CELL, _CELL_BYTES, _CELLS = 8, 1024, 2**25, 32
 _USUAL = 16  # entries of a quantity, if q0 does not say more
 _BLOCK_SECONDS = 2.0  # that a block shall take, so that what is done once for a block is little
 _PARTS = {

@@ -46,7 +46,7 @@ class Work(NamedTuple):
         """The job, prepared once for each process."""
         import cloudpickle
 
-        digest = hashlib.sha256(self.packed)
+        digest = hashlib.sha256(self.packed + str(self.cell).encode())
         for name, x in self.example.items():
             digest.update(name.encode() + x.tobytes())
         key = digest.digest()
