@@ -24,6 +24,7 @@ from benchmarks.measure import OUT, cores, markdown, versions
 
 H, SHORT_STEPS = 1e-3, 10
 BATCH = 65_536  # members of a call of solve_batch that is measured alone
+_EMPTY = 500  # tasks that measure the scheduler
 WORKERS = 1_000  # of the cluster on paper
 _GROWTH = """
 import sys
@@ -116,14 +117,27 @@ def throughput(folder: Path, count: int) -> dict[str, float]:
 
 
 def overhead(folder: Path, client: Any) -> dict[str, float]:
-    """Milliseconds of a block beside its computation: many small blocks, one after the other for a worker."""
+    """What blocks cost beside their runs, from the same runs in many small blocks and in a few large ones.
+
+    The scheduler is measured alone too, with tasks that do nothing but carry a model of 20 kB.
+    """
     found = {}
-    for name, executor, at_once in (("threads", None, 2), ("Dask", client, 2)):
-        short(folder / f"blocks_{name}_first.zarr", 10_000, executor=executor)
-        begin = time.perf_counter()
-        done = short(folder / f"blocks_{name}.zarr", 20_000, executor=executor, block=1)
-        seconds = time.perf_counter() - begin
-        found[f"ms a block, {name}"] = 1e3 * (seconds * at_once - done.tally.seconds) / done.store.blocks
+    for name, executor in (("threads", None), ("Dask", client)):
+        seconds, blocks = [], []
+        for i, block in enumerate((None, 10_000, 1)):  # the first one compiles
+            begin = time.perf_counter()
+            done = short(folder / f"blocks_{name}_{i}.zarr", 20_000, executor=executor, block=block)
+            seconds.append(time.perf_counter() - begin)
+            blocks.append(done.store.blocks)
+        found[f"ms a block, {name}"] = 1e3 * (seconds[2] - seconds[1]) / (blocks[2] - blocks[1])
+    executor, packed = client.get_executor(pure=False), bytes(20_000)
+    begin, underway = time.perf_counter(), [executor.submit(len, packed) for _ in range(8)]
+    for _ in range(_EMPTY):
+        underway.pop(0).result()
+        underway.append(executor.submit(len, packed))
+    found["empty tasks a second, Dask"] = _EMPTY / (time.perf_counter() - begin)
+    for future in underway:
+        future.result()
     return found
 
 
@@ -176,11 +190,11 @@ def on_paper(folder: Path, speeds: dict[str, float]) -> dict[str, float]:
     return {
         "runs a second": rate,
         "tasks a second": tasks,
-        "tasks a second that the driver can give": 1e3 / speeds["ms a block, Dask"],
+        "tasks a second of one driver and scheduler": speeds["empty tasks a second, Dask"],
         "bytes a run": size / store.runs,
         "MB a second into the store": 1e-6 * rate * size / store.runs,
         "files a second into the store": tasks * files / store.blocks,
-        "workers that one driver keeps busy": WORKERS * 1e3 / speeds["ms a block, Dask"] / tasks,
+        "workers that they keep busy": WORKERS * speeds["empty tasks a second, Dask"] / tasks,
     }
 
 

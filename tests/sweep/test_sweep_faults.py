@@ -201,6 +201,11 @@ def cluster(workers: int = 2) -> Iterator[Any]:
 @pytest.mark.filterwarnings("ignore")
 def test_workers_killed_twenty_times(long: ga.Sweep, system: ga.System, tmp_path: Path) -> None:
     store, over, killed = tmp_path / "a.zarr", threading.Event(), []
+
+    def slowly(sol: ga.Solution) -> dict[str, Any]:
+        time.sleep(5.0)  # a block takes about as long as a worker needs to start
+        return {}
+
     with cluster() as client:
         rng = random.Random(1)
 
@@ -221,7 +226,7 @@ def test_workers_killed_twenty_times(long: ga.Sweep, system: ga.System, tmp_path
         killer = threading.Thread(target=kill)
         killer.start()
         try:
-            found = study(store, system=system, executor=client, retries=50, **LONG)
+            found = study(store, system=system, executor=client, retries=50, observe=slowly, **LONG)
         finally:
             over.set()
             killer.join()
