@@ -23,7 +23,7 @@ _NUMBERS = tuple(name for name in OPTIONS if name not in (*_WORDS, "newton", "br
 Check = Callable[[Any, str], Any]
 
 
-class Study(NamedTuple):
+class SweepStudy(NamedTuple):
     """The contents of a file. ``options`` are for ``ga.sweep``."""
 
     model: str
@@ -34,7 +34,7 @@ class Study(NamedTuple):
     options: dict[str, Any]
 
 
-def read(path: Path) -> Study:
+def read(path: Path) -> SweepStudy:
     """The study in a file. An error names the entry that is wrong."""
     try:
         found = tomllib.loads(path.read_text("utf-8"))
@@ -48,7 +48,7 @@ def read(path: Path) -> Study:
         raise Refused(f"{path}: {refusal}") from refusal
 
 
-def _study(found: dict[str, Any], folder: Path) -> Study:
+def _study(found: dict[str, Any], folder: Path) -> SweepStudy:
     known = {"model": _model, "run": _run, "output": _output, "work": _work}
     varied = {"axes": _axes, "sampler": _sampler, "table": _table(folder)}
     for name in found:
@@ -70,7 +70,7 @@ def _study(found: dict[str, Any], folder: Path) -> Study:
     store = folder / output.pop("store")
     end, scheduler = run.pop("t_end", None), work.pop("scheduler", None)
     over = varied[chosen[0]](found[chosen[0]], chosen[0])
-    return Study(name, end, over, store, scheduler, run | output | work)
+    return SweepStudy(name, end, over, store, scheduler, run | output | work)
 
 
 # --- checks of values, which get the value and its path ------------------------------------------

@@ -13,6 +13,7 @@ from genalpha.cli import Refused, models, study
 from genalpha.cli.running import on_terminal
 from genalpha.cli.text import as_json, table
 from genalpha.sweep.driver import SweepFailed
+from genalpha.sweep.front import OPTIONS
 from genalpha.sweep.kinds import RefusedWorker
 from genalpha.sweep.lock import StoreInUse
 from genalpha.sweep.store import StoreNotWritable
@@ -41,13 +42,13 @@ def run(options: argparse.Namespace) -> int:
     return 1 if numbers["failed"] or numbers["missing"] else 0
 
 
-def _swept(asked: study.Study, model: models.NamedModel, options: argparse.Namespace) -> ga.Sweep:
+def _swept(asked: study.SweepStudy, model: models.NamedModel, options: argparse.Namespace) -> ga.Sweep:
     if model.file is not None:
         import cloudpickle
 
         cloudpickle.register_pickle_by_value(sys.modules[f"_model_{model.file.stem}"])
     span = model.t_span if asked.t_end is None else (model.t_span[0], asked.t_end)
-    own = {name: x for name, x in model.options.items() if name in (*study.OPTIONS, "events")}
+    own = {name: x for name, x in model.options.items() if name in (*OPTIONS, "events")}
     if any(name in asked.options for name in ("h", "rtol", "atol", "accuracy")):
         own = {name: x for name, x in own.items() if name not in ("h", "rtol", "atol", "accuracy")}
     more: dict[str, Any] = {"over": asked.over, "store": asked.store, "args": model.args}

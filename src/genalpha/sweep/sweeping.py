@@ -19,7 +19,7 @@ from genalpha.sweep.job import Job, Values, not_run
 from genalpha.sweep.lock import locked
 from genalpha.sweep.opening import Opened
 from genalpha.sweep.store import GIVEN_UP, LOST, MISSING, NotSameSweep, SweepStore
-from genalpha.sweep.worker import BlockReport, Probed, Task, Work
+from genalpha.sweep.worker import BlockReport, PackedJob, Probed, Task
 
 _TRIED = 3  # runs that are tried as an example: the first ones, and so many others
 # The runs of a cell with the example: at least, at most, the most bytes of its results, about how many cells.
@@ -119,7 +119,7 @@ def _probed(job: Job, first: Values, cell: int, crew: Crew) -> tuple[int, Probed
     some = {name: x[np.arange(cell) % count] for name, x in first.items()}
     for at in tried:
         example = {name: x[at : at + 1] for name, x in first.items()}
-        work = worker.Work(__version__, packed, cell, example, backend)
+        work = worker.PackedJob(__version__, packed, cell, example, backend)
         try:
             found = crew.executor.submit(worker.probe, work, some).result()
         except (ArithmeticError, TypeError, ValueError) as reason:
@@ -230,7 +230,7 @@ class Sweep(Opened):
         threads = policy.threads if policy.threads is not None else crew.threads
         example = self.store.axes(slice(header["example"], header["example"] + 1))
         backend = str(job.options.get("backend", "auto"))
-        work = Work(__version__, worker.pack(job), header["cell"], example, backend)
+        work = PackedJob(__version__, worker.pack(job), header["cell"], example, backend)
         kind = header["kind"] | {"backend": backend}
         mark = policy.other_kinds == "mark"
         return Task(work, str(self.store.path), header["token"], kind, mark, threads, policy.deadline)

@@ -33,7 +33,7 @@ class NoLongerWanted(RuntimeError):
     """The sweep was stopped."""
 
 
-class Work(NamedTuple):
+class PackedJob(NamedTuple):
     """A job by cloudpickle, and what was found out about it: the runs of a cell, and the example (1, ...)."""
 
     version: str
@@ -66,7 +66,7 @@ class Task(NamedTuple):
     threads for a block, None for all cores.
     """
 
-    work: Work
+    work: PackedJob
     store: str
     token: str
     kind: dict[str, str]
@@ -95,7 +95,7 @@ class Probed(NamedTuple):
     seconds: float
 
 
-def probe(work: Work, axes: Values) -> Probed | None:
+def probe(work: PackedJob, axes: Values) -> Probed | None:
     """Run the first cell as a trial. None if the example cannot be started, but perhaps another one."""
     if work.version != __version__:
         kinds.check({"genalpha": work.version}, {"genalpha": __version__})
