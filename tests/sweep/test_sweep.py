@@ -116,26 +116,44 @@ def test_other_constants_make_another_system(whole: ga.Sweep) -> None:
         study(whole.store.path, system=other)
 
 
-def test_failures_are_listed_and_retried(system: ga.System, tmp_path: Path) -> None:
-    lengths, turns = np.linspace(0.5, 1.5, 30), np.where(np.arange(30) % 10 == 3, 0.2, 0.0)
-    table = xarray.Dataset({"length": ("run", lengths), "off": ("run", turns)})
+@pytest.mark.parametrize("initial", ["assume", pytest.param("project", marks=pytest.mark.slow)])
+def test_failures_are_listed_and_retried(system: ga.System, tmp_path: Path, initial: str) -> None:
+    lengths, off = np.linspace(0.5, 1.5, 30), np.where(np.arange(30) % 10 == 3, 1e-3, 0.0)
+    table = xarray.Dataset({"length": ("run", lengths), "off": ("run", off)})
     start = lambda length, off: {"q0": jnp.array([length + off, 0.0]), "v0": jnp.zeros(2), "args": (length,)}
     found = study(tmp_path / "a.zarr", system=system, over=table, member=start)
     listed = found.failures
     assert listed.index.tolist() == [3, 13, 23]
-    assert listed.off.tolist() == [0.2] * 3
+    assert listed.off.tolist() == [1e-3] * 3
     assert listed.status.tolist() == [4] * 3
     assert "break the constraints" in listed.message[13]
-    before = bits(found)
-    assert found.retry(initial="project").failures.empty
-    opened = found.open()
-    assert np.flatnonzero(opened.retried).tolist() == [3, 13, 23]
-    assert found.store.header["retries"] == [{"initial": "'project'"}]
-    np.testing.assert_allclose(np.linalg.norm(opened.q[13]), lengths[13], rtol=1e-12)
+    before = found.open().load()
+    assert found.retry(initial=initial).failures.empty
+    after = found.open()
+    assert np.flatnonzero(after.retried).tolist() == [3, 13, 23]
+    assert found.store.header["retries"] == [{"initial": repr(initial)}]
+    np.testing.assert_allclose(np.linalg.norm(after.q[13]), lengths[13], rtol=1e-12)
     rest = np.setdiff1d(np.arange(30), listed.index)
-    old = np.frombuffer(before["q"]).reshape(30, 2)
-    assert np.array_equal(opened.q.to_numpy()[rest], old[rest])
+    assert np.array_equal(after.q[rest], before.q[rest])
     assert found.verify() == []
+
+
+def test_a_sweep_does_not_use_what_earlier_runs_found_out(
+    whole: ga.Sweep, system: ga.System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from genalpha.backends.native import machine
+    from genalpha.backends.native.kernels import Kernels
+
+    made = [x for x in system._programs.values() if isinstance(x, Kernels)]
+    if not made:
+        ga.solve(system, (0.0, 0.1), [1.0, 0.0], [0.0, 0.0], h=1e-2, args=(1.0,))
+        made = [x for x in system._programs.values() if isinstance(x, Kernels)]
+    runner = machine.machine_of(made[0])
+    monkeypatch.setattr(machine.lu, "trusted", lambda *given: True)
+    monkeypatch.setitem(made[0].successors, runner.order, ("another order",))
+    assert runner._known([]) == ("another order",)
+    monkeypatch.setattr(system._programs, "learning", False)
+    assert runner._known([]) is None
 
 
 def test_a_run_that_raises_does_not_end_the_sweep(system: ga.System, tmp_path: Path) -> None:
@@ -215,6 +233,7 @@ def test_bad_input(system: ga.System, tmp_path: Path, change: Any, error: Any, t
     assert not list(tmp_path.glob("*.zarr"))
 
 
+@pytest.mark.slow
 def test_no_run_can_be_started(system: ga.System, tmp_path: Path) -> None:
     start = lambda length: {"q0": jnp.array([3.0, 0.0]), "v0": jnp.zeros(2), "args": (length,)}
     with pytest.raises(ValueError, match="constraints"):
