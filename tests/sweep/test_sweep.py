@@ -128,6 +128,8 @@ def test_failures_are_listed_and_retried(system: ga.System, tmp_path: Path, init
     assert listed.status.tolist() == [4] * 3
     assert "break the constraints" in listed.message[13]
     before = found.open().load()
+    with pytest.raises(TypeError, match="unknown argument of sweep 'step'"):
+        found.retry(step=1e-3)
     assert found.retry(initial=initial).failures.empty
     after = found.open()
     assert np.flatnonzero(after.retried).tolist() == [3, 13, 23]
@@ -231,6 +233,16 @@ def test_bad_input(system: ga.System, tmp_path: Path, change: Any, error: Any, t
     with pytest.raises(error, match=text):
         study(tmp_path / "a.zarr", system=system, **change)
     assert not list(tmp_path.glob("*.zarr"))
+
+
+def test_what_is_no_store_is_refused(system: ga.System, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("text")
+    for name in ("folder", "file"):
+        with pytest.raises(ValueError, match=f"{name} is not the store of a sweep"):
+            study(tmp_path / name, system=system)
+    with pytest.raises(ValueError, match="is not the store of a sweep"):
+        ga.open_sweep(tmp_path / "nothing")
 
 
 @pytest.mark.slow

@@ -203,24 +203,22 @@ def test_workers_killed_twenty_times(long: ga.Sweep, system: ga.System, tmp_path
     store, over, killed = tmp_path / "a.zarr", threading.Event(), []
 
     def slowly(sol: ga.Solution) -> dict[str, Any]:
-        time.sleep(5.0)  # a block takes about as long as a worker needs to start
+        time.sleep(3.0)
         return {}
 
-    with cluster() as client:
-        rng = random.Random(1)
+    with cluster(3) as client:
+        rng, seen = random.Random(1), dict[int, float]()
 
         def kill() -> None:
-            before = -1
             while not over.is_set() and len(killed) < 20:
-                time.sleep(0.05)
-                if records(store) <= before:  # kill again only after something was done
-                    continue
-                before = records(store)
-                time.sleep(0.3 * rng.random())
-                found = client.run(os.getpid, on_error="return").values()
-                pids = [pid for pid in found if isinstance(pid, int) and pid not in killed]
-                if len(pids) == 2:  # Dask gives up a worker that dies while it starts
-                    killed.append(rng.choice(pids))
+                time.sleep(rng.random())
+                for pid in client.run(os.getpid, on_error="return").values():
+                    if isinstance(pid, int):
+                        seen.setdefault(pid, time.monotonic())
+                # Dask gives up a worker that dies while it starts.
+                ready = [p for p, since in seen.items() if p not in killed and time.monotonic() > since + 2]
+                if records(store) and ready:
+                    killed.append(rng.choice(ready))
                     os.kill(killed[-1], signal.SIGKILL)
 
         killer = threading.Thread(target=kill)

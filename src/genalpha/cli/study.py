@@ -13,8 +13,7 @@ import numpy as np
 from genalpha.cli import Refused
 from genalpha.errors import unknown
 from genalpha.sweep.axes import Design, Samples
-from genalpha.sweep.front import OPTIONS
-from genalpha.sweep.job import QUANTITIES
+from genalpha.sweep.job import OPTIONS, QUANTITIES
 
 _DESIGNS = Design.__args__  # type: ignore[attr-defined]
 _DISTRIBUTIONS = {"uniform": ("low", "high"), "normal": ("mean", "std"), "loguniform": ("low", "high")}

@@ -13,7 +13,7 @@ from genalpha.cli import Refused, models, study
 from genalpha.cli.running import on_terminal
 from genalpha.cli.text import as_json, table
 from genalpha.sweep.driver import SweepFailed
-from genalpha.sweep.front import OPTIONS
+from genalpha.sweep.job import OPTIONS
 from genalpha.sweep.kinds import RefusedWorker
 from genalpha.sweep.lock import StoreInUse
 from genalpha.sweep.store import StoreNotWritable

@@ -63,8 +63,7 @@ class Samples:
             rng = np.random.default_rng(self.seed)
             draw = lambda b: rng.random((b, d))
         elif self.design == "latin":
-            whole = iter(np.array_split(qmc.LatinHypercube(d, seed=self.seed).random(self.count), 1))
-            yield from whole
+            yield qmc.LatinHypercube(d, seed=self.seed).random(self.count)
             return
         elif self.design == "halton":
             draw = qmc.Halton(d, seed=self.seed).random

@@ -15,13 +15,8 @@ from genalpha.results.solution import Solution
 from genalpha.run import arguments
 from genalpha.run.arguments import Numbers
 from genalpha.sweep import axes as of_axes
-from genalpha.sweep.job import QUANTITIES, Job
+from genalpha.sweep.job import QUANTITIES, Job, checked_options
 from genalpha.sweep.sweeping import Policy, Sweep, begin
-
-OPTIONS = (
-    *("h", "rtol", "atol", "first_step", "max_step", "min_step", "max_steps", "accuracy", "force_accuracy"),
-    *("breakpoints", "method", "rho_inf", "newton", "initial", "backend"),
-)
 
 
 def sweep(
@@ -118,9 +113,7 @@ def sweep(
     """
     span, given = arguments.span(t_span), arguments.arguments(args)
     arguments.is_system(system)
-    for name in options:
-        if name not in OPTIONS:
-            raise TypeError(str(unknown("argument of sweep", name, OPTIONS)))
+    options = checked_options(options)
     parsed = of_axes.parsed(over)
     kept = _kept(save)
     if t_eval is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.errors import FallbackWarning
+from genalpha.errors import FallbackWarning, unknown
 from genalpha.mechanics.system import System
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
@@ -23,6 +23,11 @@ from genalpha.sweep.store import MESSAGE, RAISED, Variable
 from genalpha.sweep.targets import Inputs, Placing
 
 QUANTITIES = ("q", "v", "a", "lam", "psi")
+# Arguments of ``solve_batch`` that a sweep passes on.
+OPTIONS = (
+    *("h", "rtol", "atol", "first_step", "max_step", "min_step", "max_steps", "accuracy", "force_accuracy"),
+    *("breakpoints", "method", "rho_inf", "newton", "initial", "backend"),
+)
 _COSTS = ("steps", "rejected", "newton_iterations", "jacobians")
 # Errors of functions of the user in single runs. A worker that is out of memory or time is another matter.
 _ERRORS = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -201,6 +206,14 @@ class Job:
 
 def _length(values: Values) -> int:
     return len(next(iter(values.values())))
+
+
+def checked_options(options: dict[str, Any]) -> dict[str, Any]:
+    """These options, if all are known."""
+    for name in options:
+        if name not in OPTIONS:
+            raise TypeError(str(unknown("argument of sweep", name, OPTIONS)))
+    return dict(options)
 
 
 def not_run(variables: dict[str, Variable], count: int, status: int, reason: str) -> Values:

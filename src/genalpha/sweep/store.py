@@ -65,6 +65,8 @@ class SweepStore:
 
     def __init__(self, path: str | os.PathLike[str], writing: bool = True) -> None:
         self.path = Path(path).expanduser().absolute()
+        if not (self.path / "zarr.json").is_file():
+            raise NotSameSweep(f"{self.path} is not the store of a sweep: choose another path")
         self._group = zarr().open_group(str(self.path), mode="r+" if writing else "r", zarr_format=3)
         self.header: dict[str, Any] = self._header()
         self.runs, self.block = int(self.header["runs"]), int(self.header["block"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -15,7 +16,7 @@ from genalpha.sweep import kinds, store, worker
 from genalpha.sweep.axes import Axes
 from genalpha.sweep.driver import Crew, Driver, SweepBar, Tally
 from genalpha.sweep.fingerprint import fingerprints
-from genalpha.sweep.job import Job, Values, not_run
+from genalpha.sweep.job import Job, Values, checked_options, not_run
 from genalpha.sweep.lock import locked
 from genalpha.sweep.opening import Opened
 from genalpha.sweep.store import GIVEN_UP, LOST, MISSING, NotSameSweep, SweepStore
@@ -164,30 +165,33 @@ class Sweep(Opened):
     def retry(self, executor: Any = None, statuses: Any = None, **options: Any) -> Sweep:
         """Run the runs that failed again, with other options such as a smaller h; returns the sweep.
 
+        None takes an option away, such as ``retry(h=1e-4, rtol=None)``.
+
         ``statuses`` chooses some statuses of :attr:`failures`, by default all. Results replace those of the
-        failed runs, whether they are better or not; ``retried`` counts from one which retry they are from,
-        and ``store.header["retries"]`` has its options.
+        failed runs, whether they are better or not, unless a block is lost again (``tally.given_up``);
+        ``retried`` counts from one which retry they are from, and ``store.header["retries"]`` has its
+        options.
         """
+        job = dataclasses.replace(self._job, options=self._job.options | checked_options(options))
         crew = Crew(self._executor if executor is None else executor)
-        with locked(self.store.path):
-            number = len(self.store.header["retries"]) + 1
-            if number > 255:
-                raise ValueError("a store keeps at most 255 retries")
-            texts = {name: repr(value) for name, value in options.items()}
-            self.store.update(retries=[*self.store.header["retries"], texts])
-            job = dataclasses.replace(self._job, options=self._job.options | options)
-            which = self._failed(statuses)
-            task = self._task(job, crew)
+        try:
+            with locked(self.store.path):
+                which, number = self._failed(statuses), len(self.store.header["retries"]) + 1
+                if number > 255:
+                    raise ValueError("a store keeps at most 255 retries")
+                texts = {name: repr(value) for name, value in options.items()}
+                self.store.update(retries=[*self.store.header["retries"], texts])
+                task = self._task(job, crew)
 
-            def submit(executor: Executor, block: int) -> Future[BlockReport]:
-                return executor.submit(worker.run_again, task, block, which[block], number)
+                def submit(executor: Executor, block: int) -> Future[BlockReport]:
+                    return executor.submit(worker.run_again, task, block, which[block], number)
 
-            try:
+                self._before = self.store.runs - sum(map(self._size, which))
                 self._drive(
                     Driver(crew, submit, self._policy.retries, self._policy.deadline, task.token), which
                 )
-            finally:
-                crew.close()
+        finally:
+            crew.close()
         return self
 
     def verify(self) -> list[int]:
@@ -220,7 +224,7 @@ class Sweep(Opened):
         found = {}
         for block in range(self.store.blocks):
             status = self.store.read(block)["status"] if self._state(block) != MISSING else np.zeros(0, int)
-            bad = status > 0 if statuses is None else np.isin(status % 16, statuses) & (status > 0)
+            bad = status > 0 if statuses is None else np.isin(status, statuses)
             if bad.any():
                 found[block] = np.flatnonzero(bad)
         return found
@@ -245,10 +249,13 @@ class Sweep(Opened):
             return executor.submit(worker.run_block, task, block)
 
         driver = Driver(crew, submit, self._policy.retries, self._policy.deadline, task.token)
-        self._drive(driver, _with(first, blocks))
+        self._drive(driver, itertools.chain([first], blocks))
+        for block, reason in self.tally.given_up.items():
+            values = not_run(self.store.variables, self._size(block), LOST, reason)
+            self.store.write(block, values, GIVEN_UP, 0, 0.0)
 
     def _drive(self, driver: Driver, blocks: Any) -> None:
-        """Run blocks, and note in the store what was given up and who worked."""
+        """Run blocks, and note in the store which kinds of workers there were."""
         bar = SweepBar(self._policy.progress, self.store.runs, self._before)
         self.tally = driver.tally
         try:
@@ -259,11 +266,3 @@ class Sweep(Opened):
             found = {str(number): kind for number, kind in self.tally.kinds.items()}
             if not found.keys() <= known.keys():
                 self.store.update(kinds=known | found)
-        for block, reason in self.tally.given_up.items():
-            values = not_run(self.store.variables, self._size(block), LOST, reason)
-            self.store.write(block, values, GIVEN_UP, 0, 0.0)
-
-
-def _with(first: int, rest: Iterator[int]) -> Iterator[int]:
-    yield first
-    yield from rest
