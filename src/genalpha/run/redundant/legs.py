@@ -11,6 +11,7 @@ import numpy as np
 
 from genalpha.engine.step_choice import StepOptions
 from genalpha.mechanics import start_errors
+from genalpha.mechanics.labels import Labels
 from genalpha.numerics import codes
 from genalpha.results.members import TIMED
 from genalpha.results.solution import NewtonHistory, Reactions, Solution, Stats
@@ -117,7 +118,7 @@ class Legs:
         """A message about the constraints ``kept``, in which their numbers are replaced by the user's."""
         names, m = self.watch.full.names, self.watch.full.dims.m
         holonomic = sum(i < m for i in kept)
-        counted = start_errors.row_names(holonomic, len(kept) - holonomic)
+        counted = start_errors.row_names(holonomic, len(kept) - holonomic, Labels())
         own = dict(zip(counted, (names[i] for i in kept), strict=True))
         return re.sub(r"(non)?holonomic\[\d+\]", lambda name: own.get(name[0], name[0]), text)
 
