@@ -55,6 +55,7 @@ from genalpha.results.solution import Solution  # noqa: E402
 from genalpha.sensitivity import Sensitivity, sensitivity  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
+from genalpha.symbolic.front import Expressions, from_sympy  # noqa: E402
 from genalpha.view import shapes  # noqa: E402
 from genalpha.view.front import View, view  # noqa: E402
 from genalpha.view.live import Live  # noqa: E402
@@ -72,6 +73,7 @@ __all__ = [
     "DAEAlpha",
     "Euclidean",
     "Event",
+    "Expressions",
     "FallbackWarning",
     "GeneralizedAlpha",
     "InconsistentInitialValues",
@@ -102,6 +104,7 @@ __all__ = [
     "chung_hulbert",
     "concatenate",
     "consistent",
+    "from_sympy",
     "hht",
     "load",
     "load_state",

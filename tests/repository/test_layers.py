@@ -30,7 +30,7 @@ LAYERS = (
     "run",
     "consistent solve solve_batch",
     "sensitivity",
-    "multibody",
+    "multibody symbolic",
     "problems",
     "convergence",
     "__init__",
