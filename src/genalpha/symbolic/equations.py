@@ -41,36 +41,40 @@ def _from_bodies(statement: Statement, formulas: Formulas) -> tuple[np.ndarray, 
     """Kane's equations with the speeds v: partial velocities times inertia forces and loads."""
     count = len(formulas.v)
     mass, force = np.full((count, count), ZERO), _load_forces(statement, formulas)
-    vectors = Vectors(formulas)
+    vectors = Vectors(formulas, statement.frame)
     for body in statement.bodies:
-        for partial, heavy, rest in _inertia(body, statement.frame, vectors):
+        for partial, heavy, rest in _inertia(body, vectors):
             mass = formulas.add(mass, formulas.matmul(partial.T, heavy))
             force = formulas.add(force, formulas.negative(formulas.matmul(partial.T, rest)))
     return mass, force
 
 
-def _inertia(body: Any, frame: Any, vectors: Vectors) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _inertia(body: Any, vectors: Vectors) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each momentum of a body (3,): partial velocities, the momentum's, and its rate without v'."""
-    formulas, where = vectors.formulas, f"body {body.name!r}"
+    formulas, frame, where = vectors.formulas, vectors.frame, f"body {body.name!r}"
     weight = formulas.node(body.mass, f"the mass of {where}")
-    velocity = vectors.components(body.masscenter.vel(frame), frame, f"the velocity of {where}")
-    scale = lambda x: _each(x, lambda i: formulas.graph.mul(weight, i))
+    change = int(formulas.rate(np.array([weight]))[0])
+    scale = lambda by, x: _each(x, lambda i: formulas.graph.mul(by, i))
+    vector, what = body.masscenter.vel(frame), f"the velocity of {where}"
+    velocity = vectors.components(vector, frame, what)
     partial = formulas.jacobian(velocity, formulas.v)
-    found = [(partial, scale(partial), formulas.rate(scale(velocity)))]
+    rest = formulas.add(scale(weight, vectors.rates(vector, frame, what)), scale(change, velocity))
+    found = [(partial, scale(weight, partial), rest)]
     if isinstance(body, mechanics.RigidBody):
-        own = body.frame
-        tensor = body.central_inertia.to_matrix(own)
-        entries = formulas.nodes(list(tensor), f"the inertia of {where}").reshape(3, 3)
-        spin = vectors.components(own.ang_vel_in(frame), own, f"the angular velocity of {where}")
-        partial, momentum = formulas.jacobian(spin, formulas.v), formulas.matmul(entries, spin)
-        rest = formulas.add(formulas.rate(momentum), _cross(formulas, spin, momentum))
-        found.append((partial, formulas.matmul(entries, partial), rest))
+        own, what = body.frame, f"the inertia of {where}"
+        tensor = formulas.nodes(list(body.central_inertia.to_matrix(own)), what).reshape(3, 3)
+        spin, turn = vectors.spin(own), own.ang_vel_in(frame)
+        partial, momentum = formulas.jacobian(spin, formulas.v), formulas.matmul(tensor, spin)
+        rest = formulas.matmul(tensor, vectors.rates(turn, own, f"the angular velocity of {where}"))
+        rest = formulas.add(rest, formulas.matmul(formulas.rate(tensor), spin))
+        rest = formulas.add(rest, _cross(formulas, spin, momentum))
+        found.append((partial, formulas.matmul(tensor, partial), rest))
     return found
 
 
 def _load_forces(statement: Statement, formulas: Formulas) -> np.ndarray:
     """Partial velocities times loads (n,)."""
-    force, vectors = np.full(len(formulas.v), ZERO), Vectors(formulas)
+    force, vectors = np.full(len(formulas.v), ZERO), Vectors(formulas, statement.frame)
     for place, load in statement.loads:
         if statement.frame is None:
             raise ValueError("there are loads and no inertial frame: pass frame= to LagrangesMethod")
@@ -124,20 +128,42 @@ def _freed(formulas: Formulas, mass: np.ndarray, message: str) -> np.ndarray:
 
 
 class Vectors:
-    """Components of SymPy's vectors as nodes."""
+    """Components of SymPy's vectors as nodes, and their rates seen from the inertial frame."""
 
-    def __init__(self, formulas: Formulas) -> None:
-        self.formulas = formulas
+    def __init__(self, formulas: Formulas, frame: Any) -> None:
+        self.formulas, self.frame = formulas, frame
         self._turned: dict[tuple[Any, Any], np.ndarray] = {}
+        self._spins: dict[Any, np.ndarray] = {}
 
     def components(self, vector: Any, axes: Any, where: str) -> np.ndarray:
         """The components (3,) of a vector along the axes of a frame."""
-        formulas, result = self.formulas, np.full(3, ZERO, dtype=np.int64)
-        for parts, frame in getattr(vector, "args", []):
-            own = formulas.nodes(list(parts), where)
-            if frame != axes:
-                own = formulas.matmul(self._rotation(axes, frame), own)
-            result = formulas.add(result, own)
+        formulas = self.formulas
+        parts = [(formulas.nodes(list(parts), where), frame) for parts, frame in _parts(vector)]
+        return self._joined(parts, axes)
+
+    def rates(self, vector: Any, axes: Any, where: str) -> np.ndarray:
+        """The rate of a vector in the inertial frame, with v held: each part changes and turns with its frame."""
+        formulas, parts = self.formulas, []
+        for own, frame in _parts(vector):
+            nodes = formulas.nodes(list(own), where)
+            rate = formulas.rate(nodes)
+            if frame != self.frame:
+                rate = formulas.add(rate, _cross(formulas, self.spin(frame), nodes))
+            parts.append((rate, frame))
+        return self._joined(parts, axes)
+
+    def spin(self, frame: Any) -> np.ndarray:
+        """The angular velocity of a frame along its own axes."""
+        if frame not in self._spins:
+            where = f"the angular velocity of {frame}"
+            self._spins[frame] = self.components(frame.ang_vel_in(self.frame), frame, where)
+        return self._spins[frame]
+
+    def _joined(self, parts: list[tuple[np.ndarray, Any]], axes: Any) -> np.ndarray:
+        result = np.full(3, ZERO, dtype=np.int64)
+        for own, frame in parts:
+            turned = own if frame == axes else self.formulas.matmul(self._rotation(axes, frame), own)
+            result = self.formulas.add(result, turned)
         return result
 
     def _rotation(self, axes: Any, frame: Any) -> np.ndarray:
@@ -156,3 +182,8 @@ def _cross(formulas: Formulas, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _each(nodes: np.ndarray, make: Any) -> np.ndarray:
     return np.array([make(i) for i in nodes.reshape(-1).tolist()], dtype=np.int64).reshape(nodes.shape)
+
+
+def _parts(vector: Any) -> list[tuple[Any, Any]]:
+    """Components and frames of a vector. The zero vector may be the number 0."""
+    return list(getattr(vector, "args", []))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -66,6 +66,13 @@ def _names(
     return {"q": q, "v": v, **{key: names for key, names in found.names.items() if names}}
 
 
+def _needed(formulas: Formulas, nodes: Iterable[np.ndarray]) -> set[str]:
+    """The names of the parameters in expressions."""
+    flat = np.concatenate([part.reshape(-1) for part in nodes])
+    names = list(formulas.parameters)
+    return {names[k] for k in formulas.depends(flat, np.array(list(formulas.parameters.values()), dtype=np.int64))}
+
+
 def _name(function: Any) -> str:
     if isinstance(function, sympy.Derivative):
         return f"{_name(function.expr)}" + "'" * int(function.derivative_count)
@@ -102,6 +109,7 @@ class SymbolicSystem(System):
         put("speeds", tuple(map(_name, stated.speeds)) or tuple(names["v"]))
         put("bodies", tuple(str(body.name) for body in stated.bodies))
         put("_scalars", {name: formulas.scalars(part) for name, part in nodes.items()})
+        put("_needed", _needed(formulas, nodes.values()))
         count = len(formulas.q)
         rest = lambda t, q, *args: self._apply("mass", t, q, jnp.zeros(count), args).reshape(count, count)
         still = lambda t, q, *args: self._apply("holonomic", t, q, jnp.zeros(count), args)
@@ -120,6 +128,7 @@ class SymbolicSystem(System):
     _formulas: Formulas
     _given: Given
     _scalars: dict[str, Scalars]
+    _needed: set[str]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SymbolicSystem, self._parts
@@ -127,7 +136,7 @@ class SymbolicSystem(System):
     @property
     def missing(self) -> tuple[str, ...]:
         """Names of the parameters without a number."""
-        return tuple(name for name in self._formulas.parameters if name not in self.parameters)
+        return tuple(name for name in self._formulas.parameters if name in self._needed - {*self.parameters})
 
     def __repr__(self) -> str:
         q, p = ", ".join(self.coordinates), ", ".join(self._formulas.parameters)
@@ -156,12 +165,12 @@ class SymbolicSystem(System):
                 raise ValueError(f"unknown parameter {name!r} in args: {hint(name, known, 'there are')}")
         numbers = {**self.parameters, **changed}
         missing = [name for name in known if name not in numbers]
-        if missing:
+        if self._needed & set(missing):
             raise ValueError(
-                f"missing parameters: {', '.join(missing)}. Give numbers as parameters= of from_sympy, or in "
+                f"missing parameters: {', '.join(x for x in missing if x in self._needed)}. Give numbers as parameters= of from_sympy, or in "
                 "args=({...},)"
             )
-        return [numbers[name] for name in known]
+        return [numbers.get(name, np.nan) for name in known]  # those that are not needed may be missing
 
     # --- numbers --------------------------------------------------------------------------------
 
