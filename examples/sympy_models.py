@@ -59,7 +59,10 @@ def four_bar() -> tuple[me.KanesMethod, Numbers]:
         frame = N.orientnew(f"B{k + 1}", "Axis", [q[k], N.z])
         frame.set_ang_vel(N, u[k] * N.z)
         mass = rho * lengths[k]
-        center, end = (pin.locatenew(f"{name}{k + 1}", s * lengths[k] * frame.x) for name, s in (("C", sp.S(1) / 2), ("P", 1)))
+        center, end = (
+            pin.locatenew(f"{name}{k + 1}", s * lengths[k] * frame.x)
+            for name, s in (("C", sp.S(1) / 2), ("P", 1))
+        )
         for point in (center, end):
             point.v2pt_theory(pin, N, frame)
         inertia = me.inertia(frame, 0, 0, mass * lengths[k] ** 2 / 12)
@@ -127,10 +130,10 @@ def bicycle() -> tuple[me.KanesMethod, Numbers]:
     """The bicycle of Meijaard, Papadopoulos, Ruina & Schwab (2007), table 1: both wheels roll on a plane.
 
     x is forward, z down. q: yaw, roll, pitch, steer. The speeds of the wheels, u5 and u6, belong to no
-    coordinate. The front wheel touches the plane: one configuration constraint, and three velocity constraints,
-    one of which is its derivative.
+    coordinate. The front wheel touches the plane: one configuration constraint, and three velocity
+    constraints, one of which is its derivative.
     """
-    yaw, roll, pitch, steer = q = me.dynamicsymbols("yaw roll pitch steer")
+    yaw, roll, pitch, steer = me.dynamicsymbols("yaw roll pitch steer")
     u = me.dynamicsymbols("u1:7")
     w, c, tilt, g, rR, rF = sp.symbols("w c lambda g r_R r_F")
     mR, mB, mH, mF = sp.symbols("m_R m_B m_H m_F")
@@ -171,13 +174,17 @@ def bicycle() -> tuple[me.KanesMethod, Numbers]:
         me.RigidBody("rear wheel", rear, R, mR, (me.inertia(R, moments[0], moments[1], moments[0]), rear)),
         me.RigidBody("rear frame", body, B, mB, (me.inertia(B, *moments[2:5], 0, 0, moments[5]), body)),
         me.RigidBody("fork", fork, H, mH, (me.inertia(H, *moments[6:9], 0, 0, moments[9]), fork)),
-        me.RigidBody("front wheel", front, F, mF, (me.inertia(F, moments[10], moments[11], moments[10]), front)),
+        me.RigidBody(
+            "front wheel", front, F, mF, (me.inertia(F, moments[10], moments[11], moments[10]), front)
+        ),
     ]
     method = me.KanesMethod(
         N,
         q_ind=[yaw, roll, steer],
         u_ind=[u[1], u[3], u[4]],
-        kd_eqs=[a.diff() - b for a, b in zip((yaw, roll, steer, pitch), (u[0], u[1], u[3], u[2]), strict=True)],
+        kd_eqs=[
+            a.diff() - b for a, b in zip((yaw, roll, steer, pitch), (u[0], u[1], u[3], u[2]), strict=True)
+        ],
         q_dependent=[pitch],
         configuration_constraints=[height],
         u_dependent=[u[0], u[2], u[5]],
@@ -186,7 +193,18 @@ def bicycle() -> tuple[me.KanesMethod, Numbers]:
         bodies=parts,
         forcelist=[(part.masscenter, part.mass * g * N.z) for part in parts],
     )
-    numbers = {w: 1.02, c: 0.08, tilt: np.pi / 10, g: 9.81, rR: 0.3, rF: 0.35, mR: 2.0, mB: 85.0, mH: 4.0, mF: 3.0}
+    numbers = {
+        w: 1.02,
+        c: 0.08,
+        tilt: np.pi / 10,
+        g: 9.81,
+        rR: 0.3,
+        rF: 0.35,
+        mR: 2.0,
+        mB: 85.0,
+        mH: 4.0,
+        mF: 3.0,
+    }
     numbers |= {xB: 0.3, zB: -0.9, xH: 0.9, zH: -0.7}
     values = (0.0603, 0.12, 9.2, 11.0, 2.8, 2.4, 0.05892, 0.06, 0.00708, -0.00756, 0.1405, 0.28)
     return method, numbers | dict(zip(moments, values, strict=True))

@@ -1,8 +1,8 @@
 """A list of scalar operations as one operation of JAX.
 
-A formula with thousands of operations takes seconds if JAX traces it operation by operation. As one primitive
-it takes one equation of a jaxpr, and the reader copies its operations into the graph. Its derivatives are lists
-of operations too. XLA gets the operations one by one, but only when it compiles.
+JAX takes seconds to trace a formula with thousands of operations. As one primitive it is one equation of a
+jaxpr, and the reader copies its operations into the graph. Its derivatives are lists of operations too. XLA
+gets the operations one by one, but only when it compiles.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Scalars:
         return [values[i] for i in self.outputs]
 
     def evaluate(self, x: Any) -> Any:
-        """The outputs (..., outputs) for inputs (..., count), by NumPy, or by JAX if ``x`` is one of its arrays."""
+        """The outputs (..., outputs) for inputs (..., count), by JAX if ``x`` is one of its arrays, else NumPy."""
         library = jnp if isinstance(x, jax.Array) else np
         values: list[Any] = [x[..., i] for i in range(self.count)]
         values += self.constants

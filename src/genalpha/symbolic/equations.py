@@ -103,7 +103,9 @@ def _checked(
     formulas: Formulas, statement: Statement, mass: np.ndarray, force: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mass and forces; the upper triangle of a matrix that is symmetric by its making is used twice."""
-    names = lambda found: ", ".join(str(statement.coordinates[k]) for k in found if k < len(statement.coordinates))
+    names = lambda found: ", ".join(
+        str(statement.coordinates[k]) for k in found if k < len(statement.coordinates)
+    )
     found = formulas.depends(mass, formulas.v)
     if found:
         mass = _freed(formulas, mass, f"the mass matrix depends on the derivatives of {names(found)}")
@@ -142,7 +144,7 @@ class Vectors:
         return self._joined(parts, axes)
 
     def rates(self, vector: Any, axes: Any, where: str) -> np.ndarray:
-        """The rate of a vector in the inertial frame, with v held: each part changes and turns with its frame."""
+        """The rate of a vector in the inertial frame, with v held. Its parts change, and turn with frames."""
         formulas, parts = self.formulas, []
         for own, frame in _parts(vector):
             nodes = formulas.nodes(list(own), where)

@@ -140,12 +140,16 @@ class Formulas:
                 f"{where} contains the unevaluated derivative {x}: call .doit(), or state what it is"
             )
         if function.args != (self.time,):
-            raise ValueError(f"{where} contains {function}, a function that is not known: give its expression")
+            raise ValueError(
+                f"{where} contains {function}, a function that is not known: give its expression"
+            )
         if function in self.given:
             return self._order(function, order)
         if function in self._known:
             what = f"the derivative {x}" if order else str(x)
-            raise ValueError(f"{where} contains {what}: equations of motion have q, q', speeds u, and no more")
+            raise ValueError(
+                f"{where} contains {what}: equations of motion have q, q', speeds u, and no more"
+            )
         raise ValueError(
             f"{where} contains {function}, which is no coordinate and no speed: "
             f"give it as specified={{{function}: ...}}, or name it among the coordinates"
@@ -237,7 +241,10 @@ class Formulas:
         """a (I, J) times b (J, K) or (J,)."""
         graph, columns = self.graph, b.reshape(len(b), -1).T.tolist()
         rows = [
-            [functions.total(graph, [graph.mul(x, y) for x, y in zip(row, column, strict=True)]) for column in columns]
+            [
+                functions.total(graph, [graph.mul(x, y) for x, y in zip(row, column, strict=True)])
+                for column in columns
+            ]
             for row in a.tolist()
         ]
         return np.array(rows, dtype=np.int64).reshape(len(a), *b.shape[1:])
@@ -255,7 +262,14 @@ class Formulas:
     def inputs(self) -> list[int]:
         """All inputs: t, q, v, a, parameters, given functions with their derivatives."""
         given = [i for orders in self.given.values() for i in orders]
-        return [self.t, *self.q.tolist(), *self.v.tolist(), *self.a.tolist(), *self.parameters.values(), *given]
+        return [
+            self.t,
+            *self.q.tolist(),
+            *self.v.tolist(),
+            *self.a.tolist(),
+            *self.parameters.values(),
+            *given,
+        ]
 
     def scalars(self, nodes: np.ndarray) -> Scalars:
         """Expressions as a function of all inputs."""

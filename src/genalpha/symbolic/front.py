@@ -20,9 +20,9 @@ class Expressions:
     forcing : list or matrix (n,).
     coordinates : functions of time q(t), a list.
     speeds : functions of time u(t), a list; by default the derivatives of the coordinates.
-    kinematics : expressions that vanish, linear in q' and u, as many as coordinates; or a dict {q': expression}.
-    configuration : expressions of t and q that vanish, (m,). Their multipliers are λ: M u' = f − Gᵀλ − Kᵀψ for
-        u = q', with G = ∂g/∂q and K = ∂k/∂q'.
+    kinematics : expressions that vanish, linear in q' and u, one for each coordinate; or a dict {q': expression}.
+    configuration : expressions of t and q that vanish, (m,). Their multipliers are λ: for u = q' the equations
+        are M q'' = f − Gᵀλ − Kᵀψ with G = ∂g/∂q and K = ∂k/∂q'.
     velocity : expressions of t, q, q' and u that vanish, (p,). Those that are derivatives of configuration
         constraints are left out. The multipliers of the others are ψ.
     """
@@ -41,10 +41,10 @@ def from_sympy(
     parameters: Mapping[Any, float] | None = None,
     specified: Mapping[Any, Any] | None = None,
 ) -> SymbolicSystem:
-    """A system from a ``LagrangesMethod``, ``KanesMethod`` or ``System`` of SymPy, or from :class:`Expressions`.
+    """A system from SymPy's ``LagrangesMethod``, ``KanesMethod`` or ``System``, or from :class:`Expressions`.
 
-    The result is a :class:`genalpha.System` in the coordinates q and v = q'. Equations need not be formed by
-    SymPy before: they are formed here from the Lagrangian, or from the bodies and loads, which takes less time.
+    The result is a :class:`genalpha.System` in the coordinates q and v = q'. SymPy need not form equations
+    before: they are formed here from the Lagrangian, or from the bodies and loads, which takes less time.
     Dependent coordinates and speeds are not eliminated; the constraints are handed over.
 
     Parameters
@@ -52,9 +52,9 @@ def from_sympy(
     source : the object. ``KanesMethod`` needs ``bodies`` and ``forcelist``, or formed equations.
     parameters : numbers for symbols, by symbol or name. They are defaults: ``solve(..., args=({"m": 2.0},))``
         changes some of them. Without args these are used.
-    specified : for functions of time that are neither coordinates nor speeds, by function or name: an expression
-        of t, a number, a function of t written with ``jax.numpy``, or a table (times, values), through which a
-        cubic spline goes. Before and after the table its ends hold.
+    specified : for functions of time that are neither coordinates nor speeds, by function or name: an
+        expression of t, a number, a function of t written with ``jax.numpy``, or a table (times, values), through
+        which a cubic spline goes. Before and after the table its ends hold.
 
     Example
     -------

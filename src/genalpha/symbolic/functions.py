@@ -18,6 +18,24 @@ def _same(op: str) -> _Make:
     return lambda g, *at: g.apply(op, *at)
 
 
+_SAME = (
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+)
+_SAME += ("exp", "log", "floor", "erf", "erfc")
+
+
 def _step(g: Graph, a: int, at_zero: int) -> int:
     below = g.select(g.compare("eq", a, ZERO), at_zero, ZERO)
     return g.select(g.compare("lt", ZERO, a), ONE, below)
@@ -50,11 +68,7 @@ def _piecewise(g: Graph, *cases: int) -> int:
 
 
 FUNCTIONS: dict[str, _Make] = {
-    **{
-        name: _same(name)
-        for name in "sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp log floor erf erfc "
-        "atan2".split()
-    },
+    **{name: _same(name) for name in _SAME},
     "Abs": _same("abs"),
     "ceiling": _same("ceil"),
     "sec": lambda g, a: g.div(ONE, g.apply("cos", a)),

@@ -40,7 +40,9 @@ class Given:
             except Exception as error:
                 raise ValueError(f"specified {function} cannot be computed for a time t: {error}") from error
             if shape != ():
-                raise ValueError(f"specified {function} returns an array of shape {shape}: a number is needed")
+                raise ValueError(
+                    f"specified {function} returns an array of shape {shape}: a number is needed"
+                )
 
 
 def _derivative(call: Callable[..., Array], order: int) -> Callable[..., Array]:
@@ -81,7 +83,7 @@ def _spline(function: Any, table: Any) -> Callable[..., Array]:
         times, values = (np.asarray(x, dtype=float) for x in table)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"specified {function} must be an expression, a number, a function of t, or a table (times, values)"
+            f"specified {function} must be an expression, a number, a function of t, or a table: times, values"
         ) from error
     if times.ndim != 1 or times.shape != values.shape or len(times) < 2:
         raise ValueError(

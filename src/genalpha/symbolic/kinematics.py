@@ -32,7 +32,7 @@ class Kinematics(NamedTuple):
 
 
 def solve(statement: Statement, given: Mapping[Any, Any], parameters: Mapping[str, float]) -> Kinematics:
-    """Solve the kinematic equations for the speeds. ``given`` has an expression, or None, for functions of time.
+    """Solve the kinematic equations for the speeds. ``given`` has expressions, or None, for functions of time.
 
     With more coordinates than speeds, some equations are constraints of the coordinates. With fewer, some
     speeds are the derivatives of new coordinates, which nothing else depends on.
@@ -96,7 +96,8 @@ def _checked(statement: Statement) -> None:
         )
     if len(statement.kinematics) != len(q):
         raise ValueError(
-            f"there are {len(statement.kinematics)} kinematic equations for {len(q)} coordinates: one for each is needed"
+            f"there are {len(statement.kinematics)} kinematic equations for {len(q)} coordinates: "
+            "one for each is needed"
         )
 
 

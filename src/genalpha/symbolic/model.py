@@ -46,7 +46,9 @@ def make(source: Any, parameters: Mapping[Any, Any], specified: Mapping[Any, Any
 
 def _numbers(parameters: Mapping[Any, Any]) -> dict[str, Any]:
     if not isinstance(parameters, Mapping):
-        raise TypeError(f"parameters must be a dict from symbols or names to numbers, got {type(parameters).__name__}")
+        raise TypeError(
+            f"parameters must be a dict from symbols or names to numbers, got {type(parameters).__name__}"
+        )
     found = {}
     for key, value in parameters.items():
         if np.shape(value) != ():
@@ -70,7 +72,9 @@ def _needed(formulas: Formulas, nodes: Iterable[np.ndarray]) -> set[str]:
     """The names of the parameters in expressions."""
     flat = np.concatenate([part.reshape(-1) for part in nodes])
     names = list(formulas.parameters)
-    return {names[k] for k in formulas.depends(flat, np.array(list(formulas.parameters.values()), dtype=np.int64))}
+    return {
+        names[k] for k in formulas.depends(flat, np.array(list(formulas.parameters.values()), dtype=np.int64))
+    }
 
 
 def _name(function: Any) -> str:
@@ -82,8 +86,8 @@ def _name(function: Any) -> str:
 class SymbolicSystem(System):
     """A system whose functions are expressions of SymPy. ``ga.from_sympy`` makes it.
 
-    ``coordinates`` and ``speeds`` are the names of q and u, ``bodies`` those of the bodies, ``parameters`` the
-    numbers by name that are used unless args are given, ``missing`` the names without a number.
+    ``coordinates`` and ``speeds`` are the names of q and u, ``bodies`` those of the bodies. ``parameters`` are
+    the numbers by name that are used unless args are given, ``missing`` the names without a number.
     """
 
     coordinates: tuple[str, ...]
@@ -164,10 +168,10 @@ class SymbolicSystem(System):
             if name not in known:
                 raise ValueError(f"unknown parameter {name!r} in args: {hint(name, known, 'there are')}")
         numbers = {**self.parameters, **changed}
-        missing = [name for name in known if name not in numbers]
-        if self._needed & set(missing):
+        missing = [name for name in known if name in self._needed and name not in numbers]
+        if missing:
             raise ValueError(
-                f"missing parameters: {', '.join(x for x in missing if x in self._needed)}. Give numbers as parameters= of from_sympy, or in "
+                f"missing parameters: {', '.join(missing)}. Give numbers as parameters= of from_sympy, or in "
                 "args=({...},)"
             )
         return [numbers.get(name, np.nan) for name in known]  # those that are not needed may be missing
@@ -183,7 +187,9 @@ class SymbolicSystem(System):
         is the smallest.
         """
         count, known = len(self._formulas.q), len(self._parts[5].coordinates)
-        place = np.concatenate([_listed(q, self.coordinates[:known], "coordinates", True), np.zeros(count - known)])
+        place = np.concatenate(
+            [_listed(q, self.coordinates[:known], "coordinates", True), np.zeros(count - known)]
+        )
         speeds = _listed(u if u is not None else {}, self.speeds, "speeds", False)
         row = self._rows(np.array([t]), place[None], np.zeros((1, count)), None, args)
         formulas, nodes = self._formulas, self._parts[1]["speeds"]
@@ -194,8 +200,8 @@ class SymbolicSystem(System):
     def values(self, sol: Any, expressions: Any = None, args: tuple[Any, ...] = ()) -> Any:
         """Expressions of SymPy in every row of a solution: an array (N+1,), or a dict or list of such arrays.
 
-        Without ``expressions`` these are the speeds u by name. Expressions may contain t, coordinates, speeds,
-        their derivatives, parameters and specified functions. ``args`` must be those of the run.
+        Without ``expressions`` these are the speeds u by name. Expressions may contain t, coordinates,
+        speeds, their derivatives, parameters and specified functions. ``args`` must be those of the run.
         """
         if expressions is None:
             nodes = dict(zip(self.speeds, self._parts[1]["speeds"].tolist(), strict=True))

@@ -14,8 +14,8 @@ from sympy.physics import mechanics
 class Statement:
     """Coordinates, speeds, equations of motion in one of three forms, and constraints.
 
-    The equations of motion follow from a Lagrangian and loads, from bodies and loads, or are a mass matrix and
-    forcing terms in the speeds. Without ``kinematics`` the speeds are the derivatives of the coordinates.
+    The equations of motion follow from a Lagrangian and loads, from bodies and loads, or are a mass matrix
+    and forcing terms in the speeds. Without ``kinematics`` the speeds are the derivatives of the coordinates.
     """
 
     coordinates: list[Any]
@@ -69,18 +69,16 @@ def _lagrange(source: Any) -> Statement:
 
 def _kane(source: Any) -> Statement:
     # The equations are formed anew from the bodies, so they need not be formed, and dependent speeds are not
-    # eliminated. SymPy has no public names for the constraints and for kinematic equations as they were given.
+    # eliminated. SymPy has no public names for constraints and for kinematic equations as they were given.
     if not source.bodies:
         raise ValueError(
-            "the KanesMethod has no bodies: pass bodies= and forcelist= to it, or call kanes_equations(bodies, loads)"
+            "the KanesMethod has no bodies: pass bodies= and forcelist= to it, or call kanes_equations"
         )
     q, u = sympy.Matrix(source.q), sympy.Matrix(source.u)
     rates = q.diff(mechanics.dynamicsymbols._t)
     kinematics: list[Any] = []
     if source._k_kqdot_implicit:
-        kinematics = list(
-            source._k_kqdot_implicit * rates + source._k_ku_implicit * u + source._f_k_implicit
-        )
+        kinematics = list(source._k_kqdot_implicit * rates + source._k_ku_implicit * u + source._f_k_implicit)
     velocity = list(source._k_nh * u + source._f_nh) if source._k_nh else []
     changes = u.diff(mechanics.dynamicsymbols._t)
     return Statement(
@@ -119,7 +117,9 @@ def _expressions(source: Any) -> Statement:
     count = len(listed["speeds"] or listed["coordinates"])
     mass = sympy.Matrix(source.mass)
     if mass.shape != (count, count):
-        raise ValueError(f"mass has shape {mass.shape}, and there are {count} speeds: ({count}, {count}) is needed")
+        raise ValueError(
+            f"mass has shape {mass.shape}, and there are {count} speeds: ({count}, {count}) is needed"
+        )
     if len(listed["forcing"]) != count:
         raise ValueError(f"forcing has {len(listed['forcing'])} entries, and there are {count} speeds")
     kinematics = source.kinematics
