@@ -79,7 +79,7 @@ class Scalars:
         found = [i for i in graph.reachable(map(int, outputs), place) if i not in place]
         known = [i for i in found if i in graph.constants]
         place.update({i: len(inputs) + k for k, i in enumerate(known)})
-        operations = []
+        operations: list[Operation] = []
         for i in found:
             if i in graph.constants:
                 continue
@@ -100,7 +100,7 @@ class Scalars:
         return [values[i] for i in self.outputs]
 
     def evaluate(self, x: Any) -> Any:
-        """The outputs (..., outputs) for inputs (..., count), by JAX if ``x`` is one of its arrays, else NumPy."""
+        """The outputs (..., outputs) for inputs (..., count): by JAX for arrays of JAX, else by NumPy."""
         library = jnp if isinstance(x, jax.Array) else np
         values: list[Any] = [x[..., i] for i in range(self.count)]
         values += self.constants

@@ -20,9 +20,9 @@ class Expressions:
     forcing : list or matrix (n,).
     coordinates : functions of time q(t), a list.
     speeds : functions of time u(t), a list; by default the derivatives of the coordinates.
-    kinematics : expressions that vanish, linear in q' and u, one for each coordinate; or a dict {q': expression}.
-    configuration : expressions of t and q that vanish, (m,). Their multipliers are λ: for u = q' the equations
-        are M q'' = f − Gᵀλ − Kᵀψ with G = ∂g/∂q and K = ∂k/∂q'.
+    kinematics : expressions that vanish, linear in q' and u, one for each coordinate; or {q': expression}.
+    configuration : expressions of t and q that vanish, (m,). Their multipliers are λ. For u = q' the
+        equations are M q'' = f − Gᵀλ − Kᵀψ with G = ∂g/∂q and K = ∂k/∂q'.
     velocity : expressions of t, q, q' and u that vanish, (p,). Those that are derivatives of configuration
         constraints are left out. The multipliers of the others are ψ.
     """
@@ -53,8 +53,8 @@ def from_sympy(
     parameters : numbers for symbols, by symbol or name. They are defaults: ``solve(..., args=({"m": 2.0},))``
         changes some of them. Without args these are used.
     specified : for functions of time that are neither coordinates nor speeds, by function or name: an
-        expression of t, a number, a function of t written with ``jax.numpy``, or a table (times, values), through
-        which a cubic spline goes. Before and after the table its ends hold.
+        expression of t, a number, a function of t written with ``jax.numpy``, or a table (times, values),
+        through which a cubic spline goes. Before and after the table its ends hold.
 
     Example
     -------

@@ -18,22 +18,8 @@ def _same(op: str) -> _Make:
     return lambda g, *at: g.apply(op, *at)
 
 
-_SAME = (
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "atan2",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asinh",
-    "acosh",
-    "atanh",
-)
-_SAME += ("exp", "log", "floor", "erf", "erfc")
+_TURNS = ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
+_OTHERS = ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "log", "floor", "erf", "erfc")
 
 
 def _step(g: Graph, a: int, at_zero: int) -> int:
@@ -68,7 +54,7 @@ def _piecewise(g: Graph, *cases: int) -> int:
 
 
 FUNCTIONS: dict[str, _Make] = {
-    **{name: _same(name) for name in _SAME},
+    **{name: _same(name) for name in (*_TURNS, *_OTHERS)},
     "Abs": _same("abs"),
     "ceiling": _same("ceil"),
     "sec": lambda g, a: g.div(ONE, g.apply("cos", a)),

@@ -83,7 +83,7 @@ def _spline(function: Any, table: Any) -> Callable[..., Array]:
         times, values = (np.asarray(x, dtype=float) for x in table)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"specified {function} must be an expression, a number, a function of t, or a table: times, values"
+            f"specified {function} must be an expression, a number, a function of t, or (times, values)"
         ) from error
     if times.ndim != 1 or times.shape != values.shape or len(times) < 2:
         raise ValueError(

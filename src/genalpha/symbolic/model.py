@@ -86,8 +86,8 @@ def _name(function: Any) -> str:
 class SymbolicSystem(System):
     """A system whose functions are expressions of SymPy. ``ga.from_sympy`` makes it.
 
-    ``coordinates`` and ``speeds`` are the names of q and u, ``bodies`` those of the bodies. ``parameters`` are
-    the numbers by name that are used unless args are given, ``missing`` the names without a number.
+    ``coordinates`` and ``speeds`` are the names of q and u, ``bodies`` those of the bodies. ``parameters``
+    are the numbers by name that are used unless args are given, ``missing`` the names without a number.
     """
 
     coordinates: tuple[str, ...]
@@ -205,25 +205,30 @@ class SymbolicSystem(System):
         """
         if expressions is None:
             nodes = dict(zip(self.speeds, self._parts[1]["speeds"].tolist(), strict=True))
-        else:
-            known = len(self._formulas.parameters)
-            translate = lambda x: self._formulas.node(x, "the expression")
-            listed = {None: expressions} if isinstance(expressions, sympy.Basic) else expressions
-            pairs = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
-            nodes = {key: translate(x) for key, x in pairs}
-            if len(self._formulas.parameters) > known:
-                new = list(self._formulas.parameters)[known:]
-                for name in new:
-                    del self._formulas.parameters[name]
-                raise ValueError(f"the expression contains {', '.join(new)}, which the system does not")
-        flat = np.array(list(nodes.values()), dtype=np.int64)
-        a = sol.a if self._formulas.depends(flat, self._formulas.a) else None
-        rows = self._rows(sol.t, sol.q, sol.v, a, args)
-        numbers = self._formulas.numbers(flat, rows).T
+            return dict(zip(nodes, self._evaluated(list(nodes.values()), sol, args), strict=True))
+        if isinstance(expressions, Mapping):
+            found = self._evaluated(self._nodes(list(expressions.values())), sol, args)
+            return dict(zip(expressions, found, strict=True))
         if isinstance(expressions, sympy.Basic):
-            return numbers[0]
-        named = dict(zip(nodes, numbers, strict=True))
-        return named if expressions is None or isinstance(expressions, Mapping) else list(named.values())
+            return self._evaluated(self._nodes([expressions]), sol, args)[0]
+        return list(self._evaluated(self._nodes(list(expressions)), sol, args))
+
+    def _nodes(self, expressions: Sequence[Any]) -> list[int]:
+        parameters = self._formulas.parameters
+        known = dict(parameters)
+        nodes = self._formulas.nodes(expressions, "the expression").tolist()
+        new = [name for name in parameters if name not in known]
+        for name in new:
+            del parameters[name]
+        if new:
+            raise ValueError(f"the expression contains {', '.join(new)}, which the system does not")
+        return nodes
+
+    def _evaluated(self, nodes: list[int], sol: Any, args: tuple[Any, ...]) -> np.ndarray:
+        """The values (nodes, N+1) of expressions in every row of a solution."""
+        flat = np.array(nodes, dtype=np.int64)
+        a = sol.a if self._formulas.depends(flat, self._formulas.a) else None
+        return self._formulas.numbers(flat, self._rows(sol.t, sol.q, sol.v, a, args)).T
 
     def _rows(self, t: Any, q: Any, v: Any, a: Any, args: tuple[Any, ...]) -> np.ndarray:
         """All inputs of the expressions, one row for each time."""
