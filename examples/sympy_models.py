@@ -41,10 +41,12 @@ def chain(links: int, span: float = 0.6, relative: bool = False) -> tuple[me.Lag
 
 
 def chain_start(links: int, span: float = 0.6, relative: bool = False) -> np.ndarray:
-    """Angles (links,) of a chain that hangs in the form of a V, with a level bar in its middle if needed."""
-    half, level = links // 2, links % 2
-    slope = np.arccos((span * links - level) / (2 * half))
-    angles = np.array([-slope] * half + [0.0] * level + [slope] * half)
+    """Angles (links,) of a chain whose bars form two straight arms, the longer one on the left."""
+    left = (3 * links + 2) // 5
+    a, b = left / links, 1 - left / links
+    down = np.arccos((a**2 + span**2 - b**2) / (2 * a * span))
+    up = np.arccos((b**2 + span**2 - a**2) / (2 * b * span))
+    angles = np.array([-down] * left + [up] * (links - left))
     return np.diff(angles, prepend=0.0) if relative else angles
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse.csgraph
+from sympy.physics.mechanics import dynamicsymbols
 
 from genalpha.compiler import lu
 from genalpha.compiler.graph import ONE, ZERO
@@ -48,9 +49,10 @@ def solve(statement: Statement, given: Mapping[Any, Any], parameters: Mapping[st
             formulas.define(function, expression)
     for function in statement.auxiliary:
         formulas.state(function, ZERO, ZERO)
-    own = [k for k, speed in enumerate(u) if speed in [x.diff(formulas.time) for x in q]]
-    if not u or len(own) == len(u) == len(q):
-        return Kinematics(formulas, formulas.v[: len(q)], np.zeros(0, np.int64), [])
+    if not statement.kinematics:
+        rates = [x.diff(formulas.time) for x in q]
+        order = [rates.index(speed) for speed in u] if u else range(len(q))
+        return Kinematics(formulas, formulas.v[list(order)], np.zeros(0, np.int64), [])
     unknown = formulas.graph.inputs(len(u))
     for speed, node in zip(u, unknown.tolist(), strict=True):
         formulas.state(speed, node)
@@ -85,11 +87,16 @@ def _checked(statement: Statement) -> None:
     twice = [str(x) for k, x in enumerate(listed) if x in listed[:k]]
     if twice:
         raise ValueError(f"listed twice among coordinates and speeds: {', '.join(twice)}")
-    if not u:
+    rates = [x.diff(dynamicsymbols._t) for x in q]
+    own = [speed for speed in u if speed in rates]
+    if len(own) == len(u) and len(u) in (0, len(q)):
+        statement.kinematics = []
         return
+    if own:
+        raise ValueError(
+            f"{own[0]} is among the speeds: let all speeds be derivatives of coordinates, or give each a name"
+        )
     if not statement.kinematics:
-        if all(speed in [x.diff() for x in q] for speed in u) and len(u) == len(q):
-            return
         raise ValueError(
             f"kinematic equations are missing: say how the speeds {', '.join(map(str, u))} follow from the "
             "derivatives of the coordinates"
