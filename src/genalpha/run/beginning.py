@@ -28,6 +28,7 @@ from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results.collect import Begun
+from genalpha.run import projection
 
 # A function that returns the values (E,) of events at the start. It reads the consistent state only if there
 # are events.
@@ -104,11 +105,12 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
 
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args, held: Held) -> tuple[Any, Any]:
     """q and v projected onto the constraints."""
-    if sparse.large(setup):
-        q, v, status = sparse.projector(setup, args).placed(float(t), np.asarray(q), np.asarray(v), held)
-    else:
-        run = functools.partial(project, held=held)
-        q, v, status = program(setup, ("project", held), run)(t, q, v, args)
+    run = lambda projector: projector.placed(float(t), np.asarray(q), np.asarray(v), held)
+    found = projection.without_xla(setup, args, run)
+    if found is None:
+        by_xla = functools.partial(project, held=held)
+        found = program(setup, ("project", held), by_xla)(t, q, v, args)
+    q, v, status = found
     if int(status) != codes.SUCCESS:
         raise ValueError(
             "initial='project' found no q and v on the constraints near q0 and v0: "
