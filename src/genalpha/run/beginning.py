@@ -10,6 +10,7 @@ import numpy as np
 
 from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
+from genalpha.backends.native.code import uncollected
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled, NativeGiven
 from genalpha.backends.sparse import front as sparse
@@ -53,6 +54,7 @@ class StartPoint(NamedTuple):
         return StartValues(self.t, np.asarray(self.q), np.asarray(self.v), first, self.guess, self.mode)
 
 
+@uncollected
 def begun(
     setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known, machine_code: bool
 ) -> tuple[Begun, str | None]:
@@ -103,6 +105,7 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
     return Begun(runner, np.asarray(start.row), np.asarray(start.t_alpha), derive, "xla")
 
 
+@uncollected
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args, held: Held) -> tuple[Any, Any]:
     """q and v projected onto the constraints."""
     run = lambda projector: projector.placed(float(t), np.asarray(q), np.asarray(v), held)
