@@ -69,6 +69,9 @@ class Labels(NamedTuple):
         return f"{kind}[{i}] ({names[i]})" if names else f"{kind}[{i}]"
 
 
+NO_LABELS = Labels()
+
+
 def rates(units: Iterable[str], time: str) -> tuple[str, ...]:
     """Units of the rates of quantities, if the unit of time is known.
 
