@@ -74,7 +74,7 @@ def chosen(sol: Solution, wanted: Sequence[str]) -> list[NamedColumn]:
         if not isinstance(key, str):
             raise TypeError(f"names of quantities must be strings such as 'q' or 'lam[0]', got {key!r}")
         if key == "residuals":
-            columns += [_residual(sol, name) for name in RESIDUALS]
+            columns += [_residual(sol, name) for name in residuals(sol)]
         elif key.startswith("residuals.") and key.removeprefix("residuals.") in RESIDUALS:
             columns.append(_residual(sol, key.removeprefix("residuals.")))
         elif key in LISTS and key not in _index(sol.labels):
@@ -83,6 +83,12 @@ def chosen(sol: Solution, wanted: Sequence[str]) -> list[NamedColumn]:
         else:
             columns.append(column(sol, key))
     return columns
+
+
+def residuals(sol: Solution) -> list[str]:
+    """The residuals of those kinds of constraints that the system has, as far as is known."""
+    of = {"position": sol.lam, "velocity": sol.lam, "nonholonomic": sol.psi}
+    return [name for name, values in of.items() if values is None or values.shape[-1]]
 
 
 def _residual(sol: Solution, name: str) -> NamedColumn:
@@ -110,8 +116,10 @@ def column(sol: Solution, key: str) -> NamedColumn:
     kind, place = at
     values, known = _values(sol, kind), places(sol, kind)
     if place not in known:
-        told = f"0 to {len(known) - 1}" if isinstance(known, range) else ", ".join(map(str, known))
-        raise KeyError(f"the solution has no {key!r}: of {kind} it has the entries {told or 'none'}")
+        told = f"0 to {known[-1]}" if isinstance(known, range) and known else ", ".join(map(str, known))
+        raise KeyError(
+            f"the solution has no {key}: of {kind} it has {f'the entries {told}' if told else 'none'}"
+        )
     i = known.index(place)
     return NamedColumn(keys(sol, kind)[i], kind, units(sol, kind)[i], values[..., i])
 
@@ -134,15 +142,15 @@ def _index(labels: Labels) -> dict[str, tuple[str, int]]:
 
 
 def _unknown(sol: Solution, key: str) -> str:
-    """A message about a wrong key, with those that are near."""
+    """A message about a wrong key, with those that are near. (KeyError escapes quotes, so it has none.)"""
     for kind in ("lam", "psi"):
         if key in getattr(sol.labels, LISTS[kind]):
-            return f"{key!r} is a constraint: its multiplier is {f'{kind}[{key}]'!r}"
+            return f"{key} is a constraint: its multiplier is {kind}[{key}]"
     known = [*_index(sol.labels), *sol.parameters]
     lower = {name.lower(): name for name in known}
     near = [lower[name] for name in difflib.get_close_matches(key.lower(), lower, n=4)]
     if near:
-        return f"the solution has no {key!r}. Near names: {', '.join(map(repr, near))}"
+        return f"the solution has no {key}. Near names: {', '.join(near)}"
     more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
-    listed = f"Its names are {', '.join(map(repr, known[:_MOST_LISTED]))}{more}. " if known else ""
-    return f"the solution has no {key!r}. {listed}Numbers work too, such as 'q[0]', 'v[0]' and 'lam[0]'"
+    listed = f"Its names are {', '.join(known[:_MOST_LISTED])}{more}. " if known else ""
+    return f"the solution has no {key}. {listed}Numbers work too, such as q[0], v[0] and lam[0]"

@@ -78,8 +78,9 @@ def columns(sol: Solution, wanted: Sequence[str] = ()) -> tuple[dict[str, np.nda
     if np.ndim(sol.status):
         rows = np.isfinite(found["t"])
         wide = lambda x: np.broadcast_to(np.asarray(x)[:, None], rows.shape)
-        varied = {"member": np.arange(len(rows))} | sol.parameters
-        found = {name: x[rows] for name, x in ({name: wide(x) for name, x in varied.items()} | found).items()}
+        head = {"member": wide(np.arange(len(rows))), "t": found["t"]}
+        head |= {name: wide(x) for name, x in sol.parameters.items()}
+        found = {name: x[rows] for name, x in (head | found).items()}
     return found, {key: unit for key, unit in units.items() if unit}
 
 
@@ -134,9 +135,7 @@ def to_xarray(sol: Solution) -> Any:
         coords.setdefault(dim, (dim, np.array(names, dtype=str)))
         data[kind] = (*front, dim), np.asarray(getattr(sol, kind)), attrs
     if sol.residuals is not None:
-        for name in named.RESIDUALS:
-            if np.shape(sol.psi if name == "nonholonomic" else sol.lam)[-1:] == (0,):
-                continue  # there are no such constraints
+        for name in named.residuals(sol):
             told = {"long_name": f"largest residual of constraints, {name}"}
             data[f"residual_{name}"] = front, np.asarray(getattr(sol.residuals, name)), told
     if batch:
