@@ -125,21 +125,26 @@ def _lists(given: Any, what: str, known: Sequence[str]) -> dict[str, tuple[str, 
 def _different(labels: Labels) -> None:
     """Raise an error if a name has two meanings."""
     for kind in LISTS:
-        for name, count in Counter(getattr(labels, kind)).items():
-            if count > 1:
-                raise ValueError(f"names[{kind!r}] has {name!r} {count} times: names must differ")
+        for name in getattr(labels, kind):
             if name == "t" or (name.endswith("]") and name.partition("[")[0] in RESERVED):
                 raise ValueError(
                     f"names[{kind!r}] has {name!r}, by which solutions know something else: choose another"
                 )
-    motion = [*labels.q, *labels.v, *labels.a]
-    for name, count in Counter(motion).items():
-        if count > 1:
-            raise ValueError(
-                f"the name {name!r} belongs to two of coordinates, velocities and accelerations: choose "
-                "others in names['q'] or names['v']. A velocity without a name is called x' after its "
-                "coordinate x, and an acceleration has one more prime than its velocity"
-            )
+        for name, count in _repeated(getattr(labels, kind)):
+            raise ValueError(f"names[{kind!r}] has {name!r} {count} times: names must differ")
+    for name, _ in _repeated((*labels.q, *labels.v, *labels.a)):
+        raise ValueError(
+            f"the name {name!r} belongs to two of coordinates, velocities and accelerations: choose "
+            "others in names['q'] or names['v']. A velocity without a name is called x' after its "
+            "coordinate x, and an acceleration has one more prime than its velocity"
+        )
+
+
+def _repeated(names: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Names that occur several times, and how often."""
+    if len(set(names)) == len(names):
+        return []
+    return [(name, count) for name, count in Counter(names).items() if count > 1]
 
 
 def _flat(space: Space) -> bool:
