@@ -57,16 +57,27 @@ class Labels(NamedTuple):
                         "one for each, or leave the list out"
                     )
 
-    def row(self, kind: str, i: int) -> str:
-        """A row in messages, with its name if it has one.
+    def told(self, function: str, i: int) -> str:
+        """The name of row i of a function of the system, in brackets; empty if it has none.
 
-        ``kind`` is the name of a constraint, or "motion" for an equation of motion.
+        "motion" are the equations of motion, which belong to velocities as forces do.
+        """
+        rows = {
+            "motion": self.v,
+            "force": self.v,
+            "holonomic": self.holonomic,
+            "nonholonomic": self.nonholonomic,
+        }
+        names = rows.get(function)
+        return f" ({names[i]})" if names else ""
+
+    def row(self, function: str, i: int) -> str:
+        """A row of a function in messages, with its name if it has one.
 
         >>> Labels(holonomic=("x", "hinge")).row("holonomic", 1), Labels().row("holonomic", 1)
         ('holonomic[1] (hinge)', 'holonomic[1]')
         """
-        names = {"motion": self.v, "holonomic": self.holonomic, "nonholonomic": self.nonholonomic}.get(kind)
-        return f"{kind}[{i}] ({names[i]})" if names else f"{kind}[{i}]"
+        return f"{function}[{i}]{self.told(function, i)}"
 
 
 NO_LABELS = Labels()
