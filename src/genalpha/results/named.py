@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 QUANTITIES = {"q": "q", "v": "v", "a": "a", "lam": "holonomic", "psi": "nonholonomic"}
 RESIDUALS = ("position", "velocity", "nonholonomic")
 _NUMBERED = re.compile(rf"({'|'.join(QUANTITIES)})\[(\d+)\]")
+_UNDERLINED = re.compile(r"^(lam|psi)_(.+)$")  # lam_rod is short for lam[rod]
 _MOST_LISTED = 12
 
 
@@ -109,8 +110,9 @@ def found(sol: Solution, key: str) -> Any:
 
 def column(sol: Solution, key: str) -> NamedColumn:
     """The column with this key."""
-    number = _NUMBERED.fullmatch(key)
-    at = _index(sol.labels).get(key) or (number and (number[1], int(number[2])))
+    number, index = _NUMBERED.fullmatch(key), _index(sol.labels)
+    at = index.get(key) or index.get(_UNDERLINED.sub(r"\1[\2]", key))
+    at = at or (number and (number[1], int(number[2])))
     if not at:
         raise KeyError(_unknown(sol, key))
     kind, place = at
