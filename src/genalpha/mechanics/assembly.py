@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from genalpha.mechanics.html import of_system
 from genalpha.mechanics.labels import Listed
 from genalpha.mechanics.parts import FUNCTIONS, Element, Part, Places
 from genalpha.mechanics.spaces import Product, Space
@@ -102,6 +103,9 @@ class Assembly(System):
     def __repr__(self) -> str:
         names = ", ".join(f"{len(e.part.nodes)} copies of {e.label}" for e in self.elements)
         return f"Assembly of {len(self.node_spaces)} nodes: {names}"
+
+    def _repr_html_(self) -> str:
+        return of_system(self, repr(self))
 
     def user_functions(self) -> list[Any]:
         found = [getattr(part, name) for part in self.parts for name in FUNCTIONS]

@@ -14,7 +14,8 @@ from jax.typing import ArrayLike
 
 from genalpha.errors import warn
 from genalpha.mechanics import labels
-from genalpha.mechanics.labels import Labels, Listed
+from genalpha.mechanics.html import of_system
+from genalpha.mechanics.labels import NO_LABELS, Labels, Listed
 from genalpha.mechanics.programs import Programs
 from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
@@ -90,7 +91,7 @@ class System:
     space: Space = field(default_factory=Euclidean)
     names: Listed | None = None
     units: Mapping[str, Sequence[str] | str] | None = None
-    labels: Labels = field(default=Labels(), init=False, repr=False)
+    labels: Labels = field(default=NO_LABELS, init=False, repr=False)
     # Compiled programs belong to the system, and are freed with it.
     _programs: Programs = field(default_factory=Programs, init=False, repr=False)
     _traced: dict[str, Callable[..., Array]] = field(default_factory=dict, init=False, repr=False)
@@ -155,6 +156,9 @@ class System:
         """Copies hold what the user gave. They compile their own programs."""
         parts = (self.mass, self.force, self.holonomic, self.nonholonomic, self.reaction, self.space)
         return System, (*parts, self.names, self.units)
+
+    def _repr_html_(self) -> str:
+        return of_system(self)
 
     @property
     def constant_mass(self) -> bool:
