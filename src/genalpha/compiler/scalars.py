@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,8 @@ from jax.interpreters import ad, batching, mlir
 from genalpha.compiler import differentiate
 from genalpha.compiler.graph import Graph, Unsupported
 
-
-class Operation(NamedTuple):
-    """The name of an operation, and the positions of its inputs among all values."""
-
-    op: str
-    inputs: tuple[int, ...]
-
+# The name of an operation, and the positions of its inputs among all values.
+Listed = tuple[str, tuple[int, ...]]
 
 # Names of NumPy and JAX, where they differ from those of the graph.
 _NAMES = {
@@ -66,7 +61,7 @@ class Scalars:
         self,
         count: int,
         constants: Sequence[float | bool],
-        operations: Sequence[Operation],
+        operations: Sequence[Listed],
         outputs: Sequence[int],
     ) -> None:
         self.count, self.constants = count, tuple(constants)
@@ -79,7 +74,7 @@ class Scalars:
         found = [i for i in graph.reachable(map(int, outputs), place) if i not in place]
         known = [i for i in found if i in graph.constants]
         place.update({i: len(inputs) + k for k, i in enumerate(known)})
-        operations: list[Operation] = []
+        operations: list[Listed] = []
         for i in found:
             if i in graph.constants:
                 continue
@@ -87,7 +82,7 @@ class Scalars:
             if op == "input" or kind == "t" or i in graph.rules:
                 raise Unsupported(f"the node {i} ({op}) is no plain function of the inputs")
             place[i] = len(inputs) + len(known) + len(operations)
-            operations.append(Operation(op, tuple(place[j] for j in needed)))
+            operations.append((op, tuple(place[j] for j in needed)))
         constants = [graph.constants[i] for i in known]
         return Scalars(len(inputs), constants, operations, [place[int(i)] for i in outputs])
 

@@ -15,7 +15,7 @@ _SAMPLES, _SMALL = 6, 1e-8
 _STARTS, _TURNS, _CLOSED = 24, 30, 1e-11  # of Newton's method, to find points on the constraints
 
 
-class Found(NamedTuple):
+class Recognised(NamedTuple):
     """Holonomic (m,) and nonholonomic constraints (p,) as nodes, and their names."""
 
     holonomic: np.ndarray
@@ -37,7 +37,7 @@ class _Rows:
         return numbers[..., :-1], numbers[..., -1]
 
 
-def recognise(statement: Statement, kinematics: Kinematics, parameters: Mapping[str, float]) -> Found:
+def recognise(statement: Statement, kinematics: Kinematics, parameters: Mapping[str, float]) -> Recognised:
     """The constraints of a statement, without those that follow from others."""
     formulas = kinematics.formulas
     g = _configuration(statement, formulas)
@@ -73,7 +73,7 @@ def recognise(statement: Statement, kinematics: Kinematics, parameters: Mapping[
     if statement.lagrangian is not None:  # as SymPy calls the multipliers
         names["holonomic"] = [f"lam{i + 1}" for i in range(len(g))]
         names["nonholonomic"] = [f"lam{len(g) + i + 1}" for i in kept]
-    return Found(g, k[kept], names)
+    return Recognised(g, k[kept], names)
 
 
 def _configuration(statement: Statement, formulas: Formulas) -> np.ndarray:

@@ -66,9 +66,9 @@ def from_sympy(
     >>> method = LagrangesMethod(energy - m * g * y, [x, y], hol_coneqs=[x**2 + y**2 - l**2])
     >>> system = ga.from_sympy(method, parameters={m: 1.0, g: 9.81, l: 1.0})
     >>> q0, v0 = system.start({x: 1.0, y: 0.0})
-    >>> sol = ga.solve(system, (0.0, 1.0), q0, v0, h=1e-2)
-    >>> drift = system.values(sol, energy + m * g * y)
-    >>> bool(abs(drift).max() < 2e-3)
+    >>> sol = ga.solve(system, (0.0, 1.0), q0, v0, h=1e-3)
+    >>> change = system.values(sol, energy + m * g * y)
+    >>> bool(abs(change).max() < 1e-4)
     True
     """
     try:

@@ -18,7 +18,7 @@ from genalpha.symbolic.formulas import Formulas
 from genalpha.symbolic.statement import Statement
 
 
-class Given:
+class TimeFunctions:
     """``expressions`` by function, None for those with a function of JAX in ``calls``."""
 
     def __init__(self, expressions: dict[Any, Any], calls: dict[Any, Callable[..., Array]]) -> None:
@@ -56,7 +56,7 @@ def _rate(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda t: jax.jvp(function, (t,), (jnp.ones_like(t),))[1]
 
 
-def read(specified: Mapping[Any, Any], stated: Statement) -> Given:
+def read(specified: Mapping[Any, Any], stated: Statement) -> TimeFunctions:
     """What the user gives for functions of time, by function or name."""
     if not isinstance(specified, Mapping):
         raise TypeError(f"specified must be a dict from functions of time, got {type(specified).__name__}")
@@ -74,7 +74,7 @@ def read(specified: Mapping[Any, Any], stated: Statement) -> Given:
             continue
         expressions[function] = None
         calls[function] = value if callable(value) else _spline(function, value)
-    return Given(expressions, calls)
+    return TimeFunctions(expressions, calls)
 
 
 def _spline(function: Any, table: Any) -> Callable[..., Array]:

@@ -18,7 +18,7 @@ from genalpha.mechanics.spaces import Euclidean
 from genalpha.mechanics.system import System
 from genalpha.symbolic import constraints, equations, kinematics, statement
 from genalpha.symbolic.formulas import Formulas
-from genalpha.symbolic.given import Given, read
+from genalpha.symbolic.given import TimeFunctions, read
 
 
 def make(source: Any, parameters: Mapping[Any, Any], specified: Mapping[Any, Any]) -> SymbolicSystem:
@@ -58,7 +58,7 @@ def _numbers(parameters: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _names(
-    stated: statement.Statement, solved: kinematics.Kinematics, found: constraints.Found
+    stated: statement.Statement, solved: kinematics.Kinematics, found: constraints.Recognised
 ) -> dict[str, list[str]]:
     q = [_name(x) for x in stated.coordinates] + [f"∫{_name(stated.speeds[k])}" for k in solved.extra]
     v = [f"{name}'" for name in q]
@@ -100,7 +100,7 @@ class SymbolicSystem(System):
         formulas: Formulas,
         nodes: Mapping[str, np.ndarray],
         parameters: Mapping[str, float],
-        given: Given,
+        given: TimeFunctions,
         names: Mapping[str, list[str]],
         stated: statement.Statement,
     ) -> None:
@@ -130,7 +130,7 @@ class SymbolicSystem(System):
 
     _parts: tuple[Any, ...]
     _formulas: Formulas
-    _given: Given
+    _given: TimeFunctions
     _scalars: dict[str, Scalars]
     _needed: set[str]
 
