@@ -205,6 +205,24 @@ def test_given_functions_of_time():
         assert a == pytest.approx(wanted, rel=tolerance)
 
 
+def test_a_constraint_that_moves():
+    """A bead that is led along x by s(t) = t³, with its velocity constraint: the force is m s''."""
+    x, y, u1, u2 = me.dynamicsymbols("x y u1 u2")
+    (m, s), frame, place = (sp.Symbol("m"), me.dynamicsymbols("s")), me.ReferenceFrame("N"), me.Point("P")
+    place.set_vel(frame, u1 * frame.x + u2 * frame.y)
+    rows = {"q_dependent": [x], "configuration_constraints": [x - s]}
+    rows |= {"u_dependent": [u1], "velocity_constraints": [u1 - s.diff()]}
+    kinematics = [y.diff() - u2, x.diff() - u1]
+    bodies = [me.Particle("P", place, m)]
+    method = me.KanesMethod(frame, [y], [u2], kinematics, **rows, bodies=bodies, forcelist=[(place, frame.y)])
+    system = ga.from_sympy(method, {m: 2.0}, {s: lambda t: t**3})
+    assert system.nonholonomic is None
+    sol = ga.solve(system, (1.0, 1.1), *system.start({x: 1.0, y: 0.0}, {u1: 3.0, u2: 0.0}), h=0.01)
+    np.testing.assert_allclose(system.values(sol, s.diff(me.dynamicsymbols._t, 2)), 6 * sol.t, rtol=1e-12)
+    np.testing.assert_allclose(sol.lam[:, 0], -2 * 6 * sol.t, rtol=1e-9)
+    np.testing.assert_allclose(system.applied(1.0, sol.q[0], sol.v[0]), [1.0, 0.0], atol=1e-15)
+
+
 def test_parameters_change_from_run_to_run():
     system = ga.from_sympy(polar(), {"m": 2.0})
     q = jnp.array([1.5, 0.3])

@@ -46,6 +46,7 @@ def recognise(statement: Statement, kinematics: Kinematics, parameters: Mapping[
     k = np.concatenate([kinematics.constraints, listed]).astype(np.int64)
     expressions = ["of the kinematic equations"] * len(kinematics.constraints) + statement.velocity
     slopes = formulas.jacobian(k, formulas.v)
+    accelerations = formulas.nodes(statement.acceleration, "an acceleration constraint")
     points = [formulas.samples(_SAMPLES, parameters), _closed(formulas, parameters, g)]
     kept: list[int] = []
     for i, expression in enumerate(expressions):
@@ -63,7 +64,9 @@ def recognise(statement: Statement, kinematics: Kinematics, parameters: Mapping[
             )
         if relation != "follows":
             kept.append(i)
-    _check_accelerations(statement, formulas, np.concatenate([rates, k[kept]]), points)
+    if len(accelerations):
+        velocities = np.concatenate([rates, k[kept]])
+        _check_accelerations(statement.acceleration, accelerations, formulas, velocities, points)
     if set(formulas.parameters) <= set(parameters):
         _check_agreement(statement.configuration, formulas, g, parameters)
     names = {
@@ -111,9 +114,8 @@ def _compare(G: np.ndarray, g: np.ndarray, row: np.ndarray, value: float) -> tup
     weights = np.linalg.lstsq(G.T, row, rcond=1e-12)[0]
     size = np.abs(row).max() + 1e-300
     scale = abs(value) + np.abs(weights) @ np.abs(g) + size
-    return bool(np.abs(weights @ G - row).max() < _SMALL * size), bool(
-        abs(weights @ g - value) < _SMALL * scale
-    )
+    parallel = np.abs(weights @ G - row).max() < _SMALL * size
+    return bool(parallel), bool(abs(weights @ g - value) < _SMALL * scale)
 
 
 def _closed(formulas: Formulas, parameters: Mapping[str, float], g: np.ndarray) -> np.ndarray:
@@ -123,10 +125,9 @@ def _closed(formulas: Formulas, parameters: Mapping[str, float], g: np.ndarray) 
         return points[:_SAMPLES]
     rows, at = _Rows(formulas, g, formulas.q), slice(1, 1 + len(formulas.q))
     for _ in range(_TURNS):
-        points = points[
-            np.isfinite(np.concatenate([x.reshape(len(points), -1) for x in rows.at(points)], 1)).all(1)
-        ]
-        pairs = zip(*rows.at(points), strict=True)
+        slopes, values = rows.at(points)
+        good = np.isfinite(slopes).all(axis=(1, 2)) & np.isfinite(values).all(axis=1)
+        points, pairs = points[good], zip(slopes[good], values[good], strict=True)
         steps = np.array([np.linalg.lstsq(G, value, rcond=1e-10)[0] for G, value in pairs])
         steps = steps.reshape(len(points), len(formulas.q))
         points[:, at] -= steps / np.maximum(1.0, np.abs(steps).max(axis=1, keepdims=True))
@@ -134,15 +135,16 @@ def _closed(formulas: Formulas, parameters: Mapping[str, float], g: np.ndarray) 
 
 
 def _check_accelerations(
-    statement: Statement, formulas: Formulas, rates: np.ndarray, points: Sequence[np.ndarray]
+    expressions: Sequence[Any],
+    listed: np.ndarray,
+    formulas: Formulas,
+    rates: np.ndarray,
+    points: Sequence[np.ndarray],
 ) -> None:
     """Acceleration constraints must be derivatives of velocity constraints, which the integration upholds."""
-    if not statement.acceleration:
-        return
-    listed = formulas.nodes(statement.acceleration, "an acceleration constraint")
     before = _Rows(formulas, formulas.rate(rates, accelerated=True), formulas.a)
     moving = [_moving(formulas, rates, at) for at in points]
-    for i, expression in enumerate(statement.acceleration):
+    for i, expression in enumerate(expressions):
         if _relation(before, _Rows(formulas, listed[[i]], formulas.a), moving) != "follows":
             raise ValueError(
                 f"the acceleration constraint {_short(expression)} is not the derivative of a velocity "

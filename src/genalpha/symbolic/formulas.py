@@ -66,15 +66,8 @@ class Formulas:
 
     def give(self, function: Any) -> None:
         """Let a function of time be one that the user gives by numbers."""
-        self.given[function] = []
-
-    def _order(self, function: Any, order: int) -> int:
-        nodes = self.given[function]
-        while len(nodes) <= order:
-            node = int(self.graph.inputs(1)[0])
-            self._levels[node] = _TIME
-            nodes.append(node)
-        return nodes[order]
+        self.given[function] = nodes = self.graph.inputs(_ORDERS).tolist()
+        self._levels |= dict.fromkeys(nodes, _TIME)
 
     # --- expressions ----------------------------------------------------------------------------
 
@@ -143,9 +136,9 @@ class Formulas:
             raise ValueError(
                 f"{where} contains {function}, a function that is not known: give its expression"
             )
-        if function in self.given:
-            return self._order(function, order)
-        if function in self._known:
+        if function in self.given and order < _ORDERS:
+            return self.given[function][order]
+        if function in self._known or function in self.given:
             what = f"the derivative {x}" if order else str(x)
             raise ValueError(
                 f"{where} contains {what}: equations of motion have q, q', speeds u, and no more"
@@ -207,11 +200,8 @@ class Formulas:
         moving, by = [self.t, *self.q], [ONE, *self.v]
         if accelerated:
             moving, by = [*moving, *self.v], [*by, *self.a]
-        found = set(self.graph.reachable(nodes.reshape(-1).tolist()))
-        for function, orders in self.given.items():
-            for order in [k for k, i in enumerate(orders) if i in found]:
-                moving.append(orders[order])
-                by.append(self._order(function, order + 1))
+        for orders in self.given.values():
+            moving, by = [*moving, *orders[:-1]], [*by, *orders[1:]]
         slopes = differentiate.along(self.graph, nodes.reshape(-1), np.array(moving), np.array(by))
         return slopes.reshape(nodes.shape)
 

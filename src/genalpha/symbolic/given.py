@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import jax
@@ -24,17 +24,17 @@ class TimeFunctions:
     def __init__(self, expressions: dict[Any, Any], calls: dict[Any, Callable[..., Array]]) -> None:
         self.expressions, self.calls = expressions, calls
 
-    def values(self, formulas: Formulas, t: Array) -> list[Array]:
-        """All functions and derivatives that a system uses, at one time."""
+    def values(self, formulas: Formulas, t: Array, needed: Container[int]) -> list[Array]:
+        """All functions and derivatives at one time; zeros for nodes that are not needed."""
         return [
-            _derivative(self.calls[function], order)(t)
+            _derivative(self.calls[function], order)(t) if node in needed else jnp.zeros(())
             for function, orders in formulas.given.items()
-            for order in range(len(orders))
+            for order, node in enumerate(orders)
         ]
 
-    def check(self, formulas: Formulas) -> None:
+    def check(self) -> None:
         """Whether functions return numbers."""
-        for function in [f for f, orders in formulas.given.items() if orders]:
+        for function in self.calls:
             try:
                 shape = jax.eval_shape(self.calls[function], jax.ShapeDtypeStruct((), float)).shape
             except Exception as error:

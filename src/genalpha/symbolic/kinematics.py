@@ -33,7 +33,7 @@ class Kinematics(NamedTuple):
 
 
 def solve(statement: Statement, given: Mapping[Any, Any], parameters: Mapping[str, float]) -> Kinematics:
-    """Solve the kinematic equations for the speeds; ``given`` are functions of time, see :class:`TimeFunctions`.
+    """Solve the kinematic equations for the speeds; ``given`` as in :class:`TimeFunctions`.
 
     With more coordinates than speeds, some equations are constraints of the coordinates. With fewer, some
     speeds are the derivatives of new coordinates, which nothing else depends on.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -32,7 +33,7 @@ def make(source: Any, parameters: Mapping[Any, Any], specified: Mapping[Any, Any
     if unknown:
         known = sorted(formulas.parameters)
         raise ValueError(f"unknown parameter {unknown[0]!r}: {hint(unknown[0], known, 'there are')}")
-    given.check(formulas)
+    given.check()
     nodes = {
         "mass": mass,
         "force": force,
@@ -68,15 +69,6 @@ def _names(
     return {"q": q, "v": v, **{key: names for key, names in found.names.items() if names}}
 
 
-def _needed(formulas: Formulas, nodes: Iterable[np.ndarray]) -> set[str]:
-    """The names of the parameters in expressions."""
-    flat = np.concatenate([part.reshape(-1) for part in nodes])
-    names = list(formulas.parameters)
-    return {
-        names[k] for k in formulas.depends(flat, np.array(list(formulas.parameters.values()), dtype=np.int64))
-    }
-
-
 def _name(function: Any) -> str:
     if isinstance(function, sympy.Derivative):
         return f"{_name(function.expr)}" + "'" * int(function.derivative_count)
@@ -93,7 +85,7 @@ class SymbolicSystem(System):
     coordinates: tuple[str, ...]
     speeds: tuple[str, ...]
     bodies: tuple[str, ...]
-    parameters: dict[str, float]
+    parameters: Mapping[str, float]
 
     def __init__(
         self,
@@ -108,12 +100,14 @@ class SymbolicSystem(System):
         put("_parts", (formulas, nodes, parameters, given, names, stated))
         put("_formulas", formulas)
         put("_given", given)
-        put("parameters", dict(parameters))
+        put("parameters", MappingProxyType(dict(parameters)))
         put("coordinates", tuple(names["q"]))
         put("speeds", tuple(map(_name, stated.speeds)) or tuple(names["v"]))
         put("bodies", tuple(str(body.name) for body in stated.bodies))
         put("_scalars", {name: formulas.scalars(part) for name, part in nodes.items()})
-        put("_needed", _needed(formulas, nodes.values()))
+        used = set(formulas.graph.reachable(np.concatenate([x.reshape(-1) for x in nodes.values()]).tolist()))
+        put("_used", used & set(formulas.inputs))
+        put("_needed", {name for name, node in formulas.parameters.items() if node in used})
         count = len(formulas.q)
         rest = lambda t, q, *args: self._apply("mass", t, q, jnp.zeros(count), args).reshape(count, count)
         still = lambda t, q, *args: self._apply("holonomic", t, q, jnp.zeros(count), args)
@@ -132,7 +126,8 @@ class SymbolicSystem(System):
     _formulas: Formulas
     _given: TimeFunctions
     _scalars: dict[str, Scalars]
-    _needed: set[str]
+    _used: set[int]  # inputs of the functions
+    _needed: set[str]  # names of the parameters among them
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SymbolicSystem, self._parts
@@ -143,14 +138,15 @@ class SymbolicSystem(System):
         return tuple(name for name in self._formulas.parameters if name in self._needed - {*self.parameters})
 
     def __repr__(self) -> str:
-        q, p = ", ".join(self.coordinates), ", ".join(self._formulas.parameters)
+        q = ", ".join(self.coordinates)
+        p = ", ".join(name for name in self._formulas.parameters if name in self._needed)
         return f"SymbolicSystem(coordinates {q}; parameters {p or 'none'})"
 
     # --- functions ------------------------------------------------------------------------------
 
     def _apply(self, name: str, t: Any, q: Array, v: Array, args: tuple[Any, ...]) -> Array:
         numbers = [jnp.asarray(x, float) for x in self._values_of(args)]
-        given = self._given.values(self._formulas, jnp.asarray(t, float))
+        given = self._given.values(self._formulas, jnp.asarray(t, float), self._used)
         a = jnp.zeros(len(self._formulas.a))
         parts = [jnp.asarray(t, float)[None], q, v, a, *(jnp.reshape(x, (1,)) for x in (*numbers, *given))]
         return scalars.apply(self._scalars[name], jnp.concatenate(parts))
@@ -191,11 +187,11 @@ class SymbolicSystem(System):
             [_listed(q, self.coordinates[:known], "coordinates", True), np.zeros(count - known)]
         )
         speeds = _listed(u if u is not None else {}, self.speeds, "speeds", False)
-        row = self._rows(np.array([t]), place[None], np.zeros((1, count)), None, args)
         formulas, nodes = self._formulas, self._parts[1]["speeds"]
-        slopes = formulas.numbers(formulas.jacobian(nodes, formulas.v), row)[0]
-        rest = formulas.numbers(nodes, row)[0]
-        return place, np.linalg.lstsq(slopes, speeds - rest, rcond=None)[0]
+        both = np.column_stack([formulas.jacobian(nodes, formulas.v), nodes])
+        row = self._rows(both, np.array([t]), place[None], np.zeros((1, count)), args=args)
+        slopes, rest = np.split(formulas.numbers(both, row)[0], [count], axis=1)
+        return place, np.linalg.lstsq(slopes, speeds - rest[:, 0], rcond=None)[0]
 
     def values(self, sol: Any, expressions: Any = None, args: tuple[Any, ...] = ()) -> Any:
         """Expressions of SymPy in every row of a solution: an array (N+1,), or a dict or list of such arrays.
@@ -215,11 +211,13 @@ class SymbolicSystem(System):
 
     def _nodes(self, expressions: Sequence[Any]) -> list[int]:
         parameters = self._formulas.parameters
-        known = dict(parameters)
-        nodes = self._formulas.nodes(expressions, "the expression").tolist()
-        new = [name for name in parameters if name not in known]
-        for name in new:
-            del parameters[name]
+        known, new = dict(parameters), []
+        try:
+            nodes = self._formulas.nodes(expressions, "the expression").tolist()
+        finally:  # the inputs of the functions stay as they are
+            new = [name for name in parameters if name not in known]
+            for name in new:
+                del parameters[name]
         if new:
             raise ValueError(f"the expression contains {', '.join(new)}, which the system does not")
         return nodes
@@ -228,12 +226,15 @@ class SymbolicSystem(System):
         """The values (nodes, N+1) of expressions in every row of a solution."""
         flat = np.array(nodes, dtype=np.int64)
         a = sol.a if self._formulas.depends(flat, self._formulas.a) else None
-        return self._formulas.numbers(flat, self._rows(sol.t, sol.q, sol.v, a, args)).T
+        return self._formulas.numbers(flat, self._rows(flat, sol.t, sol.q, sol.v, a, args)).T
 
-    def _rows(self, t: Any, q: Any, v: Any, a: Any, args: tuple[Any, ...]) -> np.ndarray:
-        """All inputs of the expressions, one row for each time."""
+    def _rows(
+        self, nodes: np.ndarray, t: Any, q: Any, v: Any, a: Any = None, args: tuple[Any, ...] = ()
+    ) -> np.ndarray:
+        """All inputs of expressions, one row for each time."""
         times = np.asarray(t, float)
-        given = [np.asarray(x) for x in jax.vmap(lambda t: self._given.values(self._formulas, t))(times)]
+        needed = set(self._formulas.graph.reachable(nodes.reshape(-1).tolist()))
+        given = jax.vmap(lambda t: self._given.values(self._formulas, t, needed))(times)
         still = np.zeros((len(times), len(self._formulas.a)))
         numbers = [np.full(len(times), float(x)) for x in self._values_of(args)]
         columns = [times, q, v, still if a is None else a, *numbers, *given]
