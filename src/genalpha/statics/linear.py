@@ -13,7 +13,7 @@ from genalpha.mechanics.system import System
 from genalpha.run import arguments
 from genalpha.statics import inputs as given_inputs
 from genalpha.statics.tangent import DENSE
-from genalpha.statics.variation import Coordinates, Point, Variation, evaluated, point, variation
+from genalpha.statics.variation import Coordinates, Measure, Point, Variation, is_steady, point, variation
 from genalpha.statics.whole import Whole
 
 # The largest error of constraints at the state, relative to 1 + |q| or 1 + |v|.
@@ -31,6 +31,9 @@ class Linear:
 
     mass (s, s), damping (s, s), stiffness (s, r) and forces (s, k): mass y' + damping y + stiffness x =
     forces u. At rest, without nonholonomic constraints, x' = y.
+
+    ``steady`` says whether these matrices stay the same along the motion from this state. Only then do the
+    eigenvalues tell how small disturbances grow.
     """
 
     A: np.ndarray
@@ -46,8 +49,8 @@ class Linear:
     names: tuple[str, ...]
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
+    steady: bool
     state: Point = field(repr=False)
-    labels: tuple[str, ...] = field(repr=False)
 
     @property
     def state_space(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -165,7 +168,7 @@ def linearize(
             f"linearize has dense matrices, and the system has {whole.dims.n} velocities (at most {DENSE}): "
             "use ga.modes, which has sparse ones"
         )
-    by = None if coordinates is None else Coordinates(coordinates, speeds)
+    by = None if coordinates is None else Coordinates.of(whole, coordinates, speeds)
     found = variation(whole, at, by)
     listed = given_inputs.read(whole, inputs, "inputs")
     names, pushes = given_inputs.forces(whole, at, listed, "inputs")
@@ -188,8 +191,8 @@ def linearize(
         names=tuple(_state_names(found)),
         input_names=tuple(names),
         output_names=tuple(output_names),
+        steady=is_steady(found, by),
         state=at,
-        labels=tuple(given_inputs.labels(system, "v", whole.dims.n)),
     )
 
 
@@ -226,7 +229,7 @@ def _outputs(
     names: list[str] = []
     rows, direct = [np.zeros((0, found.d.shape[1]))], [np.zeros((0, count))]
     for name, function in outputs.items():
-        values = evaluated(found.whole, function, found.at, f"the output {name!r}")
+        values = Measure(found.whole, function, f"the output {name!r}", rates=False).at(found.at)
         size = len(values.value)
         rows.append(values.by_q @ found.d + values.by_v @ found.w)
         direct.append(given_inputs.feedthrough(found.whole, found.at, inputs, count, function, size))

@@ -27,6 +27,15 @@ from genalpha.statics.whole import Whole
 
 # Columns of ignored coordinates are zero up to this, relative to the largest entry.
 _ZERO = 1e-7
+# Entries of d turn if their rates are larger than this, relative to the largest. They are chosen later, as if
+# they were so many times larger.
+_TURNING, _LATER = 1e-6, 1e4
+# Steps of time that show whether equations change, and how fast they may, relative to their own rates.
+_STEP, _STEADY = 1e-4, 1e-5
+
+
+# Entries of increments and of velocities.
+Places = tuple[np.ndarray, np.ndarray]
 
 
 class Point(NamedTuple):
@@ -53,40 +62,59 @@ class Values(NamedTuple):
     rate_by_v: np.ndarray
 
 
-def evaluated(whole: Whole, function: Callable[..., Any], at: Point, what: str) -> Values:
-    """A function (t, q, v, *args) of the user's at a state, with derivatives."""
-    doubles, rebuild, _ = floating(whole.args)
-    space, size = whole.system.space, whole.dims.size
-    flat = lambda t, q, v, x: jnp.ravel(jnp.asarray(function(t, q, v, *rebuild(x)), float))
+class Measure:
+    """A function (t, q, v, *args) of the user's, and its derivatives at any state.
 
-    def rows(t: Any, q: Any, v: Any, a: Any, x: Any) -> Any:
-        value = lambda both: flat(t, both[:size], both[size:], x)
+    Without ``rates``, those of its time derivative are left out.
+    """
+
+    def __init__(self, whole: Whole, function: Callable[..., Any], what: str, rates: bool = True) -> None:
+        self.whole, self.function, self.what, self.rates = whole, function, what, rates
+        self._made: Rowwise | None = None
+        self._doubles, self._rebuild, _ = floating(whole.args)
+
+    def _flat(self, t: Any, q: Any, v: Any, x: Any) -> Any:
+        return jnp.ravel(jnp.asarray(self.function(t, q, v, *self._rebuild(x)), float))
+
+    def _rows(self, t: Any, q: Any, v: Any, a: Any, x: Any) -> Any:
+        space, size = self.whole.system.space, self.whole.dims.size
+        value = lambda both: self._flat(t, both[:size], both[size:], x)
 
         def rate(both: Any) -> Any:
-            direction = (jnp.ones_like(t), space.rate(both[:size], both[size:]), a)
-            return value_and_rate(lambda t, q, v: flat(t, q, v, x), (t, both[:size], both[size:]), direction)[
-                1
-            ]
+            q, v = both[:size], both[size:]
+            direction = (jnp.ones_like(t), space.rate(q, v), a)
+            return value_and_rate(lambda t, q, v: self._flat(t, q, v, x), (t, q, v), direction)[1]
 
-        both = jnp.concatenate([q, v])
-        pulled = lambda matrix: jax.vmap(lambda row: space.pull(q, row))(matrix[:, :size])
-        first, second = jacobian(value, both), jacobian(rate, both)
-        return flat(t, q, v, x), pulled(first), first[:, size:], pulled(second), second[:, size:]
+        both, found = jnp.concatenate([q, v]), [self._flat(t, q, v, x)]
+        for function in (value, rate) if self.rates else (value,):
+            matrix = jacobian(function, both)
+            found += [jax.vmap(lambda row: space.pull(q, row))(matrix[:, :size]), matrix[:, size:]]
+        return tuple(found)
 
-    given = (np.float64(at.t), at.q, at.v, at.a, doubles)
-    try:
-        found = Rowwise("linear", rows, given).one(given)
-    except Exception as error:
-        error.add_note(f"This happened in {what}, a function (t, q, v, *args).")
-        raise
-    return Values(*map(np.asarray, found))
+    def at(self, at: Point) -> Values:
+        given = (np.float64(at.t), at.q, at.v, at.a, self._doubles)
+        try:
+            self._made = self._made or Rowwise("linear", self._rows, given)
+            found = [np.asarray(x) for x in self._made.one(given)]
+        except Exception as error:
+            error.add_note(f"This happened in {self.what}, a function (t, q, v, *args).")
+            raise
+        return Values(*found, *[np.zeros((0, 0))] * (5 - len(found)))
 
 
 class Coordinates(NamedTuple):
-    """Functions of the user's that measure positions, (t, q, *args), and velocities, (t, q, v, *args)."""
+    """Functions of the user's that measure positions and velocities."""
 
-    positions: Callable[..., Any]
-    speeds: Callable[..., Any] | None
+    positions: Measure
+    speeds: Measure
+    own_speeds: bool
+
+    @classmethod
+    def of(cls, whole: Whole, positions: Any, speeds: Any) -> Coordinates:
+        """From functions (t, q, *args) and (t, q, v, *args); speeds are rates of positions if not given."""
+        first = Measure(whole, lambda t, q, v, *args: positions(t, q, *args), "coordinates")
+        second = Measure(whole, speeds or _rate_of(whole, positions), "speeds")
+        return cls(first, second, speeds is not None)
 
 
 @dataclass(frozen=True)
@@ -108,7 +136,7 @@ class Variation:
     solved: Callable[[np.ndarray], np.ndarray]
     measured: Callable[[np.ndarray], np.ndarray]
     sizes: tuple[int, int]
-    places: tuple[np.ndarray, np.ndarray] | None
+    places: Places | None
 
     def B(self, forces: np.ndarray) -> np.ndarray:
         """The matrix (r + s, k) of forces (n, k) that are added."""
@@ -121,8 +149,10 @@ def point(whole: Whole, t: float, q: np.ndarray, v: np.ndarray, guess: np.ndarra
     return Point(t, q, v, a, *whole.split(mult))
 
 
-def variation(whole: Whole, at: Point, by: Coordinates | None = None) -> Variation:
-    """The linear equations at a state, by dense matrices."""
+def variation(
+    whole: Whole, at: Point, by: Coordinates | None = None, places: Places | None = None
+) -> Variation:
+    """The linear equations at a state, by dense matrices. ``places`` are the entries to take, if known."""
     n, m, p = whole.dims[1:]
     here, slopes = whole.at(at.q, at.v, at.t), whole.slopes(*at)
     B, unit = here.B.toarray(), np.asarray(here.scale.a)
@@ -131,7 +161,7 @@ def variation(whole: Whole, at: Point, by: Coordinates | None = None) -> Variati
     C, _, D = np.split(all_by_v, [n, n + m + p])
     M, L = here.M.toarray(), whole.loads(here, at.lam, at.psi).toarray()
     of_all = Tangent(B, unit)
-    chosen = _by_entries if by is None else functools.partial(_by_functions, by)
+    chosen = functools.partial(_by_entries, places) if by is None else functools.partial(_by_functions, by)
     found = chosen(whole, at, B, H, unit)
     left = of_all.basis if whole.equations.linear else Tangent(L.T, np.ones(n)).basis
     inner = left.T @ M @ of_all.basis
@@ -165,23 +195,31 @@ class _Chosen(NamedTuple):
     measured: Callable[[np.ndarray], np.ndarray]
     sizes: tuple[int, int]
     ignored: int
-    places: tuple[np.ndarray, np.ndarray] | None
+    places: Places | None
 
 
-def _by_entries(whole: Whole, at: Point, B: np.ndarray, H: np.ndarray, unit: np.ndarray) -> _Chosen:
-    """x and y are entries of d and w that determine the others."""
+def _by_entries(
+    places: Places | None, whole: Whole, at: Point, B: np.ndarray, H: np.ndarray, unit: np.ndarray
+) -> _Chosen:
+    """x and y are entries of d and w that determine the others.
+
+    Entries that turn with a motion are determined by those that do not, if there are enough of these.
+    """
     n, m = whole.dims.n, whole.dims.m
-    of_g, of_all = Tangent(B[:m], unit), Tangent(B, unit)
-    Z = of_g.basis
-    rest = Tangent(B[m:] @ Z, unit[of_g.free])
-    Y, speeds = Z @ rest.basis, of_g.free[rest.free]
-    w_of_x = of_all.part(-H @ Z)
-    w_of_x -= Y @ w_of_x[speeds]
-    r, s = Z.shape[1], Y.shape[1]
-    d, w = np.hstack([Z, np.zeros((n, s))]), np.hstack([w_of_x, Y])
-    drift = whole.bracket(at.v) @ d if at.v.any() else 0.0
-    x_rate = (w - drift)[of_g.free]
-    return _Chosen(d, w, x_rate, np.zeros((s, r + s)), lambda a: a[speeds], (r, s), 0, (of_g.free, speeds))
+    bracket = whole.bracket(at.v) if at.v.any() else np.zeros((n, n))
+    if places is None:
+        turning = np.asarray(abs(bracket).sum(axis=1)).reshape(-1)
+        later = np.where(turning > _TURNING * turning.max(initial=0.0), _LATER * unit, unit)
+        of_g = Tangent(B[:m], later)
+        places = of_g.free, of_g.free[Tangent(B[m:] @ of_g.basis, later[of_g.free]).free]
+    r, s = (len(x) for x in places)
+    pick = [np.eye(n)[x] for x in places]
+    Z = Tangent(np.vstack([B[:m], pick[0]]), unit).part(np.vstack([np.zeros((m, r)), np.eye(r)]))
+    of_y = Tangent(np.vstack([B, pick[1]]), unit)
+    wanted = [np.vstack([-H @ Z, np.zeros((s, r))]), np.vstack([np.zeros((len(B), s)), np.eye(s)])]
+    d, w = np.hstack([Z, np.zeros((n, s))]), of_y.part(np.hstack(wanted))
+    x_rate, y_rate = (w - bracket @ d)[places[0]], np.zeros((s, r + s))
+    return _Chosen(d, w, x_rate, y_rate, lambda a: a[places[1]], (r, s), 0, places)
 
 
 def _by_functions(
@@ -189,7 +227,7 @@ def _by_functions(
 ) -> _Chosen:
     """x and y are functions of the user's. Motions that change none of them are ignored."""
     n, m = whole.dims.n, whole.dims.m
-    places = evaluated(whole, lambda t, q, v, *args: by.positions(t, q, *args), at, "coordinates")
+    places = by.positions.at(at)
     r = len(places.value)
     of_x = Tangent(np.vstack([B[:m], places.by_q]), unit)
     if of_x.rank < Tangent(B[:m], unit).rank + r:
@@ -198,14 +236,14 @@ def _by_functions(
             "Leave them out"
         )
     Z = np.hstack([of_x.part(np.vstack([np.zeros((m, r)), np.eye(r)])), of_x.basis])
-    fast = evaluated(whole, by.speeds or _rate_of(whole, by.positions), at, "speeds")
+    fast = by.speeds.at(at)
     s = len(fast.value)
     of_y = Tangent(np.vstack([B, fast.by_v]), unit)
     dofs = n - Tangent(B, unit).rank
     if of_y.rank < n or s != dofs:
         raise ValueError(
             f"speeds: {s} functions must determine the {dofs} independent velocities here, and do not"
-            + (". Pass them: the rates of the coordinates were taken" if by.speeds is None else "")
+            + (". Pass them: the rates of the coordinates were taken" if not by.own_speeds else "")
         )
     rows = len(B)
     w_of_x = of_y.part(np.vstack([-H @ Z, -fast.by_q @ Z]))
@@ -235,3 +273,17 @@ def _check_ignored(A: np.ndarray, ignored: int, r: int) -> None:
             f"coordinates: {ignored} more motions are possible, which change none of them, and the equations "
             f"depend on these (by {worst:.3g}). Add coordinates, or choose others if this is a steady motion"
         )
+
+
+def is_steady(found: Variation, by: Coordinates | None) -> bool:
+    """Whether the linear equations stay the same along the motion, by differences."""
+    at, whole = found.at, found.whole
+    step = _STEP / max(1.0, np.abs(found.A).max(initial=0.0), np.abs(at.v).max(), np.abs(at.a).max() ** 0.5)
+    matrices = []
+    for h in (-step, step):
+        q, v = whole.retract(at.q, h * at.v + 0.5 * h**2 * at.a), at.v + h * at.a
+        there = point(whole, at.t + h, q, v, np.concatenate([at.lam, at.psi]))
+        matrices.append(variation(whole, there, by, found.places).A)
+    change = np.abs(matrices[1] - matrices[0]).max(initial=0.0) / (2 * step)
+    size = np.abs(found.A).max(initial=0.0)
+    return bool(change <= _STEADY * size * max(1.0, size))
