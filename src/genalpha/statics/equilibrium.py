@@ -16,7 +16,7 @@ from genalpha.run.arguments import Numbers
 from genalpha.statics import positions
 from genalpha.statics.stability import Stability, judged
 from genalpha.statics.tangent import Constrained
-from genalpha.statics.whole import Whole
+from genalpha.statics.whole import WholeSystem
 
 # A step is small if it is shorter than this, times 1 + |q|. Forces that then stop to shrink are rounding.
 _SMALL = 1e-6
@@ -24,6 +24,8 @@ _SMALL = 1e-6
 _ADDED = 1e-9
 _MOST_LEFT = 8  # how often an unstable equilibrium is left
 _LONGEST = 0.5  # the first steps, times 1 + |q|
+_FEW = 8  # turns in which a step must come back onto the constraints
+_SHAKEN = (1e-3, 1e-2, 3e-2, 0.1, 0.3)  # random changes of a guess that cannot be closed, times 1 + |q|
 _FAR = 1e6  # positions that are that many times 1 + |q| away have no bound
 
 
@@ -94,7 +96,7 @@ def equilibrium(
     q = np.asarray(arguments.point(system.space, arguments.vector("q_guess", q_guess), "q_guess"))
     dim = system.space.dim
     v = np.zeros(len(q) if dim is None else dim)
-    search = _Search(Whole(system, t, q, v, args), float(t), v, tol, find == "stable")
+    search = _Search(WholeSystem(system, t, q, v, args), float(t), v, tol, find == "stable")
     result = search.run(q, max_iterations)
     if throw and not result.found:
         raise EquilibriumNotFound(result.message, result)
@@ -127,13 +129,21 @@ class _Search:
     A step is taken if the force along it works: its mean times d is positive, so the energy falls.
     """
 
-    def __init__(self, whole: Whole, t: float, v: np.ndarray, tol: float, downhill: bool) -> None:
+    def __init__(self, whole: WholeSystem, t: float, v: np.ndarray, tol: float, downhill: bool) -> None:
         self.whole, self.t, self.v, self.tol, self.downhill = whole, t, v, tol, downhill
         self.radius, self.step = np.inf, np.inf
         self.iterations = 0
 
     def run(self, q: np.ndarray, most: int) -> Equilibrium:
-        start = positions.closed(self._at, self.whole.retract, q, np.ones_like(self.v))
+        start = self._closed(q)
+        random = np.random.default_rng(0)
+        for size in _SHAKEN if start.open else ():  # straight chains, for example, bend to neither side
+            again = self._closed(
+                self.whole.retract(q, size * (1 + np.abs(q).max()) * random.normal(size=len(self.v)))
+            )
+            start = again if again.last < start.last else start
+            if not start.open:
+                break
         mult = np.zeros(self.whole.dims.m + self.whole.dims.p)
         if start.open:
             return self._failed(start.at, mult, self._open(start.at))
@@ -193,9 +203,7 @@ class _Search:
             return None, more, False
         if size > self.radius:
             d, gain = d * (self.radius / size), gain * (self.radius / size)
-        moved = positions.closed(
-            self._at, self.whole.retract, self.whole.retract(here.at.q, d), np.ones_like(d)
-        )
+        moved = self._closed(self.whole.retract(here.at.q, d), _FEW)
         there = None if moved.open else self._rest(moved.at, here.mult)
         step = min(size, self.radius)
         if size <= self.tol * near and mu <= 1e-3 * stiff:
@@ -225,14 +233,16 @@ class _Search:
         """A place beside an unstable equilibrium."""
         d = 0.02 * (1 + np.abs(here.at.q).max()) * way / np.abs(way).max()
         for _ in range(8):
-            q = self.whole.retract(here.at.q, d)
-            moved = positions.closed(self._at, self.whole.retract, q, np.ones_like(d))
+            moved = self._closed(self.whole.retract(here.at.q, d), _FEW)
             if not moved.open:
                 return self._rest(moved.at, here.mult)
             d = d / 4
         return here
 
     # --- one position -------------------------------------------------------------------------------
+
+    def _closed(self, q: np.ndarray, most: int = positions.MOST_TURNS) -> positions.ClosedAt:
+        return positions.closed(self._at, self.whole.retract, q, np.ones_like(self.v), most)
 
     def _at(self, q: np.ndarray) -> AtState:
         return self.whole.at(q, self.v, self.t)
@@ -245,7 +255,8 @@ class _Search:
     # --- results --------------------------------------------------------------------------------------
 
     def _open(self, at: AtState) -> str:
-        rows = [f"row {i}: {at.g[i]:.3g}" for i in np.argsort(-np.abs(at.g))[:4]]
+        named = self.whole.system.labels.row
+        rows = [f"{named('holonomic', i)}: {at.g[i]:.3g}" for i in np.argsort(-np.abs(at.g))[:4]]
         return (
             f"the holonomic constraints cannot be satisfied from q_guess; the largest that remain are "
             f"{', '.join(rows)}"

@@ -13,17 +13,24 @@ from genalpha.backends.native.step import floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.numerics.derivatives import jacobian
 from genalpha.sensitivity import names_of, places_of
-from genalpha.statics.variation import Point
-from genalpha.statics.whole import Whole
+from genalpha.statics.variation import StatePoint
+from genalpha.statics.whole import WholeSystem
 
 
-def labels(system: Any, kind: str, count: int) -> list[str]:
-    """Names of entries of q, v, λ or ψ: those of the system, or such as ``v[2]``."""
-    known = (getattr(system, "names", None) or {}).get(kind)
-    return list(known) if known and len(known) == count else [f"{kind}[{i}]" for i in range(count)]
+def speed_names(whole: WholeSystem) -> list[str]:
+    """Names of entries of v: those of the system, or such as ``v[2]``."""
+    return list(whole.system.labels.v) or [f"v[{i}]" for i in range(whole.dims.n)]
 
 
-def read(whole: Whole, given: Any, what: str) -> dict[str, Any]:
+def increment_names(whole: WholeSystem) -> list[str]:
+    """Names of increments of q: those of q in a flat space, else integrals of velocities."""
+    size, n = whole.dims.size, whole.dims.n
+    if size == n:
+        return list(whole.system.labels.q) or [f"q[{i}]" for i in range(n)]
+    return [f"∫ {name}" for name in speed_names(whole)]
+
+
+def read(whole: WholeSystem, given: Any, what: str) -> dict[str, Any]:
     """Inputs by name.
 
     ``given`` lists names of args or numbers of entries of v, or is a dict with names of inputs: a direction
@@ -37,7 +44,7 @@ def read(whole: Whole, given: Any, what: str) -> dict[str, Any]:
     if not isinstance(given, Sequence | np.ndarray):
         raise TypeError(f"{what} must be a dict, or a list of names or numbers, got {given!r}")
     n = whole.dims.n
-    known = labels(whole.system, "v", n)
+    known = speed_names(whole)
     found = {}
     for x in given:
         if not isinstance(x, str | int | np.integer):
@@ -46,7 +53,9 @@ def read(whole: Whole, given: Any, what: str) -> dict[str, Any]:
     return found
 
 
-def forces(whole: Whole, at: Point, given: dict[str, Any], what: str) -> tuple[list[str], np.ndarray]:
+def forces(
+    whole: WholeSystem, at: StatePoint, given: dict[str, Any], what: str
+) -> tuple[list[str], np.ndarray]:
     """Names (k) and generalized forces (n, k) per unit of each input."""
     n = whole.dims.n
     names, columns = [], [np.zeros((n, 0))]
@@ -71,7 +80,12 @@ def forces(whole: Whole, at: Point, given: dict[str, Any], what: str) -> tuple[l
 
 
 def feedthrough(
-    whole: Whole, at: Point, given: dict[str, Any], widths: int, function: Callable[..., Any], rows: int
+    whole: WholeSystem,
+    at: StatePoint,
+    given: dict[str, Any],
+    widths: int,
+    function: Callable[..., Any],
+    rows: int,
 ) -> np.ndarray:
     """The change (rows, widths) of a function (t, q, v, *args) with inputs, of which some are args."""
     if not any(isinstance(value, str) for value in given.values()):
@@ -94,7 +108,7 @@ def _is_number(x: Any, n: int, what: str) -> bool:
     return True
 
 
-def _by_args(whole: Whole, at: Point, name: str, what: str) -> np.ndarray:
+def _by_args(whole: WholeSystem, at: StatePoint, name: str, what: str) -> np.ndarray:
     """The change (n, k) of the forces with an entry of args."""
     system, n = whole.system, whole.dims.n
 
@@ -111,7 +125,9 @@ def _by_args(whole: Whole, at: Point, name: str, what: str) -> np.ndarray:
     return found[:n]
 
 
-def _change(whole: Whole, at: Point, name: str, what: str, function: Callable[..., Any]) -> np.ndarray:
+def _change(
+    whole: WholeSystem, at: StatePoint, name: str, what: str, function: Callable[..., Any]
+) -> np.ndarray:
     """The derivative (rows, k) of ``function(*at, args)`` with respect to an entry of args, flattened."""
     paths, _ = jax.tree_util.tree_flatten_with_path((at.q, at.v, whole.args))
     known = [names_of(path) if path[0].idx == 2 else set() for path, _ in paths]

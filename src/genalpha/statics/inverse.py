@@ -16,9 +16,9 @@ from genalpha.mechanics.system import System
 from genalpha.run import arguments
 from genalpha.run.arguments import Numbers
 from genalpha.statics import inputs as given_inputs
-from genalpha.statics.tangent import RANK, Tangent, left_null
-from genalpha.statics.variation import Point
-from genalpha.statics.whole import Whole
+from genalpha.statics.tangent import RANK, NullSpace, left_null
+from genalpha.statics.variation import StatePoint
+from genalpha.statics.whole import WholeSystem
 
 # How far a motion may break constraints, relative to 1 + |q|, 1 + |v| and 1 + |a|.
 _BROKEN = 1e-6
@@ -86,7 +86,7 @@ def inverse_dynamics(
     times = np.asarray(arguments.vector("t", t))
     given = arguments.arguments(args)
     motion = _motion(system.space, times, q, v, a)
-    whole = Whole(system, times[0], motion[0][0], motion[1][0], given)
+    whole = WholeSystem(system, times[0], motion[0][0], motion[1][0], given)
     n = whole.dims.n
     chosen = given_inputs.read(whole, list(range(n)) if actuators is None else actuators, "actuators")
     wrong = [name for name, value in chosen.items() if isinstance(value, str)]
@@ -96,7 +96,7 @@ def inverse_dynamics(
     for at in whole.equations.rows(times, motion[0], motion[1]):
         accelerations = motion[2][len(rows)]
         _check(at, accelerations)
-        here = Point(at.t, at.q, at.v, accelerations, np.zeros(0), np.zeros(0))
+        here = StatePoint(at.t, at.q, at.v, accelerations, np.zeros(0), np.zeros(0))
         found, S = given_inputs.forces(whole, here, chosen, "actuators")
         names = tuple(found)
         u, guess = _solved(whole, at, accelerations, S, names, guess)
@@ -106,7 +106,12 @@ def inverse_dynamics(
 
 
 def _solved(
-    whole: Whole, at: AtState, a: np.ndarray, S: np.ndarray, names: tuple[str, ...], guess: np.ndarray | None
+    whole: WholeSystem,
+    at: AtState,
+    a: np.ndarray,
+    S: np.ndarray,
+    names: tuple[str, ...],
+    guess: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Forces u (k,) of the least norm, and multipliers (m + p,), with M a = applied + S u + reactions."""
     linear, wanted, B = whole.equations.linear, at.M @ a - at.applied, at.B.toarray()
@@ -115,7 +120,7 @@ def _solved(
     for _ in range(1 if linear else _MOST):
         lam, psi = whole.split(mult)
         L, rest = whole.loads(at, lam, psi).toarray(), wanted - at.reaction(lam, psi)
-        left = left_null(L, Tangent(B, unit).basis, B)
+        left = left_null(L, NullSpace(B, unit).basis, B)
         u = np.linalg.lstsq(left.T @ S, left.T @ rest, rcond=RANK)[0]
         change = np.linalg.lstsq(-L, rest - S @ u, rcond=RANK)[0]
         mult = mult + change

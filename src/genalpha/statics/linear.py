@@ -13,8 +13,16 @@ from genalpha.mechanics.system import System
 from genalpha.run import arguments
 from genalpha.statics import inputs as given_inputs
 from genalpha.statics.tangent import DENSE
-from genalpha.statics.variation import Coordinates, Measure, Point, Variation, is_steady, point, variation
-from genalpha.statics.whole import Whole
+from genalpha.statics.variation import (
+    Coordinates,
+    Measure,
+    StatePoint,
+    Variation,
+    is_steady,
+    point,
+    variation,
+)
+from genalpha.statics.whole import WholeSystem
 
 # The largest error of constraints at the state, relative to 1 + |q| or 1 + |v|.
 _BROKEN = 1e-6
@@ -50,7 +58,7 @@ class Linear:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     steady: bool
-    state: Point = field(repr=False)
+    state: StatePoint = field(repr=False)
 
     @property
     def state_space(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -89,7 +97,7 @@ class Linear:
         return of_linear(self, omega)
 
 
-def read_state(system: System, state: Any, args: Any) -> tuple[Whole, Point]:
+def read_state(system: System, state: Any, args: Any) -> tuple[WholeSystem, StatePoint]:
     """A state of the user's with accelerations and multipliers, checked."""
     arguments.is_system(system)
     if not hasattr(state, "q"):
@@ -104,7 +112,7 @@ def read_state(system: System, state: Any, args: Any) -> tuple[Whole, Point]:
     q = np.asarray(arguments.point(system.space, arguments.vector("q", q), "q"))
     dim = system.space.dim
     v = np.asarray(arguments.vector("v", speeds[0])) if speeds else np.zeros(len(q) if dim is None else dim)
-    whole = Whole(system, t, q, v, args)
+    whole = WholeSystem(system, t, q, v, args)
     here = whole.at(q, v, float(t))
     for name, rows, size in (
         ("holonomic constraints", here.g, q),
@@ -196,20 +204,13 @@ def linearize(
     )
 
 
-def tangent_labels(whole: Whole) -> list[str]:
-    """Names of increments of q: those of q if it has as many entries as v."""
-    size, n = whole.dims.size, whole.dims.n
-    known = given_inputs.labels(whole.system, "q", size)
-    return known if size == n else [f"d[{i}]" for i in range(n)]
-
-
 def _state_names(found: Variation) -> list[str]:
     r, s = found.sizes
     if found.places is None:
         return [f"coordinate {i}" for i in range(r)] + [f"speed {i}" for i in range(s)]
     positions, speeds = (
-        tangent_labels(found.whole),
-        given_inputs.labels(found.whole.system, "v", len(found.M)),
+        given_inputs.increment_names(found.whole),
+        given_inputs.speed_names(found.whole),
     )
     return [positions[i] for i in found.places[0]] + [speeds[i] for i in found.places[1]]
 
@@ -220,7 +221,7 @@ def _outputs(
     """Names of outputs, C and D."""
     n = len(found.M)
     if outputs is None:
-        every = tangent_labels(found.whole) + given_inputs.labels(found.whole.system, "v", n)
+        every = given_inputs.increment_names(found.whole) + given_inputs.speed_names(found.whole)
         return every, np.vstack([found.d, found.w]), np.zeros((2 * n, count))
     if callable(outputs):
         outputs = {"output": outputs}

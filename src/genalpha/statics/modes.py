@@ -11,12 +11,12 @@ import scipy.linalg
 
 from genalpha.mechanics.system import System
 from genalpha.statics import pencil
-from genalpha.statics.inputs import labels
-from genalpha.statics.linear import read_state, tangent_labels
+from genalpha.statics.inputs import increment_names
+from genalpha.statics.linear import read_state
 from genalpha.statics.stability import symmetric
 from genalpha.statics.tangent import DENSE
-from genalpha.statics.variation import Point, variation
-from genalpha.statics.whole import Whole
+from genalpha.statics.variation import StatePoint, variation
+from genalpha.statics.whole import WholeSystem
 
 # Damping counts as none below this, relative to its critical size.
 _UNDAMPED = 1e-12
@@ -89,9 +89,7 @@ def modes(
     whole, at = read_state(system, state, args)
     if count is not None and count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
-    names = tuple(
-        tangent_labels(whole) if whole.dims.size == whole.dims.n else labels(system, "v", whole.dims.n)
-    )
+    names = tuple(increment_names(whole))
     large = whole.dims.n > DENSE
     values, shapes = _sparse(whole, at, count or 10, near) if large else _dense(whole, at)
     order = np.argsort(np.abs(values), kind="stable")
@@ -115,7 +113,7 @@ def _upper(values: np.ndarray, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return values, shapes / np.where(largest == 0, 1.0, largest)
 
 
-def _dense(whole: Whole, at: Point) -> tuple[np.ndarray, np.ndarray]:
+def _dense(whole: WholeSystem, at: StatePoint) -> tuple[np.ndarray, np.ndarray]:
     found = variation(whole, at)
     r, s = found.sizes
     w = found.w[:, r:]
@@ -130,7 +128,7 @@ def _dense(whole: Whole, at: Point) -> tuple[np.ndarray, np.ndarray]:
     return _upper(values.astype(complex), found.d @ vectors)
 
 
-def _sparse(whole: Whole, at: Point, count: int, near: float) -> tuple[np.ndarray, np.ndarray]:
+def _sparse(whole: WholeSystem, at: StatePoint, count: int, near: float) -> tuple[np.ndarray, np.ndarray]:
     n, m, p = whole.dims[1:]
     here, slopes = whole.at(at.q, at.v, at.t), whole.slopes(*at)
     K, H = slopes.by_q[:n], slopes.by_q[n : n + m + p]

@@ -45,12 +45,16 @@ def closed(
     retract: Callable[[np.ndarray, np.ndarray], np.ndarray],
     q: np.ndarray,
     free: np.ndarray,
+    most: int = MOST_TURNS,
 ) -> ClosedAt:
-    """Move q onto the holonomic constraints. ``at(q)`` gives the equations, ``free`` (n,) what may move."""
+    """Move q onto the holonomic constraints, in at most so many turns.
+
+    ``at(q)`` gives the equations there. ``free`` (n,) is one for what may move, else zero.
+    """
     here = at(q)
     m = here.dims.m
     first = size = float(np.abs(here.g).max(initial=0.0))
-    for _ in range(MOST_TURNS):
+    for _ in range(most):
         if size <= TOLERANCE * (1 + np.abs(q).max()):
             # One more correction costs little and leaves rounding.
             better = retract(q, least(here.B[:m], -here.g, free)) if size else q

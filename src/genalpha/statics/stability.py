@@ -10,8 +10,8 @@ import scipy.linalg
 from genalpha.backends.sparse.equations import AtState
 from genalpha.statics import pencil
 from genalpha.statics.tangent import DENSE
-from genalpha.statics.variation import Point, variation
-from genalpha.statics.whole import Whole
+from genalpha.statics.variation import StatePoint, variation
+from genalpha.statics.whole import WholeSystem
 
 # Stiffness and growth count as zero below this, relative to the largest.
 _NEUTRAL = 1e-9
@@ -37,12 +37,12 @@ def symmetric(K: Any) -> bool:
     return not size or bool(abs(K - K.T).max() <= SYMMETRIC * size)
 
 
-def judged(whole: Whole, at: AtState, lam: np.ndarray, psi: np.ndarray) -> Stability:
+def judged(whole: WholeSystem, at: AtState, lam: np.ndarray, psi: np.ndarray) -> Stability:
     """The stability of an equilibrium."""
     if whole.dims.n > DENSE:
         return _of_large(whole, at, lam, psi)
     rest = np.zeros(whole.dims.n)
-    found = variation(whole, Point(at.t, at.q, at.v, rest, lam, psi))
+    found = variation(whole, StatePoint(at.t, at.q, at.v, rest, lam, psi))
     r, s = found.sizes
     if not s:
         return Stability(True, np.zeros(0), None, "equilibrium: the constraints allow no motion")
@@ -79,7 +79,7 @@ def _by_curvature(values: np.ndarray, way: np.ndarray, size: float) -> Stability
     return Stability(None, values[:6], way, "equilibrium: a motion needs no force, so stability is undecided")
 
 
-def _of_large(whole: Whole, at: AtState, lam: np.ndarray, psi: np.ndarray) -> Stability:
+def _of_large(whole: WholeSystem, at: AtState, lam: np.ndarray, psi: np.ndarray) -> Stability:
     K = whole.stiffness(at, lam, psi)
     if not (whole.equations.linear and symmetric(K)):
         return Stability(

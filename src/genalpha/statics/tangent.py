@@ -18,12 +18,12 @@ _DAMPING = 1e-9  # of multipliers, in units that make all entries one
 _REFINED = 3  # how often a damped solution is corrected
 
 
-class Tangent:
+class NullSpace:
     """The null space of rows (r, n). Its coordinates are entries of the vectors, the ``free`` ones.
 
     ``basis`` (n, f) has the unit matrix in the rows ``free``. ``unit`` (n,) says what counts as equal sizes.
 
-    >>> plane = Tangent(np.array([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0]]), np.ones(3))
+    >>> plane = NullSpace(np.array([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0]]), np.ones(3))
     >>> plane.free.tolist(), plane.basis.round(12).tolist()
     ([0, 2], [[1.0, 0.0], [-0.5, 0.0], [0.0, 1.0]])
     >>> plane.part(np.array([4.0, 8.0])).round(12).tolist()
@@ -66,7 +66,7 @@ def left_null(loads: np.ndarray, basis: np.ndarray, rows: np.ndarray) -> np.ndar
     """
     if loads.shape == rows.T.shape and np.array_equal(loads, rows.T):
         return basis
-    return Tangent(loads.T, np.ones(len(loads))).basis
+    return NullSpace(loads.T, np.ones(len(loads))).basis
 
 
 class Constrained:
@@ -80,8 +80,8 @@ class Constrained:
         self.sparse = B.shape[1] > DENSE
 
     @functools.cached_property
-    def tangent(self) -> Tangent:
-        return Tangent(self.B.toarray(), self.unit)
+    def tangent(self) -> NullSpace:
+        return NullSpace(self.B.toarray(), self.unit)
 
     @functools.cached_property
     def left(self) -> np.ndarray:

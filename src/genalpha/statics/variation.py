@@ -22,8 +22,8 @@ import numpy as np
 from genalpha.backends.native.step import floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.numerics.derivatives import jacobian, value_and_rate
-from genalpha.statics.tangent import Tangent
-from genalpha.statics.whole import Whole
+from genalpha.statics.tangent import NullSpace
+from genalpha.statics.whole import WholeSystem
 
 # Columns of ignored coordinates are zero up to this, relative to the largest entry.
 _ZERO = 1e-7
@@ -38,7 +38,7 @@ _STEP, _STEADY = 1e-4, 1e-5
 Places = tuple[np.ndarray, np.ndarray]
 
 
-class Point(NamedTuple):
+class StatePoint(NamedTuple):
     """A consistent state: t, q (size,), v (n,), a (n,), λ (m,), ψ (p,)."""
 
     t: float
@@ -49,7 +49,7 @@ class Point(NamedTuple):
     psi: np.ndarray
 
 
-class Values(NamedTuple):
+class Measured(NamedTuple):
     """A function of the user's at a state, (r,), and derivatives (r, n) with respect to increments and v.
 
     ``rate_by_q`` and ``rate_by_v`` (r, n) are those of its time derivative along the motion.
@@ -68,7 +68,9 @@ class Measure:
     Without ``rates``, those of its time derivative are left out.
     """
 
-    def __init__(self, whole: Whole, function: Callable[..., Any], what: str, rates: bool = True) -> None:
+    def __init__(
+        self, whole: WholeSystem, function: Callable[..., Any], what: str, rates: bool = True
+    ) -> None:
         self.whole, self.function, self.what, self.rates = whole, function, what, rates
         self._made: Rowwise | None = None
         self._doubles, self._rebuild, _ = floating(whole.args)
@@ -91,7 +93,7 @@ class Measure:
             found += [jax.vmap(lambda row: space.pull(q, row))(matrix[:, :size]), matrix[:, size:]]
         return tuple(found)
 
-    def at(self, at: Point) -> Values:
+    def at(self, at: StatePoint) -> Measured:
         given = (np.float64(at.t), at.q, at.v, at.a, self._doubles)
         try:
             self._made = self._made or Rowwise("linear", self._rows, given)
@@ -99,7 +101,7 @@ class Measure:
         except Exception as error:
             error.add_note(f"This happened in {self.what}, a function (t, q, v, *args).")
             raise
-        return Values(*found, *[np.zeros((0, 0))] * (5 - len(found)))
+        return Measured(*found, *[np.zeros((0, 0))] * (5 - len(found)))
 
 
 class Coordinates(NamedTuple):
@@ -110,7 +112,7 @@ class Coordinates(NamedTuple):
     own_speeds: bool
 
     @classmethod
-    def of(cls, whole: Whole, positions: Any, speeds: Any) -> Coordinates:
+    def of(cls, whole: WholeSystem, positions: Any, speeds: Any) -> Coordinates:
         """From functions (t, q, *args) and (t, q, v, *args); speeds are rates of positions if not given."""
         first = Measure(whole, lambda t, q, v, *args: positions(t, q, *args), "coordinates")
         second = Measure(whole, speeds or _rate_of(whole, positions), "speeds")
@@ -127,8 +129,8 @@ class Variation:
     entries of d and w that x and y are; None if they are functions.
     """
 
-    whole: Whole
-    at: Point
+    whole: WholeSystem
+    at: StatePoint
     M: np.ndarray
     d: np.ndarray
     w: np.ndarray
@@ -143,14 +145,16 @@ class Variation:
         return np.vstack([np.zeros((self.sizes[0], forces.shape[1])), self.measured(self.solved(forces))])
 
 
-def point(whole: Whole, t: float, q: np.ndarray, v: np.ndarray, guess: np.ndarray | None = None) -> Point:
+def point(
+    whole: WholeSystem, t: float, q: np.ndarray, v: np.ndarray, guess: np.ndarray | None = None
+) -> StatePoint:
     """A state with consistent accelerations and multipliers."""
     a, mult, _ = whole.accelerations(whole.at(q, v, t), guess)
-    return Point(t, q, v, a, *whole.split(mult))
+    return StatePoint(t, q, v, a, *whole.split(mult))
 
 
 def variation(
-    whole: Whole, at: Point, by: Coordinates | None = None, places: Places | None = None
+    whole: WholeSystem, at: StatePoint, by: Coordinates | None = None, places: Places | None = None
 ) -> Variation:
     """The linear equations at a state, by dense matrices. ``places`` are the entries to take, if known."""
     n, m, p = whole.dims[1:]
@@ -160,10 +164,10 @@ def variation(
     K, H, J = np.split(all_by_q, [n, n + m + p])
     C, _, D = np.split(all_by_v, [n, n + m + p])
     M, L = here.M.toarray(), whole.loads(here, at.lam, at.psi).toarray()
-    of_all = Tangent(B, unit)
+    of_all = NullSpace(B, unit)
     chosen = functools.partial(_by_entries, places) if by is None else functools.partial(_by_functions, by)
     found = chosen(whole, at, B, H, unit)
-    left = of_all.basis if whole.equations.linear else Tangent(L.T, np.ones(n)).basis
+    left = of_all.basis if whole.equations.linear else NullSpace(L.T, np.ones(n)).basis
     inner = left.T @ M @ of_all.basis
 
     def solved(forces: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
@@ -199,7 +203,7 @@ class _Chosen(NamedTuple):
 
 
 def _by_entries(
-    places: Places | None, whole: Whole, at: Point, B: np.ndarray, H: np.ndarray, unit: np.ndarray
+    places: Places | None, whole: WholeSystem, at: StatePoint, B: np.ndarray, H: np.ndarray, unit: np.ndarray
 ) -> _Chosen:
     """x and y are entries of d and w that determine the others.
 
@@ -210,12 +214,12 @@ def _by_entries(
     if places is None:
         turning = np.asarray(abs(bracket).sum(axis=1)).reshape(-1)
         later = np.where(turning > _TURNING * turning.max(initial=0.0), _LATER * unit, unit)
-        of_g = Tangent(B[:m], later)
-        places = of_g.free, of_g.free[Tangent(B[m:] @ of_g.basis, later[of_g.free]).free]
+        of_g = NullSpace(B[:m], later)
+        places = of_g.free, of_g.free[NullSpace(B[m:] @ of_g.basis, later[of_g.free]).free]
     r, s = (len(x) for x in places)
     pick = [np.eye(n)[x] for x in places]
-    Z = Tangent(np.vstack([B[:m], pick[0]]), unit).part(np.vstack([np.zeros((m, r)), np.eye(r)]))
-    of_y = Tangent(np.vstack([B, pick[1]]), unit)
+    Z = NullSpace(np.vstack([B[:m], pick[0]]), unit).part(np.vstack([np.zeros((m, r)), np.eye(r)]))
+    of_y = NullSpace(np.vstack([B, pick[1]]), unit)
     wanted = [np.vstack([-H @ Z, np.zeros((s, r))]), np.vstack([np.zeros((len(B), s)), np.eye(s)])]
     d, w = np.hstack([Z, np.zeros((n, s))]), of_y.part(np.hstack(wanted))
     x_rate, y_rate = (w - bracket @ d)[places[0]], np.zeros((s, r + s))
@@ -223,14 +227,14 @@ def _by_entries(
 
 
 def _by_functions(
-    by: Coordinates, whole: Whole, at: Point, B: np.ndarray, H: np.ndarray, unit: np.ndarray
+    by: Coordinates, whole: WholeSystem, at: StatePoint, B: np.ndarray, H: np.ndarray, unit: np.ndarray
 ) -> _Chosen:
     """x and y are functions of the user's. Motions that change none of them are ignored."""
     n, m = whole.dims.n, whole.dims.m
     places = by.positions.at(at)
     r = len(places.value)
-    of_x = Tangent(np.vstack([B[:m], places.by_q]), unit)
-    if of_x.rank < Tangent(B[:m], unit).rank + r:
+    of_x = NullSpace(np.vstack([B[:m], places.by_q]), unit)
+    if of_x.rank < NullSpace(B[:m], unit).rank + r:
         raise ValueError(
             "coordinates: some are not independent of each other and of the holonomic constraints here. "
             "Leave them out"
@@ -238,8 +242,8 @@ def _by_functions(
     Z = np.hstack([of_x.part(np.vstack([np.zeros((m, r)), np.eye(r)])), of_x.basis])
     fast = by.speeds.at(at)
     s = len(fast.value)
-    of_y = Tangent(np.vstack([B, fast.by_v]), unit)
-    dofs = n - Tangent(B, unit).rank
+    of_y = NullSpace(np.vstack([B, fast.by_v]), unit)
+    dofs = n - NullSpace(B, unit).rank
     if of_y.rank < n or s != dofs:
         raise ValueError(
             f"speeds: {s} functions must determine the {dofs} independent velocities here, and do not"
@@ -254,7 +258,7 @@ def _by_functions(
     return _Chosen(d, w, x_rate, y_rate, lambda a: fast.by_v @ a, (r, s), Z.shape[1] - r, None)
 
 
-def _rate_of(whole: Whole, function: Callable[..., Any]) -> Callable[..., Any]:
+def _rate_of(whole: WholeSystem, function: Callable[..., Any]) -> Callable[..., Any]:
     """The time derivative of a function (t, q, *args) as one of (t, q, v, *args)."""
     space = whole.system.space
 

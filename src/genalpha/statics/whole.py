@@ -112,7 +112,7 @@ def _bracket(model: Any, v: Any) -> Any:
     return jacobian(lambda d: model.space.bracket(v, d), jnp.zeros_like(v))
 
 
-class Whole:
+class WholeSystem:
     """A system with its args: its equations at any state, and their derivatives."""
 
     def __init__(self, system: System, t: Numbers, q: Any, v: Any, args: Any) -> None:
@@ -131,7 +131,7 @@ class Whole:
             one, key = _of_system(system, self.dims, self.args)
             parts = nodes = [one]
         functions = system._programs.made(("statics", *key), dict)
-        self.equations = Equations(parts, self.dims, functions)
+        self.equations = Equations(parts, self.dims, functions, system.labels)
         self._nodes, self.retract = nodes, Projector(nodes, self.equations).retract
 
     def at(self, q: np.ndarray, v: np.ndarray, t: float) -> AtState:
