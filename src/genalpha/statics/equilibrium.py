@@ -198,8 +198,8 @@ class _Search:
         except np.linalg.LinAlgError:
             return None, more, False
         size, near = np.abs(d).max(initial=0.0), 1 + np.abs(here.at.q).max()
-        gain = here.push @ d
-        if self.downhill and not gain >= 0:
+        gain, small = here.push @ d, min(size, self.radius) <= _SMALL * near
+        if self.downhill and not small and not gain >= 0:
             return None, more, False
         if size > self.radius:
             d, gain = d * (self.radius / size), gain * (self.radius / size)
@@ -209,7 +209,6 @@ class _Search:
         if size <= self.tol * near and mu <= 1e-3 * stiff:
             self.step = size
             return (there if there is not None and there.size <= here.size else here), mu, True
-        small = step <= _SMALL * near
         if there is not None and np.isfinite(there.a).all():
             work = 0.5 * (here.push + there.push) @ d
             good = there.size < here.size if small or not self.downhill else work > 1e-3 * gain

@@ -23,11 +23,11 @@ def speed_names(whole: WholeSystem) -> list[str]:
 
 
 def increment_names(whole: WholeSystem) -> list[str]:
-    """Names of increments of q: those of q in a flat space, else integrals of velocities."""
+    """Names of increments of q: those of q in a flat space, else of integrals of velocities."""
     size, n = whole.dims.size, whole.dims.n
     if size == n:
         return list(whole.system.labels.q) or [f"q[{i}]" for i in range(n)]
-    return [f"∫ {name}" for name in speed_names(whole)]
+    return [name[:-1] if name.endswith("'") else f"∫ {name}" for name in speed_names(whole)]
 
 
 def read(whole: WholeSystem, given: Any, what: str) -> dict[str, Any]:
