@@ -15,7 +15,7 @@ from genalpha.run import arguments
 from genalpha.run.arguments import Numbers
 from genalpha.statics import positions
 from genalpha.statics.stability import Stability, judged
-from genalpha.statics.tangent import Constrained
+from genalpha.statics.tangent import DENSE, Constrained
 from genalpha.statics.whole import WholeSystem
 
 # A step is small if it is shorter than this, times 1 + |q|. Forces that then stop to shrink are rounding.
@@ -131,6 +131,7 @@ class _Search:
 
     def __init__(self, whole: WholeSystem, t: float, v: np.ndarray, tol: float, downhill: bool) -> None:
         self.whole, self.t, self.v, self.tol, self.downhill = whole, t, v, tol, downhill
+        self.added = _ADDED if downhill or whole.dims.n > DENSE else 0.0
         self.radius, self.step = np.inf, np.inf
         self.iterations = 0
 
@@ -194,7 +195,7 @@ class _Search:
         """A place after one step, or None if it is refused; the next μ; and whether the search is over."""
         more = max(4 * mu, 0.1 * np.abs(here.a).max(initial=0.0) / self.radius, 1e-6 * stiff, 1e-300)
         try:
-            d, _ = here.solver.solve(K + (mu + _ADDED * stiff) * M, here.push)
+            d, _ = here.solver.solve(K + (mu + self.added * stiff) * M, here.push, not self.downhill)
         except np.linalg.LinAlgError:
             return None, more, False
         size, near = np.abs(d).max(initial=0.0), 1 + np.abs(here.at.q).max()

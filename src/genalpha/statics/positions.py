@@ -35,7 +35,9 @@ def least(B: Any, wanted: np.ndarray, free: np.ndarray) -> np.ndarray:
     """The smallest d (n,) with B d = wanted, as nearly as possible; zero where ``free`` (n,) is zero."""
     rows, n = B.shape
     B = B @ sparse.diags(free)
-    size = max(abs(B).max(), 1e-300)
+    size = abs(B).max() if B.nnz else 0.0
+    if not size > 1e-100:  # nothing moves these rows
+        return np.zeros(n)
     matrix = sparse.bmat([[sparse.eye(n), B.T], [B, -_DAMPING * size**2 * sparse.eye(rows)]], format="csc")
     return splu(matrix).solve(np.concatenate([np.zeros(n), wanted]))[:n]
 

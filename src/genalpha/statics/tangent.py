@@ -98,12 +98,20 @@ class Constrained:
         solve = saddle(sparse.diags(self.unit**-2.0), self.B.T, self.B, self.unit)
         return solve(np.concatenate([np.zeros(n), wanted]))[:n]
 
-    def solve(self, T: Any, F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """x and μ. μ has the least norm, or nearly so if matrices are sparse."""
+    def solve(self, T: Any, F: np.ndarray, least: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """x and μ. μ has the least norm, or nearly so if matrices are sparse.
+
+        With ``least`` and dense matrices, x has the least norm too, if several or none fit.
+        """
         if self.sparse:
             return self._by_sparse(T, F)
         basis, left, L = self.tangent.basis, self.left, self.L.toarray()
-        x = basis @ np.linalg.solve(left.T @ T @ basis, left.T @ F) if basis.shape[1] else np.zeros(len(F))
+        inner, pushes = left.T @ T @ basis, left.T @ F
+        if least:
+            sizes = self.unit[self.tangent.free]
+            x = basis @ (sizes * np.linalg.lstsq(inner * sizes, pushes, rcond=RANK)[0])
+        else:
+            x = basis @ np.linalg.solve(inner, pushes)
         if not np.isfinite(x).all():
             raise np.linalg.LinAlgError("not finite")
         return x, np.linalg.lstsq(L, F - T @ x, rcond=RANK)[0]
