@@ -73,6 +73,7 @@ def double_pendulum() -> ga.System:
 ANGLES = lambda t, q, *args: jnp.array([jnp.arctan2(q[0], -q[1]), jnp.arctan2(q[2] - q[0], q[1] - q[3])])
 
 
+@pytest.mark.slow
 def test_the_double_pendulum_of_sympy():
     """SymPy's linearizer of Kane's method, in angles, hanging and with a force as input."""
     sympy = pytest.importorskip("sympy")

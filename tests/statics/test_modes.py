@@ -1,0 +1,110 @@
+"""Modes against formulas, dense against sparse matrices, and pictures."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import genalpha as ga
+from conftest import problem
+from genalpha.statics import modes as module
+from test_equilibrium import arch, chain
+
+
+def string(count: int, damping: float) -> ga.Assembly:
+    """Masses between springs of stiffness one with dampers, in a row between two walls, rods across."""
+    force = lambda x: jnp.array([-x, x])
+    points = ga.Part(mass=jnp.eye(2), holonomic=lambda t, q: q[1:], nodes=np.arange(count))
+    springs = ga.Part(
+        force=lambda t, q, v: jnp.stack(
+            [force(q[0, 0] - q[1, 0] + damping * (v[0, 0] - v[1, 0])), jnp.zeros(2)], axis=1
+        ),
+        nodes=np.stack([np.arange(count - 1), np.arange(1, count)], axis=1),
+    )
+    walls = ga.Part(
+        force=lambda t, q, v: -jnp.array([q[0] + damping * v[0], 0.0]),
+        nodes=[0, count - 1],
+    )
+    return ga.Assembly([points, springs, walls], space=ga.Euclidean(2), count=count)
+
+
+def in_a_row(count: int) -> np.ndarray:
+    """Squares of the frequencies of such masses."""
+    return (2 * np.sin(np.arange(1, count + 1) * np.pi / (2 * count + 2))) ** 2
+
+
+def test_masses_in_a_row():
+    system = string(6, 0.0)
+    found = ga.modes(system, (0.0, np.zeros(12)))
+    np.testing.assert_allclose(found.omega**2, in_a_row(6), rtol=1e-12)
+    np.testing.assert_allclose(found.damping, 0, atol=1e-12)
+    np.testing.assert_allclose(found.shapes.T @ found.shapes, np.eye(6), atol=1e-12)
+    shape = np.sin(np.pi * np.arange(1, 7) / 7)
+    np.testing.assert_allclose(np.abs(found.shapes[::2, 0]), shape / np.linalg.norm(shape), rtol=1e-10)
+    assert len(ga.modes(system, (0.0, np.zeros(12)), 2)) == 2
+    highest = ga.modes(system, (0.0, np.zeros(12)), 1, near=10.0)
+    assert highest.omega**2 == pytest.approx(in_a_row(6)[-1:])
+
+
+@pytest.mark.parametrize("damping", [0.0, pytest.param(0.1, marks=pytest.mark.slow)])
+def test_sparse_matrices_give_the_same(damping, monkeypatch):
+    """Damping in proportion to stiffness: ζ = ω/2 times the factor."""
+    monkeypatch.setattr(module, "DENSE", 3)
+    count = 40
+    found = ga.modes(string(count, damping), (0.0, np.zeros(2 * count)), 4)
+    omega = np.sqrt(in_a_row(count)[: len(found)])
+    np.testing.assert_allclose(found.omega, omega, rtol=1e-9)
+    np.testing.assert_allclose(found.damping, damping * omega / 2, atol=1e-9)
+    shape = np.sin(np.pi * np.arange(1, count + 1) / (count + 1))
+    first = found.shapes[::2, 0]
+    np.testing.assert_allclose(first / first[count // 2], shape / shape[count // 2], atol=1e-7)
+
+
+@pytest.mark.slow
+def test_a_chain_of_a_thousand_rods():
+    """Frequencies of a hanging chain approach a limit at order two."""
+    found = []
+    for count in (250, 500, 1000):
+        net = chain(count, 0.6)
+        found.append(ga.modes(net, ga.equilibrium(net, arch(count, 0.6, -0.3)), 4).omega)
+    steps = np.diff(found, axis=0)
+    np.testing.assert_allclose(steps[0] / steps[1], 4, rtol=0.05)
+
+
+def test_the_flexible_slider_crank():
+    """rad/s, stretched out, with the published data: the crank turns freely, then the rod bends."""
+    p = problem("flexible-slider-crank")
+    found = ga.modes(p.system, (0.0, p.q0), args=p.args)
+    wanted = [390, 3413, 8011, 17517, 30513, 50638, 78418, 111705]
+    assert found.omega[0] < 1e-2
+    np.testing.assert_array_equal(found.omega[1:].round(), wanted)
+
+
+def test_an_overdamped_and_a_growing_motion():
+    """q'' + 3 q' + 2 q = 0 decays by −1 and −2; q'' = 4 q grows by 2."""
+    system = ga.System(jnp.eye(2), lambda t, q, v: jnp.array([-3 * v[0] - 2 * q[0], 4 * q[1]]))
+    found = ga.modes(system, (0.0, np.zeros(2)))
+    np.testing.assert_allclose(np.sort(found.eigenvalues.real), [-2, -2, -1, 2], atol=1e-12)
+    np.testing.assert_allclose(found.damping[found.eigenvalues.real > 0], -1)
+    alone = ga.System(jnp.eye(1), lambda t, q, v: 4 * q)
+    assert ga.modes(alone, (0.0, [0.0])).eigenvalues == pytest.approx([2.0])
+
+
+def test_tables_and_pictures(tmp_path):
+    system = ga.System(
+        jnp.eye(2), lambda t, q, v: jnp.array([-4 * q[0] - 0.4 * v[0], -q[1]]), names={"q": ["x", "y"]}
+    )
+    state = (0.0, np.zeros(2))
+    lines = str(ga.modes(system, state)).splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == ["y", "x"]
+    assert float(lines[2].split()[2]) == pytest.approx(0.1)
+    linear = ga.linearize(system, state, inputs=[0], outputs=lambda t, q, v: q[0])
+    for number, figure in enumerate((ga.modes(system, state).plot(), linear.plot())):
+        figure.savefig(tmp_path / f"{number}.png")
+    assert [ax.get_title() for ax in figure.axes] == [
+        "eigenvalues",
+        "size of the response",
+        "phase [degrees]",
+    ]
+    curve = figure.axes[1].lines[0]
+    peak = curve.get_xdata()[np.argmax(curve.get_ydata())]
+    assert peak == pytest.approx(2 * np.sqrt(1 - 2 * 0.1**2), rel=0.02)
