@@ -60,6 +60,7 @@ def test_samples_are_as_good_as_a_function(arm):
         np.testing.assert_allclose(found.u, exact.u, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_samples_of_rotations():
     """A body in space: the torque of Euler's equations, from quaternions of any sign."""
     J = np.array([1.0, 2.0, 3.0])

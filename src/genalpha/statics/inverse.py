@@ -22,6 +22,7 @@ from genalpha.statics.whole import WholeSystem
 
 # How far a motion may break constraints, relative to 1 + |q|, 1 + |v| and 1 + |a|.
 _BROKEN = 1e-6
+_BROKEN_BY_SAMPLES = 1e-3  # if v and a were found from samples
 _NEAR = 7  # so many samples have a polynomial through them
 _MOST = 30
 
@@ -92,10 +93,11 @@ def inverse_dynamics(
     wrong = [name for name, value in chosen.items() if isinstance(value, str)]
     if wrong:
         raise TypeError(f"actuators: {wrong[0]!r} is a name; pass a number of a velocity or a direction (n,)")
+    limit = _BROKEN if callable(q) or v is not None else _BROKEN_BY_SAMPLES
     rows, names, guess = [], (), None
     for at in whole.equations.rows(times, motion[0], motion[1]):
         accelerations = motion[2][len(rows)]
-        _check(at, accelerations)
+        _check(at, accelerations, limit)
         here = StatePoint(at.t, at.q, at.v, accelerations, np.zeros(0), np.zeros(0))
         found, S = given_inputs.forces(whole, here, chosen, "actuators")
         names = tuple(found)
@@ -142,7 +144,7 @@ def _solved(
     return u, mult
 
 
-def _check(at: AtState, a: np.ndarray) -> None:
+def _check(at: AtState, a: np.ndarray, limit: float) -> None:
     """Raise if a motion breaks the constraints."""
     hidden = np.concatenate([at.g_ddot, at.k_dot]) + at.B @ a
     for what, rows, size in (
@@ -151,7 +153,7 @@ def _check(at: AtState, a: np.ndarray) -> None:
         ("constraints on accelerations", hidden, a),
     ):
         worst = np.abs(rows).max(initial=0.0)
-        if worst > _BROKEN * (1 + np.abs(size).max(initial=0.0)):
+        if worst > limit * (1 + np.abs(size).max(initial=0.0)):
             raise ValueError(
                 f"the prescribed motion breaks the {what} by {worst:.3g} at t = {at.t:.6g}. If it is given "
                 "by samples, take more of them, or pass v and a"
