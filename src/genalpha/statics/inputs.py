@@ -45,11 +45,11 @@ def read(whole: WholeSystem, given: Any, what: str) -> dict[str, Any]:
         raise TypeError(f"{what} must be a dict, or a list of names or numbers, got {given!r}")
     n = whole.dims.n
     known = speed_names(whole)
-    found = {}
+    found: dict[str, Any] = {}
     for x in given:
         if not isinstance(x, str | int | np.integer):
             raise TypeError(f"{what} lists {x!r}: pass names of args, numbers of velocities, or a dict")
-        found[known[x] if _is_number(x, n, what) else x] = x
+        found[x if isinstance(x, str) else known[_checked(x, n, what)]] = x
     return found
 
 
@@ -60,8 +60,8 @@ def forces(
     n = whole.dims.n
     names, columns = [], [np.zeros((n, 0))]
     for name, value in given.items():
-        if _is_number(value, n, what):
-            found = np.eye(n)[:, [int(value)]]
+        if isinstance(value, int | np.integer):
+            found = np.eye(n)[:, [_checked(value, n, what)]]
         elif isinstance(value, str):
             found = _by_args(whole, at, value, what)
         else:
@@ -100,12 +100,10 @@ def feedthrough(
     return np.hstack(columns)
 
 
-def _is_number(x: Any, n: int, what: str) -> bool:
-    if not isinstance(x, int | np.integer) or isinstance(x, bool):
-        return False
-    if not -n <= x < n:
-        raise ValueError(f"{what}: there is no velocity {x}, they are 0 to {n - 1}")
-    return True
+def _checked(number: Any, n: int, what: str) -> int:
+    if not -n <= number < n:
+        raise ValueError(f"{what}: there is no velocity {number}, they are 0 to {n - 1}")
+    return int(number)
 
 
 def _by_args(whole: WholeSystem, at: StatePoint, name: str, what: str) -> np.ndarray:

@@ -94,7 +94,9 @@ def inverse_dynamics(
     if wrong:
         raise TypeError(f"actuators: {wrong[0]!r} is a name; pass a number of a velocity or a direction (n,)")
     limit = _BROKEN if callable(q) or v is not None else _BROKEN_BY_SAMPLES
-    rows, names, guess = [], (), None
+    rows: list[Any] = []
+    names: tuple[str, ...] = ()
+    guess = None
     for at in whole.equations.rows(times, motion[0], motion[1]):
         accelerations = motion[2][len(rows)]
         _check(at, accelerations, limit)
@@ -188,7 +190,8 @@ def _of_function(space: Space, t: np.ndarray, q: Callable[[Any], Any]) -> tuple[
     def all_of(t: Any) -> Any:
         return point(t), *jax.jvp(velocity, (t,), (jnp.ones_like(t),))
 
-    return tuple(map(np.asarray, jax.jit(jax.vmap(all_of))(jnp.asarray(t))))
+    found, v, a = jax.jit(jax.vmap(all_of))(jnp.asarray(t))
+    return np.asarray(found), np.asarray(v), np.asarray(a)
 
 
 def _of_samples(space: Space, t: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
