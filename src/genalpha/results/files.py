@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,13 @@ from genalpha.results.global_errors import GlobalErrors
 from genalpha.results.records import COUNTS, NewtonHistory, Reactions, Residuals, Stats
 from genalpha.results.solution import META, Solution
 
+# Files for other programs, by suffix, and what reads them.
+READERS = {
+    ".nc": "xarray.open_dataset",
+    ".zarr": "xarray.open_zarr",
+    ".csv": "pandas.read_csv",
+    ".parquet": "pandas.read_parquet",
+}
 _FORMAT = 8
 _READ = (2, 3, 4, 5, 6, 7, _FORMAT)
 
@@ -81,6 +89,9 @@ def load_state(path: str | os.PathLike[str]) -> RunState:
 def _opened(path: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header of a solution's file, and its arrays by name."""
     foreign = f"{path} was not written by genalpha's Solution.save"
+    reader = READERS.get(os.path.splitext(path)[1].lower())
+    if reader is not None and os.path.exists(path) and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is a file of tables or datasets, which ga.load does not read: use {reader}")
     with open(path, "rb") as file:
         if file.read(2) != b"PK":
             raise ValueError(f"{foreign}: pass a file that it wrote")

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from genalpha.results.solution import Solution
 
 # Quantities with one column for each entry, and the list of names that they have.
-LISTS = {"q": "q", "v": "v", "a": "a", "lam": "holonomic", "psi": "nonholonomic"}
+QUANTITIES = {"q": "q", "v": "v", "a": "a", "lam": "holonomic", "psi": "nonholonomic"}
 RESIDUALS = ("position", "velocity", "nonholonomic")
-_NUMBERED = re.compile(rf"({'|'.join(LISTS)})\[(\d+)\]")
+_NUMBERED = re.compile(rf"({'|'.join(QUANTITIES)})\[(\d+)\]")
+_UNDERLINED = re.compile(r"^(lam|psi)_(.+)$")  # lam_rod is short for lam[rod]
 _MOST_LISTED = 12
 
 
@@ -36,7 +37,7 @@ def places(sol: Solution, kind: str) -> Sequence[int]:
 
 def entries(sol: Solution, kind: str) -> list[str]:
     """The names of the columns of a quantity: those of its entries, or their numbers such as ``v[0]``."""
-    names, number = getattr(sol.labels, LISTS[kind]), LISTS[kind]
+    names, number = getattr(sol.labels, QUANTITIES[kind]), QUANTITIES[kind]
     return [names[i] if names else f"{number}[{i}]" for i in places(sol, kind)]
 
 
@@ -44,13 +45,13 @@ def keys(sol: Solution, kind: str) -> list[str]:
     """The keys of the columns of a quantity. Multipliers have those of their constraints in brackets."""
     if kind not in ("lam", "psi"):
         return entries(sol, kind)
-    names = getattr(sol.labels, LISTS[kind])
+    names = getattr(sol.labels, QUANTITIES[kind])
     return [f"{kind}[{names[i] if names else i}]" for i in places(sol, kind)]
 
 
 def units(sol: Solution, kind: str) -> list[str]:
     """The units of the columns of a quantity, empty where they are not known."""
-    known = getattr(sol.labels, f"{LISTS[kind]}_units")
+    known = getattr(sol.labels, f"{QUANTITIES[kind]}_units")
     return [known[i] if known else "" for i in places(sol, kind)]
 
 
@@ -63,7 +64,7 @@ def of_kind(sol: Solution, kind: str) -> list[NamedColumn]:
 
 def kept(sol: Solution) -> list[str]:
     """The quantities with columns that the solution has."""
-    every = {kind: getattr(sol, kind) for kind in LISTS}
+    every = {kind: getattr(sol, kind) for kind in QUANTITIES}
     return [kind for kind, values in every.items() if values is not None and values.shape[-1]]
 
 
@@ -74,15 +75,21 @@ def chosen(sol: Solution, wanted: Sequence[str]) -> list[NamedColumn]:
         if not isinstance(key, str):
             raise TypeError(f"names of quantities must be strings such as 'q' or 'lam[0]', got {key!r}")
         if key == "residuals":
-            columns += [_residual(sol, name) for name in RESIDUALS]
+            columns += [_residual(sol, name) for name in residuals(sol)]
         elif key.startswith("residuals.") and key.removeprefix("residuals.") in RESIDUALS:
             columns.append(_residual(sol, key.removeprefix("residuals.")))
-        elif key in LISTS and key not in _index(sol.labels):
+        elif key in QUANTITIES and key not in _index(sol.labels):
             _values(sol, key)
             columns += of_kind(sol, key)
         else:
             columns.append(column(sol, key))
     return columns
+
+
+def residuals(sol: Solution) -> list[str]:
+    """The residuals of those kinds of constraints that the system has, as far as is known."""
+    of = {"position": sol.lam, "velocity": sol.lam, "nonholonomic": sol.psi}
+    return [name for name, values in of.items() if values is None or values.shape[-1]]
 
 
 def _residual(sol: Solution, name: str) -> NamedColumn:
@@ -92,7 +99,7 @@ def _residual(sol: Solution, name: str) -> NamedColumn:
 def found(sol: Solution, key: str) -> Any:
     """What ``sol[key]`` means: a column, a whole quantity, or a parameter of a batch."""
     if key not in _index(sol.labels):
-        if key in (*LISTS, "t"):
+        if key in (*QUANTITIES, "t"):
             return _values(sol, key)
         if key in sol.parameters:
             return sol.parameters[key]
@@ -103,15 +110,18 @@ def found(sol: Solution, key: str) -> Any:
 
 def column(sol: Solution, key: str) -> NamedColumn:
     """The column with this key."""
-    number = _NUMBERED.fullmatch(key)
-    at = _index(sol.labels).get(key) or (number and (number[1], int(number[2])))
+    number, index = _NUMBERED.fullmatch(key), _index(sol.labels)
+    at = index.get(key) or index.get(_UNDERLINED.sub(r"\1[\2]", key))
+    at = at or (number and (number[1], int(number[2])))
     if not at:
         raise KeyError(_unknown(sol, key))
     kind, place = at
     values, known = _values(sol, kind), places(sol, kind)
     if place not in known:
-        told = f"0 to {len(known) - 1}" if isinstance(known, range) else ", ".join(map(str, known))
-        raise KeyError(f"the solution has no {key!r}: of {kind} it has the entries {told or 'none'}")
+        told = f"0 to {known[-1]}" if isinstance(known, range) and known else ", ".join(map(str, known))
+        raise KeyError(
+            f"the solution has no {key}: of {kind} it has {f'the entries {told}' if told else 'none'}"
+        )
     i = known.index(place)
     return NamedColumn(keys(sol, kind)[i], kind, units(sol, kind)[i], values[..., i])
 
@@ -127,22 +137,22 @@ def _values(sol: Solution, kind: str) -> Any:
 def _index(labels: Labels) -> dict[str, tuple[str, int]]:
     """Which quantity and which of its entries a name belongs to."""
     known: dict[str, tuple[str, int]] = {}
-    for kind, listed in LISTS.items():
+    for kind, listed in QUANTITIES.items():
         shown = "{}" if kind not in ("lam", "psi") else kind + "[{}]"
         known |= {shown.format(name): (kind, i) for i, name in enumerate(getattr(labels, listed))}
     return known
 
 
 def _unknown(sol: Solution, key: str) -> str:
-    """A message about a wrong key, with those that are near."""
+    """A message about a wrong key, with those that are near. (KeyError escapes quotes, so it has none.)"""
     for kind in ("lam", "psi"):
-        if key in getattr(sol.labels, LISTS[kind]):
-            return f"{key!r} is a constraint: its multiplier is {f'{kind}[{key}]'!r}"
+        if key in getattr(sol.labels, QUANTITIES[kind]):
+            return f"{key} is a constraint: its multiplier is {kind}[{key}]"
     known = [*_index(sol.labels), *sol.parameters]
     lower = {name.lower(): name for name in known}
     near = [lower[name] for name in difflib.get_close_matches(key.lower(), lower, n=4)]
     if near:
-        return f"the solution has no {key!r}. Near names: {', '.join(map(repr, near))}"
+        return f"the solution has no {key}. Near names: {', '.join(near)}"
     more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
-    listed = f"Its names are {', '.join(map(repr, known[:_MOST_LISTED]))}{more}. " if known else ""
-    return f"the solution has no {key!r}. {listed}Numbers work too, such as 'q[0]', 'v[0]' and 'lam[0]'"
+    listed = f"Its names are {', '.join(known[:_MOST_LISTED])}{more}. " if known else ""
+    return f"the solution has no {key}. {listed}Numbers work too, such as q[0], v[0] and lam[0]"

@@ -43,7 +43,7 @@ def plot(sol: Solution, keys: Sequence[str], names: Sequence[str] | None) -> Any
             y = np.asarray(curve.values)
             if logarithmic:  # zero has no logarithm: a gap means that the residual is zero
                 y = np.where(y > 0, y, np.nan)
-            ax.plot(sol.t, y, label=curve.key, lw=1.2, color=colour)
+            ax.plot(sol.t, y, label=curve.key.removeprefix("residuals."), lw=1.2, color=colour)
         if logarithmic:
             ax.set_yscale("log")
         ax.set_ylabel(f"{title} [{unit}]" if unit else title)
@@ -106,5 +106,6 @@ def _legend(figure: Any, ax: Any, curves: list[NamedColumn]) -> None:
     from matplotlib.colors import Normalize
 
     at = np.unique(np.linspace(0, len(curves) - 1, _TICKS).round().astype(int))
-    bar = figure.colorbar(ScalarMappable(Normalize(0, len(curves) - 1), "viridis"), ax=ax, pad=0.01)
+    beside = ax.inset_axes([1.02, 0.0, 0.03, 1.0])
+    bar = figure.colorbar(ScalarMappable(Normalize(0, len(curves) - 1), "viridis"), cax=beside)
     bar.set_ticks(at, labels=[curves[i].key for i in at], fontsize="small")

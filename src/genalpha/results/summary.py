@@ -64,7 +64,7 @@ def _values(sol: Solution) -> list[tuple[str, str, str, str]]:
             continue
         values, keys, units = np.asarray(getattr(sol, kind)), named.keys(sol, kind), named.units(sol, kind)
         for i, key in enumerate(keys[:_MOST_VALUES]):
-            rows.append((key, f"{values[0, i]:.6g}", f"{values[-1, i]:.6g}", units[i]))
+            rows.append((key, f"{values[0, i] + 0.0:.6g}", f"{values[-1, i] + 0.0:.6g}", units[i]))
         if len(keys) > _MOST_VALUES:
             rows.append((f"and {len(keys) - _MOST_VALUES} more", "", "", ""))
     return rows if len(rows) > 1 else []

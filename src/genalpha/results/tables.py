@@ -44,9 +44,8 @@ def needed(library: str, what: str) -> Any:
     try:
         return importlib.import_module(library)
     except ImportError as error:
-        package = library.partition(".")[0]
         raise ImportError(
-            f"{what} needs {package}, which is not installed: pip install genalpha[tables]"
+            f"{what} needs {library}, which is not installed: pip install genalpha[tables]"
         ) from error
 
 
@@ -78,8 +77,9 @@ def columns(sol: Solution, wanted: Sequence[str] = ()) -> tuple[dict[str, np.nda
     if np.ndim(sol.status):
         rows = np.isfinite(found["t"])
         wide = lambda x: np.broadcast_to(np.asarray(x)[:, None], rows.shape)
-        varied = {"member": np.arange(len(rows))} | sol.parameters
-        found = {name: x[rows] for name, x in ({name: wide(x) for name, x in varied.items()} | found).items()}
+        head = {"member": wide(np.arange(len(rows))), "t": found["t"]}
+        head |= {name: wide(x) for name, x in sol.parameters.items()}
+        found = {name: x[rows] for name, x in (head | found).items()}
     return found, {key: unit for key, unit in units.items() if unit}
 
 
@@ -102,7 +102,9 @@ def _csv(sol: Solution, path: str) -> None:
 
 
 def _parquet(sol: Solution, path: str) -> None:
-    arrow, parquet = (needed(name, "a .parquet file") for name in ("pyarrow", "pyarrow.parquet"))
+    import pyarrow as arrow
+    from pyarrow import parquet
+
     found, units = columns(sol)
     arrays = {name: arrow.array(x) for name, x in found.items()}
     fields = [
@@ -134,9 +136,7 @@ def to_xarray(sol: Solution) -> Any:
         coords.setdefault(dim, (dim, np.array(names, dtype=str)))
         data[kind] = (*front, dim), np.asarray(getattr(sol, kind)), attrs
     if sol.residuals is not None:
-        for name in named.RESIDUALS:
-            if np.shape(sol.psi if name == "nonholonomic" else sol.lam)[-1:] == (0,):
-                continue  # there are no such constraints
+        for name in named.residuals(sol):
             told = {"long_name": f"largest residual of constraints, {name}"}
             data[f"residual_{name}"] = front, np.asarray(getattr(sol.residuals, name)), told
     if batch:
@@ -172,7 +172,6 @@ def _netcdf(sol: Solution, path: str) -> None:
 
 
 def _zarr(sol: Solution, path: str) -> None:
-    needed("zarr", "a .zarr folder")
     to_xarray(sol).to_zarr(path, mode="w", zarr_format=2)  # format 3 has no fixed text yet
 
 
@@ -184,12 +183,19 @@ _WRITERS: dict[str, Callable[[Solution, str], None]] = {
     ".csv": _csv,
     ".parquet": _parquet,
 }
+_NEEDED = {".nc": ("xarray",), ".zarr": ("xarray", "zarr"), ".parquet": ("pyarrow",)}
+
+
+def check(path: str | os.PathLike[str]) -> str:
+    """The suffix of a file, in small letters. Raises if a solution cannot be written to such a file."""
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if suffix in _REFUSED:
+        raise ValueError(f"a solution cannot be written as {suffix}: choose .npz, {', '.join(_WRITERS)}")
+    for library in _NEEDED.get(suffix, ()):
+        needed(library, f"a {suffix} file")
+    return suffix
 
 
 def save(sol: Solution, path: str | os.PathLike[str]) -> None:
     """Write a file whose suffix says in which form."""
-    name = os.path.expanduser(os.fspath(path))
-    suffix = os.path.splitext(name)[1].lower()
-    if suffix in _REFUSED:
-        raise ValueError(f"a solution cannot be written as {suffix}: choose .npz, {', '.join(_WRITERS)}")
-    _WRITERS.get(suffix, files.save)(sol, name)
+    _WRITERS.get(check(path), files.save)(sol, os.path.expanduser(os.fspath(path)))
