@@ -175,6 +175,23 @@ def test_a_rolling_body_needs_coordinates_that_do_not_turn_with_it():
     assert (lean.eigenvalues**2).real.min() == pytest.approx(wanted, rel=1e-9)
 
 
+def test_friction_that_grows_with_the_reaction():
+    """A reaction of the user's own: at rest the rod carries m g, so the damping is 0.2 m g."""
+    system = ga.System(
+        2 * jnp.eye(2),
+        lambda t, q, v: jnp.array([0.0, -2 * G]),
+        holonomic=lambda t, q: jnp.array([q @ q - 1]),
+        reaction=lambda t, q, v, lam, psi: -2 * lam[0] * (q + 0.2 * v),
+    )
+    rest = ga.equilibrium(system, [0.4, -0.5])
+    np.testing.assert_allclose(rest.lam, [G], rtol=1e-10)
+    linear = ga.linearize(system, rest)
+    np.testing.assert_allclose(linear.A, [[0, 1], [-G, -0.2 * G]], atol=1e-9)
+    need = ga.inverse_dynamics(system, [0.0], lambda t: jnp.array([jnp.sin(t), -jnp.cos(t)]), actuators=[0])
+    np.testing.assert_allclose(2 * need.lam[0], 2 * G + 2, rtol=1e-10)  # m g + m v²/l
+    np.testing.assert_allclose(need.u[0], 0.2 * 2 * need.lam[0], rtol=1e-10)
+
+
 def test_inputs_and_outputs_of_a_model_by_names_of_joints():
     """A rod on a hinge: J φ'' = torque − m g (l/2) φ, hanging down."""
     model = mb.Model()

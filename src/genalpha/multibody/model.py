@@ -264,8 +264,8 @@ class Model:
         >>> model.equilibrium().stable, (arm.x.round(6) + 0.0).tolist()
         (True, [0.0, 0.0, -1.0])
         >>> linear = model.linearize(inputs=["hinge"], outputs=["hinge"])
-        >>> linear.eigenvalues.imag.round(6).tolist()  # ± √(3 g / (2 · 2 m))
-        [-2.712471, 2.712471]
+        >>> linear.eigenvalues.imag.round(2).tolist()  # ± √(3 g / 2 l)
+        [-2.71, 2.71]
         """
         return linear.at_rest(self, options)
 
