@@ -11,8 +11,8 @@ from genalpha import multibody as mb
 G = 9.81
 
 
-def chain(count: int, span: float) -> ga.Assembly:
-    """Rods of total length one between two hooks, with masses at their joints."""
+def chain(count: int, span: float, rows: int = 1) -> ga.Assembly:
+    """Rods of total length one between two hooks, with masses at their joints; each rod has so many rows."""
     length = mass = 1.0 / count
     points = ga.Part(
         mass=mass * jnp.eye(2),
@@ -20,7 +20,7 @@ def chain(count: int, span: float) -> ga.Assembly:
         nodes=np.arange(count - 1),
     )
     rods = ga.Part(
-        holonomic=lambda t, q: jnp.array([jnp.sum((q[1] - q[0]) ** 2) / length - length]),
+        holonomic=lambda t, q: jnp.full(rows, jnp.sum((q[1] - q[0]) ** 2) / length - length),
         nodes=np.stack([np.arange(count - 2), np.arange(1, count - 1)], axis=1),
     )
     hooks = ga.Part(

@@ -1,10 +1,14 @@
 """Modes against formulas, dense against sparse matrices, and pictures."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import jn_zeros
 
 import genalpha as ga
+from genalpha import multibody as mb
 from genalpha.statics import modes as module
 from test_equilibrium import arch, chain
 
@@ -67,6 +71,33 @@ def test_a_chain_of_a_thousand_rods():
         found.append(ga.modes(net, ga.equilibrium(net, arch(count, 0.6, -0.3)), 4).omega)
     steps = np.diff(found, axis=0)
     np.testing.assert_allclose(steps[0] / steps[1], 4, rtol=0.05)
+
+
+@pytest.mark.slow
+def test_a_thousand_bodies_on_hinges():
+    """They hang straight down: ω = j/2 √(g/l) with zeros j of the Bessel function J0, in both directions."""
+    model, length = mb.Model(), 10.0
+    body: Any = model.ground
+    for i in range(1000):
+        new = model.add(mb.Body(f"{i}", mb.rod(0.01, length / 1000), at=(0, 0, -length / 1000 * (i + 0.5))))
+        axis = (0, 1, 0) if i % 2 else (1, 0, 0)
+        model.add(mb.Revolute(f"hinge {i}", body, new, at=(0, 0, -length / 1000 * i), axis=axis))
+        body = new
+    wanted = jn_zeros(0, 2) / 2 * np.sqrt(9.81 / length)
+    np.testing.assert_allclose(model.modes(4).omega, np.repeat(wanted, 2), rtol=1e-3)
+    np.testing.assert_allclose(model.modes(4).omega[[0, 2]], wanted, rtol=1e-5)
+    assert model.equilibrium().stable
+
+
+@pytest.mark.slow
+def test_redundant_rows_of_large_systems_do_not_matter():
+    """Every rod of a chain of 300 is given twice."""
+    single, double = chain(300, 0.6), chain(300, 0.6, rows=2)
+    start = arch(300, 0.6, -0.3)
+    rests = [ga.equilibrium(net, start) for net in (single, double)]
+    np.testing.assert_allclose(rests[1].q, rests[0].q, atol=1e-9)
+    found = [ga.modes(net, rest, 4).omega for net, rest in zip((single, double), rests, strict=True)]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-7)
 
 
 def test_an_overdamped_and_a_growing_motion():

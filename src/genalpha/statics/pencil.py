@@ -13,6 +13,7 @@ from genalpha.statics.tangent import saddle
 # The shift, relative to the largest diagonal entry of stiffness over mass. It lies below zero, so that the
 # matrix exists where motions need no force.
 _SHIFT = 1e-9
+_INFINITE = 1e8  # eigenvalues beyond this times the same entry belong to constraints
 
 
 def curvatures(
@@ -23,15 +24,16 @@ def curvatures(
     K is symmetric. By default the shift is just below zero. Vectors have unit mass.
     """
     n, rows = K.shape[0], B.shape[0]
+    stiff = float(np.abs(K.diagonal() * unit**2).max(initial=0.0))
     if near is None:
-        near = -_SHIFT * float(np.abs(K.diagonal() * unit**2).max(initial=0.0))
+        near = -_SHIFT * stiff
     solve = saddle(K - near * M, B.T, B, unit)
     inverse = lambda x: solve(np.concatenate([np.ravel(x), np.zeros(rows)]))[:n]
     start = inverse(np.random.default_rng(0).normal(size=n) / unit)  # in the null space of B
-    count = min(count, n - rows - 1) if n - rows > 1 else 1
     operator = LinearOperator((n, n), matvec=inverse, dtype=float)
-    values, vectors = eigsh(K, count, M=M, sigma=near, OPinv=operator, v0=start, tol=1e-12)
+    values, vectors = eigsh(K, min(count, n - 2), M=M, sigma=near, OPinv=operator, v0=start, tol=1e-12)
     order = np.argsort(values)
+    order = order[np.abs(values[order]) < _INFINITE * stiff]  # if fewer motions are free
     return values[order], vectors[:, order]
 
 

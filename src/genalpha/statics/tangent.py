@@ -14,7 +14,9 @@ from scipy.sparse.linalg import splu
 RANK = 1e-8
 # Systems with more velocities than this are solved with sparse matrices.
 DENSE = 400
-_DAMPING = 1e-9  # of multipliers, in units that make all entries one
+# Damping of multipliers in units that make all entries one. More is taken if rows depend on others. A known
+# vector must be found again up to these bounds.
+_DAMPING, _LEFT, _MOST_GROWN = (0.0, 1e-14, 1e-12, 1e-10, 1e-8), 1e-8, 1e3
 _REFINED = 3  # how often a damped solution is corrected
 
 
@@ -137,17 +139,24 @@ def saddle(T: Any, L: Any, B: Any, unit: np.ndarray) -> Any:
     exact = (sizes @ sparse.bmat([[T, L], [B, None]]) @ sizes).tocsc() if len(rows) else None
     if exact is None:
         exact = (sizes @ T @ sizes).tocsc()
-    damping = sparse.diags(np.concatenate([np.zeros(len(unit)), np.full(len(rows), _DAMPING)]))
-    try:
-        factors = splu((exact - damping).tocsc())
-    except RuntimeError as error:
-        raise np.linalg.LinAlgError(str(error)) from error
+    rng = np.random.default_rng(0)
+    trial = rng.normal(size=exact.shape[0])
+    for damping in _DAMPING if len(rows) else _DAMPING[:1]:
+        weights = np.concatenate([np.zeros(len(unit)), np.full(len(rows), damping)])
+        try:
+            factors = splu((exact - sparse.diags(weights)).tocsc())
+        except RuntimeError:
+            continue
+        found = _refined(factors, exact, exact @ trial)
+        left = np.linalg.norm(exact @ (found - trial))
+        if left <= _LEFT * np.linalg.norm(exact @ trial) and np.abs(found).max() <= _MOST_GROWN * len(trial):
+            return lambda y: sizes @ _refined(factors, exact, sizes @ y)
+    raise np.linalg.LinAlgError("singular matrix")
 
-    def solve(y: np.ndarray) -> np.ndarray:
-        wanted = sizes @ y
-        x = factors.solve(wanted)
-        for _ in range(_REFINED):
-            x = x + factors.solve(wanted - exact @ x)
-        return sizes @ x
 
-    return solve
+def _refined(factors: Any, exact: Any, wanted: np.ndarray) -> np.ndarray:
+    """The solution with a matrix, by factors of one nearby."""
+    x = factors.solve(wanted)
+    for _ in range(_REFINED):
+        x = x + factors.solve(wanted - exact @ x)
+    return x
