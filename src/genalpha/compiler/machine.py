@@ -7,10 +7,11 @@ import functools
 import hashlib
 import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from genalpha.compiler import code_cache
+from genalpha.numerics.host import HostCall, raise_pending
 
 _names = itertools.count()
 # Types of arguments of compiled functions.
@@ -56,8 +57,17 @@ def lanes() -> int:
     return 4 if "+avx2" in features or "+avx," in features else 2
 
 
+def host_symbol(node: int) -> str:
+    """What machine code calls the Python function of a node."""
+    return f"host{node}"
+
+
 class Library:
     """Functions of one module, callable from Python without holding the interpreter's lock.
+
+    ``hosts`` are Python functions that the code calls, by node. Their addresses are not part of the code, so
+    code from the cache calls those of this process. A call takes the interpreter's lock. Their exceptions are
+    raised after a function, except after the function "steps", whose steps before the exception are kept.
 
     Code that runs only once or twice is better not optimized, since optimization takes most of the compile
     time. Without it, contraction would depend on the number of lanes, so it is switched off too. In long
@@ -66,7 +76,12 @@ class Library:
     """
 
     def __init__(
-        self, text: str, functions: Sequence[str], optimized: bool = True, scheduled: bool = True
+        self,
+        text: str,
+        functions: Sequence[str],
+        optimized: bool = True,
+        scheduled: bool = True,
+        hosts: Mapping[int, HostCall] | None = None,
     ) -> None:
         import llvmlite.binding as llvm
 
@@ -83,6 +98,10 @@ class Library:
             code_cache.store(key, code)
         self.size = len(code)
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        self.hosts = [call.pointer for call in (hosts or {}).values()]  # kept alive with the code
+        for node, pointer in zip(hosts or {}, self.hosts, strict=True):
+            address = ctypes.cast(pointer, ctypes.c_void_p).value
+            builder = builder.import_symbol(host_symbol(node), address)
         for name in functions:
             builder = builder.export_symbol(name)
         self._tracker = builder.link(_linker(), f"kernel{next(_names)}")
@@ -90,7 +109,15 @@ class Library:
     def function(self, name: str, *kinds: Any, result: Any = None) -> Callable[..., Any]:
         found = ctypes.CFUNCTYPE(result, *kinds)(self._tracker[name])
         found.library = self  # type: ignore[attr-defined] # keeps the code alive
-        return found
+        if not self.hosts or name == "steps":
+            return found
+
+        def called(*arguments: Any) -> Any:
+            result = found(*arguments)
+            raise_pending()
+            return result
+
+        return called
 
 
 def _key(text: str) -> bytes:

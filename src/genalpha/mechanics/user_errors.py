@@ -31,6 +31,10 @@ _CONVERT = (
 )
 
 
+class NotTraceable(TypeError):
+    """A function of the user that JAX cannot trace. The message says why, and what to write instead."""
+
+
 class Place(NamedTuple):
     """A place in the user's code: file, line number, the line, and the expression in it."""
 
@@ -46,13 +50,13 @@ def explaining(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        better = _explained(name, error)
+        better = explained(name, error)
         if better is None:
             raise
         raise better from error
 
 
-def _explained(name: str, error: Exception) -> TypeError | None:
+def explained(name: str, error: Exception) -> NotTraceable | None:
     """The error for the user, if JAX or NumPy raised ``error`` because the function ``name`` was traced."""
     place = _place(error)
     if place is None:
@@ -62,7 +66,7 @@ def _explained(name: str, error: Exception) -> TypeError | None:
         return None
     where = f"{os.path.basename(place.file)}, line {place.line}"
     shown = place.text if _ITEM in advice else place.expression
-    return TypeError(f"{name}: `{shown}` ({where}) {advice}")
+    return NotTraceable(f"{name}: `{shown}` ({where}) {advice}")
 
 
 def _place(error: Exception) -> Place | None:
@@ -107,4 +111,6 @@ def _advice(error: Exception, place: Place) -> str | None:
         if re.search(r"\.(item|tolist)\(", text):
             return "asks for a plain number, which is not known when the function is compiled; use the array"
         return "needs a value that is not known when the function is compiled; write it with jax.numpy"
+    if "Tracer" in message:  # a dict, or a compiled library
+        return "cannot use values that are not known when the function is compiled; write it with jax.numpy"
     return None

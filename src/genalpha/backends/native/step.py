@@ -22,6 +22,7 @@ from genalpha.engine.start import RunStart
 from genalpha.engine.step import extrapolated, moved_parabola, rounding_levels, sizes_of_motion
 from genalpha.numerics import linear, newton
 from genalpha.numerics.data import COUNTED, Carry, Scale, StepOutput
+from genalpha.numerics.host import lenient
 
 # The most scalar operations in one step. Programs with more are made too slowly (docs/native.md).
 LIMIT = 400_000
@@ -277,7 +278,9 @@ class StepKernels:
         values = self._values(slots)
         rng = np.random.default_rng(0)
         samples = [self._numbers(values, start)]
-        samples += [self._numbers(values | self._elsewhere(values, rng), start=True) for _ in range(SAMPLES)]
+        with lenient():  # functions of the user may not be defined there
+            for _ in range(SAMPLES):
+                samples.append(self._numbers(values | self._elsewhere(values, rng), start=True))
         orders = tuple(
             lu.choose(m != ZERO, np.stack(numbers))
             for m, numbers in zip(self.matrices, zip(*samples, strict=True), strict=True)

@@ -110,6 +110,7 @@ class Derivative:
             [self.name],
             optimized=optimized,
             scheduled=False,
+            hosts=program.hosts,
         )
         self._make, self._code = make, dict[int, Callable[..., Any]]()
 

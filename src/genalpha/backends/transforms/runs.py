@@ -24,6 +24,7 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given
 from genalpha.numerics import codes
 from genalpha.numerics.data import Times
+from genalpha.numerics.host import raise_pending
 
 # The most numbers in a tape. Runs with more are computed again for their derivatives, in blocks.
 TAPE = 4_000_000
@@ -115,6 +116,7 @@ class GivenRun(RunOperation):
             first, table = runner.done, np.empty((min(size, count - runner.done) + 1, width))
             table[0] = last
             taken = runner.take(table[1:])
+            raise_pending()
             last = table[taken].copy()
             if taken:
                 yield first, table[: taken + 1]
