@@ -354,7 +354,7 @@ class Graph:
 
     def substitution(self, others: dict[int, int]) -> Callable[[np.ndarray], np.ndarray]:
         """A function that replaces nodes by ``others``, and rebuilds the expressions that contain them."""
-        known = dict(others)
+        known, resets = dict(others), len(self._resets)
 
         def again(i: int) -> int:
             op, inputs, _ = self.nodes[i]
@@ -381,6 +381,10 @@ class Graph:
             return node
 
         def put(ids: np.ndarray) -> np.ndarray:
+            nonlocal known, resets
+            if resets < len(self._resets):  # a rule asks again: nodes may have been forgotten
+                left, resets = min(self._resets[resets:]), len(self._resets)
+                known = {i: other for i, other in known.items() if max(i, other) < left}
             for i in self.reachable(ids.tolist(), known):
                 if i not in known:
                     known[i] = again(i)

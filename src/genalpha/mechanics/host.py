@@ -17,7 +17,7 @@ import numpy as np
 from genalpha.errors import HostWarning, warn
 from genalpha.mechanics.user_errors import NotTraceable, explained
 from genalpha.numerics import differences
-from genalpha.numerics.host import HostCall
+from genalpha.numerics.host import HOST, HostCall
 from genalpha.numerics.tracing import is_traced
 
 # The code of functions of which a warning has told.
@@ -32,6 +32,7 @@ def host(
     *,
     pattern: Sequence[Any] | None = None,
     scale: float = 1.0,
+    smooth: bool = False,
     name: str | None = None,
 ) -> HostFunction:
     """A function that runs in Python, for use in the functions of a system.
@@ -41,15 +42,17 @@ def host(
 
     Parameters
     ----------
-    function : callable (*arguments) -> array of this ``shape``. The arguments are NumPy arrays and numbers, or
+    function : callable (*arguments) -> array of this ``shape``. The arguments are NumPy arrays, numbers, or
         trees of them.
-    shape : shape of its result; () or 0 entries in it for a single number, an integer n for (n,).
+    shape : shape of its result: () for a number, n or (n,) for a vector.
     derivative : callable (*arguments) -> tuple with one entry per argument: the derivatives, (*shape,
-        *shape of the argument); 0 if they are zero; None for differences. Entries at the end may be missing. It
-        is checked once against differences.
+        *shape of the argument); 0 if they are zero; None for differences. Entries at the end may be missing.
+        They are checked once against differences.
     pattern : tuple with one entry per argument: a boolean array like the derivative, which says where it may
         differ from zero, or None. Differences then need fewer calls, and matrices have fewer entries.
     scale : differences take steps by the larger of this number and the argument.
+    smooth : whether the function has no kinks. Differences then take four points and wider steps: their error
+        is about 1e-12, else 1e-10. A constraint should be smooth.
     name : what errors call the function, default its ``__name__``.
 
     Example
@@ -63,7 +66,7 @@ def host(
     >>> round(float(ga.solve(system, (0.0, 1.0), [0.5], [0.0], h=0.01).q[-1, 0]), 3)  # 0.5 cos(√2 t)
     0.078
     """
-    return HostFunction(function, _shape(shape), derivative, pattern, _positive(scale), name)
+    return HostFunction(function, _shape(shape), derivative, pattern, _positive(scale), bool(smooth), name)
 
 
 class HostFunction:
@@ -76,19 +79,20 @@ class HostFunction:
         derivative: Callable[..., Any] | None = None,
         pattern: Sequence[Any] | None = None,
         scale: float = 1.0,
+        smooth: bool = False,
         name: str | None = None,
     ) -> None:
         for what, given in (("function", function), ("derivative", derivative)):
             if not callable(given) and not (given is None and what == "derivative"):
                 raise TypeError(f"the {what} of ga.host must be callable, got {type(given).__name__}")
         self.function, self.shape, self.derivative = function, shape, derivative
-        self.pattern, self.scale = pattern, scale
+        self.pattern, self.scale, self.smooth = pattern, scale, smooth
         self.name = name or getattr(function, "__name__", type(function).__name__)
         self._calls: dict[Any, HostCall] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.function, self.shape, self.derivative, self.pattern, self.scale, self.name)
-        return HostFunction, parts
+        parts = (self.function, self.shape, self.derivative, self.pattern, self.scale, self.smooth)
+        return HostFunction, (*parts, self.name)
 
     def __call__(self, *arguments: Any) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
@@ -98,7 +102,7 @@ class HostFunction:
         if key not in self._calls:
             inputs = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
             self._calls[key] = _Derivatives(self, structure, inputs).call(())
-        return self._calls[key].traced(*arrays)
+        return HOST.bind(*arrays, call=self._calls[key])
 
 
 def _array(x: Any) -> Any:
@@ -145,7 +149,8 @@ class _Derivatives:
         found, wanted = np.asarray(given[number], dtype=bool), (*self.of.shape, *self.inputs[k].shape)
         if found.shape != wanted:
             raise ValueError(
-                f"the pattern of {self.of.name} for {self._told(k)} must have shape {wanted}, got {found.shape}"
+                f"the pattern of {self.of.name} for {self._told(k)} must have shape {wanted}, got "
+                f"{found.shape}"
             )
         return found.reshape(math.prod(self.of.shape), -1)
 
@@ -154,7 +159,7 @@ class _Derivatives:
         of = self.of
         shape = (*of.shape, *(n for k in path for n in self.inputs[k].shape))
         marks = "'" * len(path)
-        compute = lambda *arrays: self._at(path, arrays, wide=len(path) > 1)
+        compute = lambda *arrays: self._at(path, arrays, wide=of.smooth or len(path) > 1)
         return HostCall(
             f"{of.name}{marks}",
             self.inputs,
@@ -183,7 +188,7 @@ class _Derivatives:
         return found
 
     def _at(self, path: tuple[int, ...], arrays: Sequence[Any], wide: bool) -> np.ndarray:
-        """The derivative. Differences of differences take ``wide`` steps and four points."""
+        """The derivative. With ``wide`` steps differences have four points."""
         if not path:
             return self._value(arrays)
         *before, k = path
@@ -253,9 +258,9 @@ class _Derivatives:
             if wrong is not None:
                 row, column = wrong.at
                 raise ValueError(
-                    f"the derivative of {self.of.name} with respect to {self._told(k)} is wrong in row {row}, "
-                    f"column {column}: {wrong.given:.6g}, but differences give {wrong.found:.6g}. Correct it, or "
-                    "return None in its place for differences"
+                    f"the derivative of {self.of.name} with respect to {self._told(k)} is wrong in row "
+                    f"{row}, column {column}: it is {wrong.given:.6g}, but differences give "
+                    f"{wrong.found:.6g}. Correct it, or return None in its place for differences"
                 )
             self._unchecked.discard(k)
 
@@ -279,10 +284,11 @@ def automatic(
     point = jax.tree.map(lambda x: _number_like(x, rng), inputs if example is None else example)
     elapsed = math.inf
     try:
-        for _ in range(_EXAMPLES):
-            begun = time.perf_counter()
-            found = np.asarray(function(*jax.tree.map(lambda x: np.array(x)[()], point)), dtype=float)
-            elapsed = min(elapsed, time.perf_counter() - begun)
+        with jax.ensure_compile_time_eval():  # operations of JAX in it are not traced
+            for _ in range(_EXAMPLES):
+                begun = time.perf_counter()
+                found = np.asarray(function(*jax.tree.map(lambda x: np.array(x)[()], point)), dtype=float)
+                elapsed = min(elapsed, time.perf_counter() - begun)
     except Exception as error:
         better = explained(name, error)
         if better is not None:
@@ -294,12 +300,14 @@ def automatic(
         if code is not None:
             _told.add(code)
         warn(
-            f"{reason}. Until then {name} runs in Python: a call takes about {1e6 * elapsed:.2g} µs, compiled "
-            "code less than 1 µs, and derivatives are differences, which call it often. To choose this "
+            f"{reason}. Until then {name} runs in Python. A call takes about {1e6 * elapsed:.2g} µs, in "
+            "compiled code less than 1 µs. Derivatives are differences, which call it often. To choose this "
             "without a warning, or to give derivatives, write ga.host(function, shape, derivative)",
             HostWarning,
         )
-    return HostFunction(function, found.shape, name=name)
+    forces = name in ("force", "reaction")
+    shape = np.shape(inputs[2]) if forces and example is None else found.shape  # that of v
+    return HostFunction(function, shape, smooth=not forces, name=name)
 
 
 def _number_like(x: Any, rng: np.random.Generator) -> np.ndarray:

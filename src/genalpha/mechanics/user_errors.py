@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import linecache
 import os
 import re
@@ -111,6 +112,6 @@ def _advice(error: Exception, place: Place) -> str | None:
         if re.search(r"\.(item|tolist)\(", text):
             return "asks for a plain number, which is not known when the function is compiled; use the array"
         return "needs a value that is not known when the function is compiled; write it with jax.numpy"
-    if "Tracer" in message:  # a dict, or a compiled library
+    if "Tracer" in message or isinstance(error, ctypes.ArgumentError):  # a dict, or a compiled library
         return "cannot use values that are not known when the function is compiled; write it with jax.numpy"
     return None

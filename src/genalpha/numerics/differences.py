@@ -9,7 +9,7 @@ import numpy as np
 
 Function = Callable[[np.ndarray], np.ndarray]
 EPS = float(np.finfo(float).eps)
-# The step of first differences with two points. The error is about STEP² for a function of size and scale one.
+# The step of differences with two points. The error is about STEP² for a function of size and scale one.
 STEP = EPS ** (1 / 3)
 # How much a given derivative may differ from differences, relative to its largest entry.
 _TOLERANCE = 1e-5
@@ -100,4 +100,4 @@ def wrong_entry(given: np.ndarray, function: Function, x: np.ndarray, scale: flo
     if away.max(initial=0.0) <= 0:
         return None
     at = tuple(int(i) for i in np.unravel_index(int(away.argmax()), away.shape))
-    return WrongEntry(at, float(given[at]), float(sides[(slice(None), *at)].mean()))
+    return WrongEntry(at, float(given[at]), float(sides.mean(axis=0)[at]))

@@ -21,7 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core
 from jax.extend.core import Primitive
-from jax.interpreters import batching, mlir
+from jax.interpreters import ad, batching, mlir
+
+from genalpha.numerics.tracing import under_transform
 
 _POINTER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _NOTE = "This happened in {name}, which runs in Python, called with "
@@ -36,15 +38,17 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-# The last exception in a call by XLA, which reports it as a text. XLA has threads of its own.
+# Exceptions in calls by XLA, which has threads of its own, and whether somebody will raise them.
 _by_xla: list[BaseException] = []
+_watched: list[bool] = []
 
 
 class HostCall:
     """``compute(*arrays)`` of arrays like ``inputs``, which returns an array of this shape.
 
-    ``partial(k)`` is the call for the derivative with respect to array k, whose shape follows after ``shape``.
-    Entries that are always zero are marked in ``zeros`` (count,). Calls are compared by identity.
+    ``partial(k)`` is the call for the derivative with respect to array k; the shape of that array follows
+    after ``shape``. Entries that are always zero are marked in ``zeros`` (count,). Calls are compared by
+    identity.
     """
 
     def __init__(
@@ -79,8 +83,11 @@ class HostCall:
             flat[cut].reshape(x.shape).astype(x.dtype, copy=False)[()]
             for cut, x in zip(self._cuts, self.inputs, strict=True)
         ]
+        # Operations of JAX in the function are not traced.
+        plain = jax.ensure_compile_time_eval() if under_transform() else contextlib.nullcontext()
         try:
-            found = np.asarray(self.compute(*arrays), dtype=float)
+            with plain:
+                found = np.asarray(self.compute(*arrays), dtype=float)
             if found.shape != self.shape:
                 raise ValueError(f"{self.name} must return shape {self.shape}, got {found.shape}")
         except Exception as error:
@@ -97,11 +104,6 @@ class HostCall:
         return self(numbers).reshape(self.shape)
 
     @functools.cached_property
-    def traced(self) -> Callable[..., Any]:
-        """The same function of arrays that JAX traces."""
-        return differentiable(self)
-
-    @functools.cached_property
     def pointer(self) -> Any:
         """A function pointer void (double *block): the results, and after them the inputs.
 
@@ -112,7 +114,7 @@ class HostCall:
         kind = ctypes.c_double * size
 
         def called(address: int) -> None:
-            block = np.ndarray((size,), float, kind.from_address(address))
+            block: np.ndarray = np.ndarray((size,), float, kind.from_address(address))  # type: ignore[arg-type]
             if _thread.pending is None:
                 try:
                     block[:count] = self(block[count:])
@@ -138,8 +140,11 @@ def from_host(error: BaseException) -> bool:
 
 
 def raise_pending() -> None:
-    """Raise the exception of a call that machine code has made in this thread, if there is one."""
+    """Raise the exception of a call by machine code in this thread, or by XLA, if there is one."""
     error, _thread.pending = _thread.pending, None
+    if error is None and _by_xla:
+        error = _by_xla[0]
+        _by_xla.clear()
     if error is not None:
         raise error
 
@@ -155,15 +160,19 @@ def lenient() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def original() -> Iterator[None]:
-    """Raise the exception of a host function in place of the text that XLA makes of it."""
-    _by_xla.clear()
+def watched() -> Iterator[None]:
+    """Raise exceptions in calls by XLA at the latest at the end of this context, and as they are.
+
+    XLA itself would make a text of them.
+    """
+    _watched.append(True)
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
-        if not _by_xla:
-            raise
-        raise _by_xla.pop() from error
+        raise_pending()
+    finally:
+        _watched.pop()
+        if not _watched:
+            _by_xla.clear()
 
 
 # --- JAX ------------------------------------------------------------------------------------------------
@@ -171,19 +180,13 @@ def original() -> Iterator[None]:
 HOST = Primitive("genalpha_host")
 
 
-def differentiable(call: HostCall) -> Callable[..., Any]:
-    """The call as a function for JAX. Its derivatives are other calls."""
-    function = jax.custom_jvp(lambda *arrays: HOST.bind(*arrays, call=call))
-
-    def rule(arrays: Any, changes: Any) -> Any:
-        change = jnp.zeros(call.shape)
-        for k, dx in enumerate(changes):
-            if not isinstance(dx, jax.custom_derivatives.SymbolicZero) and dx.dtype == float:
-                change = change + jnp.tensordot(call.partial(k).traced(*arrays), dx, axes=dx.ndim)
-        return function(*arrays), change
-
-    function.defjvp(rule, symbolic_zeros=True)
-    return function
+def _changed(arrays: Any, changes: Any, *, call: HostCall) -> Any:
+    """The rule of ``jvp``: derivatives are other calls."""
+    total = jnp.zeros(call.shape)
+    for k, change in enumerate(changes):
+        if not isinstance(change, ad.Zero) and call.inputs[k].dtype == float:
+            total += jnp.tensordot(HOST.bind(*arrays, call=call.partial(k)), change, axes=change.ndim)
+    return HOST.bind(*arrays, call=call), total
 
 
 def _lowered(context: Any, *arrays: Any, call: HostCall) -> Any:
@@ -191,8 +194,10 @@ def _lowered(context: Any, *arrays: Any, call: HostCall) -> Any:
         try:
             return call.of_arrays(*arrays)
         except BaseException as error:
-            _by_xla[:] = [error]
-            raise
+            if not _watched:
+                raise
+            _by_xla.append(error)
+            return np.full(call.shape, np.nan)
 
     shape = jax.ShapeDtypeStruct(call.shape, float)
     traced = lambda *arrays: jax.pure_callback(called, shape, *arrays, vmap_method="sequential")
@@ -212,6 +217,7 @@ def _batched(arrays: Any, axes: Any, *, call: HostCall) -> Any:
     return jax.lax.map(one, tuple(x for x, a in zip(moved, axes, strict=True) if a is not None)), 0
 
 
+ad.primitive_jvps[HOST] = _changed
 HOST.def_impl(lambda *arrays, call: jnp.asarray(call.of_arrays(*arrays)))
 HOST.def_abstract_eval(lambda *arrays, call: core.ShapedArray(call.shape, np.dtype(float)))
 mlir.register_lowering(HOST, _lowered)

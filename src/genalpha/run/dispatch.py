@@ -6,7 +6,7 @@ from typing import Any
 
 from genalpha.errors import IntegrationError
 from genalpha.mechanics.system import System
-from genalpha.numerics.host import original
+from genalpha.numerics.host import watched
 from genalpha.results.solution import Solution
 from genalpha.run import accurate, request, single, traced
 from genalpha.run.accurate import under_transforms
@@ -15,7 +15,7 @@ from genalpha.run.request import Options
 
 def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Solution:
     """``solve`` for independent constraints."""
-    with original():
+    with watched():
         return _run(system, t_span, q0, v0, given)
 
 

@@ -19,6 +19,7 @@ from genalpha.backends.transforms.base_run import Rebuild, RunOperation
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.transforms.records import NUMBERS, Block, Taken
 from genalpha.backends.xla import whole
+from genalpha.compiler.graph import CallsHost
 from genalpha.engine import step_choice
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given
@@ -176,7 +177,10 @@ class GivenRun(RunOperation):
         made = None if first is None or self.iterates else self.made(first, one[6:])
         if made is None:
             return super().members(kind, size, inputs, own, more)
-        batch = lanes.LaneMembers(self, made, size, inputs, own)
+        try:
+            batch = lanes.LaneMembers(self, made, size, inputs, own)
+        except CallsHost:
+            return super().members(kind, size, inputs, own, more)
         compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
         found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
         for i in np.flatnonzero(batch.alone):

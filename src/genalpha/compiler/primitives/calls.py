@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from genalpha.compiler import differentiate
-from genalpha.compiler.graph import ZERO, Graph, Unsupported
-from genalpha.compiler.primitives import custom, lookup
+from genalpha.compiler.graph import Graph, Unsupported
+from genalpha.compiler.primitives import custom, hosts, lookup
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
 from genalpha.numerics import derivatives, host
 
@@ -74,12 +74,16 @@ def _call(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
 
 def _custom_jvp(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     find = lambda: custom.forward(reader, equation, inputs)
-    return custom.with_rule(reader.graph, equation, inputs, _call(reader, equation, inputs), find)
+    return custom.with_rule(
+        reader.graph, custom.kinds(equation), inputs, _call(reader, equation, inputs), find
+    )
 
 
 def _custom_vjp(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     find = lambda: custom.backward(reader, equation, inputs)
-    return custom.with_rule(reader.graph, equation, inputs, _call(reader, equation, inputs), find)
+    return custom.with_rule(
+        reader.graph, custom.kinds(equation), inputs, _call(reader, equation, inputs), find
+    )
 
 
 def _same(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
@@ -89,16 +93,6 @@ def _same(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
 def _stand_in(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     """Zeros: `_derivative` replaces them by the derivative."""
     return [np.zeros(equation.outvars[0].aval.shape)]
-
-
-def _host(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
-    """A call of a Python function: all results by one call."""
-    graph, call = reader.graph, equation.params["call"]
-    if not any(isinstance(x, Symbols) for x in inputs):
-        return [call.of_arrays(*inputs)]
-    table = graph.host(call, *_flat([nodes(graph, x) for x in inputs]).tolist())
-    found = [ZERO if zero else graph.take(table, graph.constant(k)) for k, zero in enumerate(call.zeros)]
-    return [Symbols(np.array(found, dtype=np.int64).reshape(call.shape), "f")]
 
 
 def _cond(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
@@ -185,7 +179,7 @@ CALLS: dict[str, Callable[[Reader, Any, list[Value]], Sequence[Value]]] = {
     "while": _while,
     "scan": _scan,
     derivatives.STAND_IN.name: _stand_in,
-    host.HOST.name: _host,
+    host.HOST.name: hosts.call,
     "optimization_barrier": _same,
     "device_put": _same,
 }
