@@ -55,7 +55,7 @@ class Graph:
         self.contents: dict[int, np.ndarray] = {}  # the numbers of tables that are known
         self.hosts: dict[int, HostCall] = {}  # the calls of Python functions
         self.limit, self.operations = limit, 0
-        self._resets: list[int] = []  # how many nodes were left by each
+        self.resets: list[int] = []  # how many nodes were left by each
         self._known: dict[tuple[object, ...], int] = {}
         self.rules: dict[int, Rule] = {}
         for value in (0.0, 1.0):
@@ -72,12 +72,12 @@ class Graph:
         self.hosts = {i: call for i, call in self.hosts.items() if i < count}
         self.rules = {i: rule for i, rule in self.rules.items() if i < count}
         self.operations = sum(node.op not in _FREE for node in self.nodes)
-        self._resets.append(count)
+        self.resets.append(count)
 
     def kept(self) -> Callable[[], bool]:
         """A function that says whether no reset has forgotten a node of the present graph."""
-        count, resets = len(self.nodes), len(self._resets)
-        return lambda: all(left >= count for left in self._resets[resets:])
+        count, resets = len(self.nodes), len(self.resets)
+        return lambda: all(left >= count for left in self.resets[resets:])
 
     # --- making nodes ---------------------------------------------------------------------------
 
@@ -351,46 +351,6 @@ class Graph:
         if op in ("stop", "copy"):
             return self.stopped(*inputs) if op == "stop" else inputs[0]
         return self.apply(op, *inputs)
-
-    def substitution(self, others: dict[int, int]) -> Callable[[np.ndarray], np.ndarray]:
-        """A function that replaces nodes by ``others``, and rebuilds the expressions that contain them."""
-        known, resets = dict(others), len(self._resets)
-
-        def again(i: int) -> int:
-            op, inputs, _ = self.nodes[i]
-            moved = [known[j] for j in inputs]
-            if i not in self.rules:
-                if tuple(moved) == inputs:
-                    return i
-                return self.host(self.hosts[i], *moved) if op == "host" else self.make(op, *moved)
-            old = self.rules[i]
-            given = put(np.array(old.inputs)).tolist()
-            if tuple(moved) == inputs and tuple(given) == old.inputs:
-                return i
-
-            def partials() -> Sequence[tuple[int, int]]:
-                flat = put(np.array(old.partials(), dtype=np.int64).reshape(-1)).tolist()
-                return list(zip(flat[::2], flat[1::2], strict=True))
-
-            rule = Rule(tuple(given), partials, lambda: put(np.array(old.held(), dtype=np.int64)).tolist())
-            if op == "copy":
-                return self.stated(moved[0], rule)
-            node = self.make(op, *moved)
-            if node not in self.constants:
-                self.rules.setdefault(node, rule)
-            return node
-
-        def put(ids: np.ndarray) -> np.ndarray:
-            nonlocal known, resets
-            if resets < len(self._resets):  # a rule asks again: nodes may have been forgotten
-                left, resets = min(self._resets[resets:]), len(self._resets)
-                known = {i: other for i, other in known.items() if max(i, other) < left}
-            for i in self.reachable(ids.tolist(), known):
-                if i not in known:
-                    known[i] = again(i)
-            return np.array([known[i] for i in ids.tolist()], dtype=np.int64)
-
-        return put
 
     # --- questions ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from genalpha.compiler import differentiate
 from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.primitives import custom, hosts, lookup
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
+from genalpha.compiler.substitute import substitution
 from genalpha.numerics import derivatives, host
 
 # Largest number of turns of a loop that is unrolled.
@@ -54,7 +55,7 @@ def _derivative(reader: Reader, equation: Any, inputs: list[Value], kind: str, c
         found = differentiate.pulled_back(graph, value.reshape(-1), of, by)
     else:
         found = differentiate.jacobian(graph, value.reshape(-1), of)
-    put = graph.substitution(dict(zip(of.tolist(), _flat(point).tolist(), strict=True)))
+    put = substitution(graph, dict(zip(of.tolist(), _flat(point).tolist(), strict=True)))
     shapes = [variable.aval.shape for variable in equation.outvars]
     both = zip((value, found), shapes, strict=True)
     return [Symbols(put(ids.reshape(-1)).reshape(shape), "f") for ids, shape in both]
