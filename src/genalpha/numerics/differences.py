@@ -54,7 +54,7 @@ def grouped(pattern: np.ndarray) -> list[np.ndarray]:
     """Groups of columns of a pattern (M, N) in which no row has two entries, largest columns first.
 
     >>> [group.tolist() for group in grouped(np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]], bool))]
-    [[1, 3], [0, 2]]
+    [[1, 3], [2, 0]]
     """
     rows: list[np.ndarray] = []
     groups: list[list[int]] = []
