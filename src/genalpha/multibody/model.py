@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.backends.native.code import uncollected
 from genalpha.engine.events import Event
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
@@ -136,7 +137,19 @@ class Model:
         parts = [self._part(kind, bodies) for kind in dict.fromkeys(type(body) for body in bodies)]
         parts += [group.part(numbers) for group in self.groups]
         spaces: Sequence[Any] = [body.kind.space for body in bodies]
-        return Assembly(parts, space=spaces)
+        return Assembly(parts, space=spaces, names=self._names())
+
+    def _names(self) -> dict[str, list[str]]:
+        """Names of the entries of the system, such as ``crank.x`` and ``hinge.about x``."""
+        entries = [(body.name, body.kind.entries) for body in self.bodies]
+        named = lambda k: [f"{name}.{entry}" for name, both in entries for entry in both[k]]
+        rows = lambda speeds: [
+            f"{member.name}.{name}"
+            for group in self.groups
+            for member in group.members
+            for _, name in member.kept(speeds)
+        ]
+        return {"q": named(0), "v": named(1), "holonomic": rows(False), "nonholonomic": rows(True)}
 
     def _part(self, kind: Any, bodies: list[AnyBody]) -> Part:
         """The part with the masses and weights of bodies of a kind."""
@@ -223,7 +236,8 @@ class Model:
         reactions count as zero), or "keep" them, for ``solve(..., redundant="min_norm")``. A dependence that
         exists at this position only is not one.
         """
-        return closing.closed(self, hold, redundant)
+        with uncollected:
+            return closing.closed(self, hold, redundant)
 
     def solve(self, t_span: Any, **options: Any) -> Solution:
         """``ga.solve`` of the model from where its bodies are, with its options."""
