@@ -205,6 +205,21 @@ def test_arguments_of_every_kind():
     assert apart(swing(ga.System(np.eye(2), force), args=args), swing(right, args=args)) < 1e-12
 
 
+def test_other_sizes_and_functions_that_change_their_arguments():
+    def force(t, q, v):
+        np.negative(q, out=q)
+        v *= 0.0
+        return np.sin(q)
+
+    system = ga.System(lambda t, q: jnp.eye(len(q)), force)
+    right = ga.System(lambda t, q: jnp.eye(len(q)), lambda t, q, v: -jnp.sin(q))
+    for q0 in ([1.0, 0.5], [0.3]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ga.HostWarning)
+            both = [ga.solve(s, (0.0, 0.2), q0, np.zeros(len(q0)), h=0.02) for s in (system, right)]
+        assert apart(*both) < 1e-13
+
+
 # --- what can be wrong -----------------------------------------------------------------------------------
 
 
@@ -223,7 +238,9 @@ def test_wrong_derivative():
     assert differences.wrong_entry(1.1 * np.eye(2), np.abs, np.zeros(2), 1.0).at == (0, 0)
 
 
-@pytest.mark.parametrize("options", [{"h": 0.02}, {"h": None, "rtol": 1e-6}], ids=["given", "controlled"])
+@pytest.mark.parametrize(
+    "options", [{"h": 0.02}, pytest.param({"h": None, "rtol": 1e-6}, marks=pytest.mark.slow)]
+)
 def test_exceptions(options):
     def law(x):
         if x < 0.8:

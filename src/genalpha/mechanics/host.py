@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 import time
@@ -22,7 +23,8 @@ from genalpha.numerics.tracing import is_traced
 
 # The code of functions of which a warning has told.
 _told: weakref.WeakSet[Any] = weakref.WeakSet()
-_EXAMPLES = 3
+# How often a function is called to see how long it takes, unless that is longer than so many seconds.
+_EXAMPLES, _LONG = 3, 0.1
 
 
 def host(
@@ -137,7 +139,7 @@ class _Derivatives:
         self._last: tuple[bytes, list[Any]] = (b"", [])
         self._unchecked = set(self.argument)
 
-    def _told(self, k: int) -> str:
+    def _named(self, k: int) -> str:
         number = self.argument.get(k)
         return f"array {k} in the arguments" if number is None else f"argument {number}"
 
@@ -149,7 +151,7 @@ class _Derivatives:
         found, wanted = np.asarray(given[number], dtype=bool), (*self.of.shape, *self.inputs[k].shape)
         if found.shape != wanted:
             raise ValueError(
-                f"the pattern of {self.of.name} for {self._told(k)} must have shape {wanted}, got "
+                f"the pattern of {self.of.name} for {self._named(k)} must have shape {wanted}, got "
                 f"{found.shape}"
             )
         return found.reshape(math.prod(self.of.shape), -1)
@@ -199,7 +201,7 @@ class _Derivatives:
         x = np.asarray(arrays[k], dtype=float)
 
         def moved(flat: np.ndarray) -> np.ndarray:
-            there = [*arrays[:k], flat.reshape(x.shape)[()], *arrays[k + 1 :]]
+            there = _copies([*arrays[:k], flat.reshape(x.shape), *arrays[k + 1 :]])
             return self._at(tuple(before), there, wide).reshape(math.prod(self.of.shape), -1)
 
         depth = len(path) - (self.of.derivative is not None and len(path) > 1)
@@ -238,7 +240,7 @@ class _Derivatives:
             result = np.zeros(wanted)
         if result.shape != wanted:
             raise ValueError(
-                f"the derivative of {of.name} with respect to {self._told(k)} must have shape {wanted}, got "
+                f"the derivative of {of.name} with respect to {self._named(k)} must have shape {wanted}, got "
                 f"{result.shape}"
             )
         if k in self._unchecked:
@@ -250,7 +252,7 @@ class _Derivatives:
         x = np.asarray(arrays[k], dtype=float)
 
         def moved(flat: np.ndarray) -> np.ndarray:
-            return self._value([*arrays[:k], flat.reshape(x.shape)[()], *arrays[k + 1 :]]).reshape(-1)
+            return self._value(_copies([*arrays[:k], flat.reshape(x.shape), *arrays[k + 1 :]])).reshape(-1)
 
         flat = given.reshape(math.prod(self.of.shape), -1)
         with contextlib.suppress(FloatingPointError):  # the next call is checked then
@@ -258,7 +260,7 @@ class _Derivatives:
             if wrong is not None:
                 row, column = wrong.at
                 raise ValueError(
-                    f"the derivative of {self.of.name} with respect to {self._told(k)} is wrong in row "
+                    f"the derivative of {self.of.name} with respect to {self._named(k)} is wrong in row "
                     f"{row}, column {column}: it is {wrong.given:.6g}, but differences give "
                     f"{wrong.found:.6g}. Correct it, or return None in its place for differences"
                 )
@@ -266,6 +268,7 @@ class _Derivatives:
 
 
 def _copies(arrays: Sequence[Any]) -> list[Any]:
+    """Arrays that the function may change."""
     return [np.array(x)[()] for x in arrays]
 
 
@@ -289,16 +292,17 @@ def automatic(
                 begun = time.perf_counter()
                 found = np.asarray(function(*jax.tree.map(lambda x: np.array(x)[()], point)), dtype=float)
                 elapsed = min(elapsed, time.perf_counter() - begun)
+                if elapsed > _LONG:
+                    break
     except Exception as error:
         better = explained(name, error)
         if better is not None:
             raise better from error
         error.add_note(f"{reason}. A call in Python, with numbers, has failed too.")
         raise
-    code = getattr(function, "__code__", None)
-    if code is None or code not in _told:
-        if code is not None:
-            _told.add(code)
+    code = _code(function)
+    if code not in _told:
+        _told.add(code)
         warn(
             f"{reason}. Until then {name} runs in Python. A call takes about {1e6 * elapsed:.2g} µs, in "
             "compiled code less than 1 µs. Derivatives are differences, which call it often. To choose this "
@@ -308,6 +312,14 @@ def automatic(
     forces = name in ("force", "reaction")
     shape = np.shape(inputs[2]) if forces and example is None else found.shape  # that of v
     return HostFunction(function, shape, smooth=not forces, name=name)
+
+
+def _code(function: Any) -> Any:
+    """What a function has in common with its copies, such as those that another call of a factory returns."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    called = type(function).__call__
+    return getattr(function, "__code__", None) or getattr(called, "__code__", type(function))
 
 
 def _number_like(x: Any, rng: np.random.Generator) -> np.ndarray:

@@ -99,8 +99,9 @@ class System:
     _traced: dict[str, Callable[..., Array]] = field(default_factory=dict, init=False, repr=False)
     # What functions read from outside: those of the system (key 0), those of recent events (key: their id).
     _reads: dict[int, tuple[Any, Reads]] = field(default_factory=dict, init=False, repr=False)
-    # Functions that JAX cannot trace, as functions that run in Python; and arguments to try functions with.
-    _hosted: dict[str, HostFunction] = field(default_factory=dict, init=False, repr=False)
+    # Functions that JAX cannot trace, as functions that run in Python, by name and shapes of arguments; and
+    # arguments to try functions with.
+    _hosted: dict[tuple[str, Any], HostFunction] = field(default_factory=dict, init=False, repr=False)
     _examples: dict[str, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -150,7 +151,8 @@ class System:
 
     def user_functions(self) -> list[Any]:
         """The functions that the user gave and that JAX traces."""
-        return [getattr(self, name) for name in self._traced if name not in self._hosted]
+        hosted = {name for name, _ in self._hosted}
+        return [getattr(self, name) for name in self._traced if name not in hosted]
 
     def _as_array_function(self, name: str, function: Callable[..., Any]) -> Callable[..., Array]:
         """The user's function in double precision. Its Python code runs once for each set of shapes.
@@ -159,15 +161,17 @@ class System:
         """
 
         def evaluate(*inputs: Any) -> Array:
-            if name not in self._hosted:
+            shapes = _shapes(inputs)
+            if (name, shapes) not in self._hosted:
                 try:
                     with explaining(name), left_to_reader(False):  # JAX reuses this trace for other purposes
                         return jnp.asarray(function(*inputs), dtype=float)
                 except NotTraceable as reason:
                     example = self._examples.get(name)
-                    self._hosted[name] = automatic(name, function, inputs, example, reason)
+                    example = None if _shapes(example) != shapes else example
+                    self._hosted[name, shapes] = automatic(name, function, inputs, example, reason)
                     self._reads[0] = None, Reads(self.user_functions())  # it reads what it needs when it runs
-            return jnp.asarray(self._hosted[name](*inputs))
+            return jnp.asarray(self._hosted[name, shapes](*inputs))
 
         evaluate.__name__ = name
         return jax.jit(evaluate, inline=True)
@@ -287,6 +291,10 @@ class System:
         t = jnp.asarray(t, float)
         direction = (jnp.ones_like(t), self.space.rate(q, v), a)
         return value_and_rate(function, (t, q, v), direction)[1]
+
+
+def _shapes(inputs: Any) -> tuple[Any, ...]:
+    return tuple(jnp.shape(x) for x in jax.tree.leaves(inputs))
 
 
 SIGNATURES = {
