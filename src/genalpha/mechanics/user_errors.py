@@ -36,7 +36,7 @@ class NotTraceable(TypeError):
     """A function of the user that JAX cannot trace. The message says why, and what to write instead."""
 
 
-class Place(NamedTuple):
+class CodeLine(NamedTuple):
     """A place in the user's code: file, line number, the line, and the expression in it."""
 
     file: str
@@ -70,7 +70,7 @@ def explained(name: str, error: Exception) -> NotTraceable | None:
     return NotTraceable(f"{name}: `{shown}` ({where}) {advice}")
 
 
-def _place(error: Exception) -> Place | None:
+def _place(error: Exception) -> CodeLine | None:
     """The innermost line of the user's own code."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = os.path.realpath(frame.filename)
@@ -81,11 +81,11 @@ def _place(error: Exception) -> Place | None:
         if frame.end_lineno == frame.lineno and frame.colno is not None and frame.end_colno is not None:
             part = line.encode()[frame.colno : frame.end_colno].decode(errors="ignore")  # they count bytes
             expression = part.strip() or text
-        return Place(frame.filename, frame.lineno or 0, text, expression)
+        return CodeLine(frame.filename, frame.lineno or 0, text, expression)
     return None
 
 
-def _advice(error: Exception, place: Place) -> str | None:
+def _advice(error: Exception, place: CodeLine) -> str | None:
     errors: Any = jax.errors
     text, message = place.text, str(error)
     if isinstance(error, errors.NonConcreteBooleanIndexError):
