@@ -84,7 +84,7 @@ def test_with_redundant_constraints():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["heavy-top", "wheel-on-rod", "slider-crank"])
 def test_machine_code_finds_what_xla_finds(name, rng):
-    """Plain calls iterate with machine code, traced ones with second derivatives of the constraints by XLA."""
+    """Plain calls iterate with machine code, traced ones by XLA with second derivatives of constraints."""
     p = problem(name)
     q0, v0 = np.array(p.q0, dtype=float), np.array(p.v0, dtype=float)
     q0[:2] += 1e-3 * rng.normal(size=2)
