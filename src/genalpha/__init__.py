@@ -16,12 +16,14 @@ from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
     EquilibriumNotFound,
     FallbackWarning,
+    HostWarning,
     InconsistentInitialValues,
     IntegrationError,
     RedundantConstraints,
     SingularSystem,
 )
 from genalpha.mechanics.assembly import Assembly  # noqa: E402
+from genalpha.mechanics.host import host  # noqa: E402
 from genalpha.mechanics.parts import Part  # noqa: E402
 from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
 from genalpha.mechanics.system import System  # noqa: E402
@@ -81,6 +83,7 @@ __all__ = [
     "Event",
     "FallbackWarning",
     "GeneralizedAlpha",
+    "HostWarning",
     "InconsistentInitialValues",
     "Index3",
     "IntegrationError",
@@ -114,6 +117,7 @@ __all__ = [
     "consistent",
     "equilibrium",
     "hht",
+    "host",
     "inverse_dynamics",
     "linearize",
     "load",
