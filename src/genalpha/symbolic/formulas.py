@@ -13,6 +13,7 @@ from sympy.physics.mechanics import dynamicsymbols
 from genalpha.compiler import differentiate
 from genalpha.compiler.graph import ONE, ZERO, Graph
 from genalpha.compiler.scalars import Scalars
+from genalpha.compiler.substitute import substitution
 from genalpha.symbolic import functions
 
 # What a node depends on, from what changes least often to what changes most. Products and sums are formed in
@@ -222,7 +223,7 @@ class Formulas:
 
     def at_rest(self, nodes: np.ndarray, variables: np.ndarray) -> np.ndarray:
         """The expressions with zeros for ``variables``."""
-        put = self.graph.substitution(dict.fromkeys(variables.tolist(), ZERO))
+        put = substitution(self.graph, dict.fromkeys(variables.tolist(), ZERO))
         return put(nodes.reshape(-1)).reshape(nodes.shape)
 
     # --- arithmetic of arrays of nodes ----------------------------------------------------------
