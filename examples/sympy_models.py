@@ -191,7 +191,7 @@ def bicycle() -> tuple[me.KanesMethod, Numbers]:
         configuration_constraints=[height],
         u_dependent=[u[0], u[2], u[5]],
         velocity_constraints=[slip.dot(Y.x), slip.dot(Y.y), slip.dot(N.z)],
-        constraint_solver="CRAMER",  # SymPy's default divides by an expression that is zero
+        constraint_solver="CRAMER",  # with SymPy's default (LU) its own equations are wrong here
         bodies=parts,
         forcelist=[(part.masscenter, part.mass * g * N.z) for part in parts],
     )
