@@ -33,10 +33,13 @@ from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
 from genalpha.run import native_traced
 from genalpha.run.request import Request
+from genalpha.run.through_events import front as through_events
 
 
 def run(asked: Request) -> Solution:
     """The solution. A failure becomes its status, and the rows after it are NaN."""
+    if asked.watch.events:
+        return through_events.run(asked)
     try:
         return native_traced.run(asked)
     except Unsupported as reason:

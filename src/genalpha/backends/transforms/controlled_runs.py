@@ -24,7 +24,7 @@ from genalpha.engine.steps import Controlled
 from genalpha.numerics import codes
 
 
-class _ControlledOnly(NativeControlled):
+class ControlledOnly(NativeControlled):
     """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
 
     def _leave(self) -> None:
@@ -80,7 +80,7 @@ class ControlledRun(RunOperation):
         first, record = self.first_rows(run)
         table, taken, rejected, totals = np.empty((512, len(first))), 0, 0, np.zeros(len(NUMBERS) - 5)
         if run is not None and status == codes.SUCCESS:
-            runner = _ControlledOnly(self.setup, run, control, self.rebuild(doubles))
+            runner = ControlledOnly(self.setup, run, control, self.rebuild(doubles))
             while not runner.finished and taken < self.most:
                 if taken == len(table):
                     table = np.concatenate([table, np.empty_like(table)])

@@ -29,7 +29,7 @@ from genalpha.numerics.data import Times
 TAPE = 4_000_000
 
 
-class _GivenOnly(NativeGiven):
+class GivenOnly(NativeGiven):
     """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
 
     def _leave(self) -> None:
@@ -95,7 +95,7 @@ class GivenRun(RunOperation):
         parts = [shown[:, at] for at in self.parts]
         return [*parts, *(np.asarray(x, dtype=float) for x in numbers), self.scale_of(run)]
 
-    def _begin_at(self, inputs: Arrays) -> tuple[NativeRun | None, _GivenOnly | None, int]:
+    def _begin_at(self, inputs: Arrays) -> tuple[NativeRun | None, GivenOnly | None, int]:
         """The start of a run, who takes its steps, and the status."""
         t0, t1, q, v, times, sizes, *doubles = inputs
         run, status = self.begun(StartValues(float(t0), q, v, float(sizes[0])), doubles)
@@ -103,7 +103,7 @@ class GivenRun(RunOperation):
         if run is None or status != codes.SUCCESS:
             return run, None, status
         steps = Given(np.append(times, t1), Times(times, sizes))
-        return run, _GivenOnly(self.setup, run, steps, self.rebuild(doubles)), status
+        return run, GivenOnly(self.setup, run, steps, self.rebuild(doubles)), status
 
     def _blocks(self, runner: Any, last: np.ndarray, marks: list[Any] | None = None) -> Iterator[Block]:
         """Take all steps, some at a time. ``marks`` notes where each block starts, to take it again."""
@@ -119,7 +119,7 @@ class GivenRun(RunOperation):
             if taken:
                 yield first, table[: taken + 1]
 
-    def _again(self, runner: _GivenOnly, marks: list[Any], backward: bool) -> Iterator[Block]:
+    def _again(self, runner: GivenOnly, marks: list[Any], backward: bool) -> Iterator[Block]:
         """The tape of a run in blocks, computed again: about √N steps are in memory at a time."""
         for mark, last in reversed(marks) if backward else marks:
             runner.go_back(mark)
