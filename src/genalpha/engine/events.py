@@ -197,6 +197,13 @@ def call(function: Function, state: State, args: tuple[Any, ...]) -> Any:
     return function(*(t, q, v, lam, psi)[:number], *args)
 
 
+def reset_of(event: Event, state: State, args: tuple[Any, ...]) -> Reset:
+    """What the reset of an event returns, as a :class:`Reset`."""
+    assert event.reset is not None
+    found = call(event.reset, state, args)
+    return found if isinstance(found, Reset) else Reset(v=found)
+
+
 def values(crossings: tuple[Crossing, ...], t: Any, q: Any, v: Any, lam: Any, psi: Any, args: Any) -> Array:
     """The functions of all events (E,) at a state. Its accelerations are not known."""
     state = State(t, q, v, _NoAcceleration(), lam, psi)  # type: ignore[arg-type]

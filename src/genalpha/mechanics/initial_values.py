@@ -13,11 +13,12 @@ from jax import Array, lax
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.numerics import codes, linear, newton
 from genalpha.numerics.data import NewtonReport, Scale, State
-from genalpha.numerics.derivatives import jacobian, value_and_rate
+from genalpha.numerics.derivatives import by_reader, jacobian, value_and_rate
 
 Multipliers = tuple[Array, Array]
 _QUICK = 4
 _NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
+_CORRECTIONS = 5  # the corrections that machine code makes instead
 
 
 class Once(NamedTuple):
@@ -373,7 +374,14 @@ def project_velocity(
 
 
 def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
-    """A root by Newton's method; ``size`` is the size of the terms that cancel in the residual."""
+    """A root by Newton's method; ``size`` is the size of the terms that cancel in the residual.
+
+    Machine code has no loops whose number of turns depends on values. It makes a few corrections.
+    """
+    if by_reader():
+        for _ in range(_CORRECTIONS):
+            guess, report = _corrected(residual, guess, size)
+        return guess, report
     levels = newton.Levels(10 * jnp.finfo(float).eps * size[None], 1e-9 * size[None], jnp.zeros(()))
     memory = newton.no_memory(guess.size)
     x, _, report = newton.solve(_NEWTON, residual, guess, memory, levels, newton.one_group(guess.size))

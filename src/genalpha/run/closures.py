@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from genalpha.engine import events
-from genalpha.engine.events import Event, Reset
+from genalpha.engine.events import Crossing, Event, Reset
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.system import Args, System
 from genalpha.numerics.data import State
@@ -85,26 +85,25 @@ def _program(setup: Setup, name: str, args: Args, values: list[Any]) -> tuple[An
 
 
 def _of_event(setup: Setup, event: Event, args: Args, values: list[Any]) -> list[tuple[Any, Any]]:
-    """The same for the function and the reset of an event. Both take a state."""
+    """The same for the function (t, q, v, λ, ψ, *args) and the reset (state, *args) of an event."""
     dims, number = setup.dims, lambda *shape: jax.ShapeDtypeStruct(shape, float)
-    shapes = [number(k) for k in (dims.size, dims.n, dims.n, dims.m, dims.p)]
-    state = State(number(), *shapes)  # type: ignore[arg-type]
-    value = lambda state, *args: jnp.asarray(events.call(event.function, state, args), float)
+    t, q, v, lam, psi = number(), *(number(k) for k in (dims.size, dims.n, dims.m, dims.p))
+    crossing = (Crossing(event.function, 0.0),)
+    value = lambda t, q, v, lam, psi, *args: events.values(crossing, t, q, v, lam, psi, args)
+    inner, about = _extracted(value, (t, q, v, lam, psi, *args), values)
+    function = lambda t, q, v, lam, psi, *args: inner(t, q, v, lam, psi, *args)
+    if event.reset is None:
+        return [(function, about), (None, None)]
 
     def changed(state: State, *args: Any) -> Any:
-        assert event.reset is not None
-        found = events.call(event.reset, state, args)
-        found = found if isinstance(found, Reset) else Reset(v=found)
+        found = events.reset_of(event, state, args)
         q, v = (old if new is None else new for old, new in ((state.q, found.q), (state.v, found.v)))
         return q, v, args if found.args is None else found.args, found.stop
 
-    function, about = _extracted(value, (state, *args), values)
-    if event.reset is None:
-        return [(function, about), (None, None)]
-    inner, about_reset = _extracted(changed, (state, *args), values)
+    after, about_reset = _extracted(changed, (State(t, q, v, v, lam, psi), *args), values)
 
     def reset(state: State, *args: Any) -> Reset:
-        q, v, own, stop = inner(state, *args)
+        q, v, own, stop = after(state, *args)
         return Reset(v, q, (*own, args[-1]), stop)
 
     return [(function, about), (reset, about_reset)]

@@ -16,7 +16,7 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import front as sparse
 from genalpha.engine import event_values, events, interpolate
 from genalpha.engine import start as starts
-from genalpha.engine.events import Event, Happened, Reset
+from genalpha.engine.events import Event, Happened
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.errors import InconsistentInitialValues
@@ -199,15 +199,13 @@ class Handler:
 
     def _reset(self, i: int, so_far: Outcome) -> Outcome:
         """What holds after the reset of event ``i``; ``so_far`` is what holds before it."""
-        at, function = so_far.after, self.listed[i].reset
-        assert function is not None
+        at = so_far.after
         own = jax.tree.map(np.array, at)  # a copy, because the reset may change it in place
         try:
-            wanted = events.call(function, own, so_far.args)
+            wanted = events.reset_of(self.listed[i], own, so_far.args)
         except Exception as error:
             error.add_note(f"This happened in the reset of event {i} at t = {at.t:.9g}.")
             raise
-        wanted = wanted if isinstance(wanted, Reset) else Reset(v=wanted)
         dims, told = self.setup.dims, f"the reset of event {i} returned"
         found: dict[str, Any] = {}
         for name, width, what in (("v", dims.n, "velocities"), ("q", dims.size, "positions")):

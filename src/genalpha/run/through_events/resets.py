@@ -11,7 +11,7 @@ from genalpha.backends.transforms.rows import RowOperation
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction, SingularExample
 from genalpha.engine import events
-from genalpha.engine.events import Event, Reset
+from genalpha.engine.events import Event
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.system import Args, Dims
 from genalpha.mechanics.user_errors import explaining
@@ -48,7 +48,8 @@ class ResetOperation(RowOperation):
             ) from reason
 
     def _changed(self, state: State, values: list[Any]) -> Changed:
-        wanted = returned(self.event, self.number, state, self.rebuild(values))
+        with explaining(f"the reset of event {self.number}, which is traced under a JAX transform"):
+            wanted = events.reset_of(self.event, state, self.rebuild(values))
         self.changes_args |= wanted.args is not None
         q = state.q if wanted.q is None else self.setup.system.space.normalize(jnp.asarray(wanted.q, float))
         v = state.v if wanted.v is None else jnp.asarray(wanted.v, float)
@@ -71,14 +72,6 @@ class ResetOperation(RowOperation):
                 "possible under a JAX transform"
             )
         return values
-
-
-def returned(event: Event, number: int, state: State, args: Args) -> Reset:
-    """What the reset of an event returns for traced values."""
-    assert event.reset is not None
-    with explaining(f"the reset of event {number}, which is traced under a JAX transform"):
-        wanted = events.call(event.reset, state, args)
-    return wanted if isinstance(wanted, Reset) else Reset(v=wanted)
 
 
 def blank_state(dims: Dims) -> State:
