@@ -65,8 +65,8 @@ MESSAGES = {
         "continue with a system in which the contact stays closed"
     ),
     TOO_MANY_EVENTS: (
-        "an event happened more often than max_events. Under a JAX transform the number of events is bounded: "
-        "raise max_events"
+        "an event happened more often than max_events, which bounds the number of events under a JAX "
+        "transform. Raise max_events"
     ),
     INACCURATE: "the accuracy was not reached",
     NOT_RESUMED: "the run cannot continue after an event",

@@ -100,7 +100,8 @@ def _of_event(setup: Setup, event: Event, args: Args, values: list[Any]) -> list
         q, v = (old if new is None else new for old, new in ((state.q, found.q), (state.v, found.v)))
         return q, v, args if found.args is None else found.args, found.stop
 
-    after, about_reset = _extracted(changed, (State(t, q, v, v, lam, psi), *args), values)
+    state = State(t, q, v, v, lam, psi)  # type: ignore[arg-type]
+    after, about_reset = _extracted(changed, (state, *args), values)
 
     def reset(state: State, *args: Any) -> Reset:
         q, v, own, stop = after(state, *args)

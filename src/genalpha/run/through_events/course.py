@@ -161,9 +161,8 @@ def course(run: EventfulRun, span: tuple[float, float], q: Any, v: Any, steps: S
         return Course([], codes.BAD_STEPS, 0, totals, scale)
     while True:
         begun, status = run.begun(start.at, handler.doubles)
-        if legs and begun is not None and status == codes.SUCCESS and not begun.start.consistent:
-            status = codes.INCONSISTENT
-        if begun is None or status != codes.SUCCESS:
+        bad = legs and begun is not None and not (begun.start.consistent and np.isfinite(begun.row).all())
+        if begun is None or bad or status != codes.SUCCESS:
             status = codes.NOT_RESUMED if legs else status
             break
         scale = scale if legs else run.scale_of(begun)
@@ -241,8 +240,8 @@ class _LegRun:
     def _examined(self) -> Outcome | None:
         """Record the events in the last step; the outcome if one of them changes the motion."""
         known, happened, ends = len(self.handler.happened), self.handler.happened, self._times()[0]
-        nodes = (self._end(step, ends) for step in (self.taken - 1, self.taken))
-        outcome = self.handler.examine(*nodes, self.runner.fired)
+        before, after = self._end(self.taken - 1, ends), self._end(self.taken, ends)
+        outcome = self.handler.examine(before, after, self.runner.fired)
         for i, state in happened[known:]:
             if self.moments and self.moments[-1].state is state:
                 self.moments[-1].events.append(i)

@@ -38,8 +38,8 @@ def run(asked: Request) -> Solution:
 
 def _refused(reason: str) -> ValueError:
     return ValueError(
-        f"events under a JAX transform need machine code, which cannot take this run: {reason}. Call ga.solve "
-        "outside of jit, vmap and grad"
+        f"events under a JAX transform need machine code, which cannot take this run: {reason}. Call "
+        "ga.solve outside of jit, vmap and grad"
     )
 
 
@@ -51,8 +51,8 @@ def _run(asked: Request) -> Solution:
     plan = Plan(asked.watch.events, keep, asked.watch.max_events)
     steps, given = _steps(steps, keep)
     even, strict = getattr(steps, "even", False), start.mode == "check"
-    key = ("events, traced", *setup[1:], strict, about, plan, even, steps.room(0) if steps.controlled else 0)
-    key = (*key, tuple(jnp.shape(x) for x in doubles))
+    shapes, most = tuple(jnp.shape(x) for x in doubles), steps.room(0) if steps.controlled else 0
+    key = ("events, traced", *setup[1:], strict, about, shapes, plan, even, most)
     make = lambda: EventfulRun(setup, strict, doubles, rebuild, steps, plan)
     made = native_traced.operation(setup, key, make)
     times = [] if output.t_eval is None else [output.t_eval]

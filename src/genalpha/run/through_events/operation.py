@@ -15,6 +15,7 @@ from genalpha.backends.transforms.controlled_runs import sampling
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.transforms.records import NUMBERS, Found
 from genalpha.backends.transforms.rows import RowOperation
+from genalpha.backends.transforms.runs import TAPE
 from genalpha.engine import event_values, interpolate
 from genalpha.engine.events import Event
 from genalpha.engine.interpolate import StepEnd
@@ -161,12 +162,12 @@ class EventfulRun(RunOperation):
     def _course(self, inputs: Arrays) -> Course:
         """The run. That of the last inputs is kept, because each direction of a derivative asks for it."""
         known = self._last
-        if known is not None and all(
-            map(functools.partial(np.array_equal, equal_nan=True), known[0], inputs)
-        ):
+        same = functools.partial(np.array_equal, equal_nan=True)
+        if known is not None and all(map(same, known[0], inputs)):
             return known[1]
         found = courses.course(self, *self._split(inputs)[1:])
-        self._last = ([np.array(x) for x in inputs], found)
+        if found.steps * len(self.step.row) <= TAPE:
+            self._last = ([np.array(x) for x in inputs], found)
         return found
 
     def _rows(self, inputs: Arrays, of: Course) -> _Rows:
@@ -174,14 +175,15 @@ class EventfulRun(RunOperation):
         lengths = [len(leg.ends) for leg in of.legs]
         if self.plan.keep == "times":
             return self._rows_at(inputs[0], of)
-        legs = np.repeat(np.arange(len(lengths)), lengths)
-        steps = np.concatenate([np.zeros(0, int), *map(np.arange, lengths)])
-        number = np.arange(count) if self.plan.keep == "all" else np.array([len(legs) - 1])
-        lost = of.failed & ((number >= len(legs) - (self.plan.keep == "final")) | (number == count - 1))
-        number = np.clip(number, 0, max(len(legs) - 1, 0))
-        if not len(legs):
-            return _Rows(*np.zeros((2, count), int), np.zeros(count, bool), np.ones(count, bool))
-        return _Rows(legs[number], steps[number], np.zeros(count, bool), lost)
+        nothing = np.zeros(count, bool)
+        if not of.legs:
+            return _Rows(0 * nothing, 0 * nothing, nothing, ~nothing)
+        legs, steps = np.repeat(np.arange(len(lengths)), lengths), np.concatenate([*map(np.arange, lengths)])
+        last = len(legs) - 1
+        number = np.arange(count) if self.plan.keep == "all" else np.array([last])
+        late = (number > last) | (np.arange(count) == count - 1)  # the last row is the end
+        number = np.minimum(number, last)
+        return _Rows(legs[number], steps[number], nothing, late & of.failed)
 
     def _rows_at(self, times: np.ndarray, of: Course) -> _Rows:
         """The rows at given times. A time at which two legs meet belongs to the first of them."""

@@ -30,7 +30,7 @@ class Changed(NamedTuple):
 
 
 class ResetOperation(RowOperation):
-    """The reset of event ``number``; ``args`` are an example. ``changes_args`` says whether it returns args."""
+    """The reset of event ``number``, with an example of ``args``. It may change them, ``changes_args``."""
 
     def __init__(self, setup: Setup, number: int, event: Event, args: Args) -> None:
         self.setup, self.number, self.event, self.args = setup, number, event, args
@@ -44,7 +44,8 @@ class ResetOperation(RowOperation):
             pass
         except Unsupported as reason:
             raise ValueError(
-                f"events under a JAX transform: the reset of event {number} cannot become machine code: {reason}"
+                f"events under a JAX transform: the reset of event {number} cannot become machine code: "
+                f"{reason}"
             ) from reason
 
     def _changed(self, state: State, values: list[Any]) -> Changed:
@@ -68,8 +69,8 @@ class ResetOperation(RowOperation):
         values, _, about = separated(arguments.alike(self.args, args, told))
         if about != self._about:
             raise ValueError(
-                f"{told} other arguments that hold no doubles. They are constants of the code, so this is not "
-                "possible under a JAX transform"
+                f"{told} other arguments that hold no doubles. They are constants of the code, so this is "
+                "not possible under a JAX transform"
             )
         return values
 

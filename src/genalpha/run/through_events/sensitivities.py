@@ -1,9 +1,9 @@
 """Derivatives of a course with events: along a direction, and its transpose.
 
-The time t* of an event is a zero of its function e along the interpolated step, e(c, t*) = 0, where c are both
-ends of the step and the arguments. So it changes by −e_c c' / e_t, and the state there by its derivatives with
-respect to c and t*. The reset and the steps after it follow by the chain rule. All are derivatives of what
-the run computes.
+The time t* of an event is a zero of its function e along the interpolated step, e(c, t*) = 0, where c are
+both ends of the step and the arguments. So it changes by −e_c c' / e_t, and the state there by its
+derivatives with respect to c and t*. The reset and the steps after it follow by the chain rule. All of them
+are derivatives of what the run computes.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def cotangent(
 
 
 def _gather_end(run: EventfulRun, leg: Leg, of: OfLeg, later: AtStart | None) -> None:
-    """Add derivatives with respect to the end of a leg, and to the start of the next one, to its last state."""
+    """Add derivatives with respect to the end of a leg and the start of the next one to its last state."""
     own = [x[-1] for x in of.states]
     of.states[0][-1] += of.ends[-1]
     of.ends[-1] = 0.0
