@@ -27,7 +27,7 @@ from genalpha.run.through_events import course as courses
 from genalpha.run.through_events import sensitivities
 from genalpha.run.through_events.course import Course
 from genalpha.run.through_events.resets import ResetOperation
-from genalpha.run.through_events.sensitivities import MOTION, AtStart, OfLeg, add_to_ends
+from genalpha.run.through_events.sensitivities import MOTION, AtStart, OfLeg, Within
 
 
 class Plan(NamedTuple):
@@ -88,25 +88,23 @@ class EventfulRun(RunOperation):
         self.functions: dict[str, RowOperation] = {}
         self.sampling = sampling(setup)
         self.at_event = self._at_event()
+        point = np.zeros(setup.dims.size), np.zeros(setup.dims.n)
+        self.rate = RowOperation("rate", setup.system.space.rate, point, [False] * 2)
         smooth = len(self.parts) - 1 + 7 + (len(doubles) if self.changes_args else 0)
         self.smooth = (*[True] * smooth, *[False] * (2 + bool(steps.controlled) + len(NUMBERS) + 1))
         self._last: tuple[list[np.ndarray], Course] | None = None
 
     def _at_event(self) -> RowOperation:
-        """The functions of all events, and q, v, a, λ and ψ on the constraints, at a time within a step."""
+        """The functions of all events, and q, v, a, λ and ψ on the constraints, for the motion at a time."""
         setup, dims, zeros = self.setup, self.setup.dims, lambda *shape: np.zeros(shape)
 
-        def one(before: StepEnd, after: StepEnd, t: Any, x: list[Any]) -> Any:
-            _, q, v, _, lam, psi = interpolate.between(setup.system.space, before, after, t)
-            args = self.rebuild(x)
-            found = event_values.values(setup, StepEnd(t, q, v, lam, psi), args)
-            state, _ = initial_values.settled(setup.system, dims, t, q, v, args, (lam, psi))
-            return found, *state[1:]
+        def one(at: StepEnd, x: list[Any]) -> Any:
+            args, (t, q, v, *loads) = self.rebuild(x), at
+            state, _ = initial_values.settled(setup.system, dims, t, q, v, args, (loads[0], loads[1]))
+            return event_values.values(setup, at, args), *state[1:]
 
         at = StepEnd(zeros(), zeros(dims.size), zeros(dims.n), zeros(dims.m), zeros(dims.p))
-        return RowOperation(
-            "event", one, (at, at, zeros(), self.values), [False] * 11 + [True] * len(self.values)
-        )
+        return RowOperation("event", one, (at, self.values), [False] * 5 + [True] * len(self.values))
 
     # --- inputs and outputs -----------------------------------------------------------------------
 
@@ -214,7 +212,9 @@ class EventfulRun(RunOperation):
                     own[here] = x
                 if within and len(here):
                     t[here] = inputs[0][here]
-                    motion = self.sampling.value(self._ends(leg.records, leg.ends, steps, t[here]))
+                    nodes = layout.ends(leg.records, leg.ends)
+                    both = [x[k] for k in (np.maximum(steps - 1, 0), steps) for x in nodes]
+                    motion = self.sampling.value([*both, t[here]])
                     for name, x in zip(MOTION, motion, strict=True):
                         table[here[:, None], np.arange(width)[layout.parts[name]][None]] = x
         *parts, report = (table[:, at] for at in self.parts)
@@ -223,11 +223,6 @@ class EventfulRun(RunOperation):
         smooth = [*parts, t, np.asarray(of.t_end), *self._lists(of), *(doubles if self.changes_args else ())]
         errors = [] if self.steps is None else [table[:, layout.of_errors]]
         return [*smooth, report, t_alpha, *errors, *(np.asarray(x, dtype=float) for x in numbers), of.scale]
-
-    def _ends(self, records: np.ndarray, ends: np.ndarray, steps: np.ndarray, times: Any) -> list[np.ndarray]:
-        """Inputs of ``sampling``: both ends of some steps of a leg, and times in them."""
-        pick = lambda i: [ends[i], *(records[i][:, self.layout.parts[name]] for name in MOTION)]
-        return [*pick(np.maximum(steps - 1, 0)), *pick(steps), times]
 
     def _places(self, of: Course) -> list[list[tuple[int, int, int]]]:
         """For each leg: moments, and the places (event, number) in the lists of events that they fill."""
@@ -265,19 +260,19 @@ class EventfulRun(RunOperation):
         rows, found = self._rows(inputs, of), [np.zeros(s) for s in shapes]
         parts, (t, t_end, *rest) = found[: len(self.parts) - 1], found[len(self.parts) - 1 :]
         lists, of_rows = rest[:5], rest[5:]
-        t_end[...] = legs[-1].ends[-1]
+        t_end[...] = sensitivities.shown(self, of.legs[-1], legs[-1])[1][-1]
         for i, (leg, own, places) in enumerate(zip(of.legs, legs, self._places(of), strict=True)):
+            records, ends = sensitivities.shown(self, leg, own)
             for within in (False, True):
                 here = rows.of(i, within)
                 steps_ = rows.step[here]
-                table = own.records[steps_]
+                table = records[steps_]
                 if within and len(here):
-                    given = self._ends(leg.records, leg.ends, steps_, inputs[0][here])
-                    along = self._ends(own.records, own.ends, steps_, np.zeros(len(here)))
-                    for name, x in zip(MOTION, self.sampling.tangent(given, [], along), strict=True):
+                    motion = Within(self, leg, steps_, inputs[0][here]).changed(own)
+                    for name, x in zip(MOTION, motion, strict=True):
                         table[:, self.layout.parts[name]] = x
                 else:
-                    t[here] = own.ends[steps_]
+                    t[here] = ends[steps_]
                 for part, at in zip(parts, self.parts, strict=False):
                     part[here] = table[:, at]
                 for part, x in zip(of_rows, own.doubles, strict=False):
@@ -310,6 +305,7 @@ class EventfulRun(RunOperation):
         whole, found = np.concatenate(parts, axis=1), []
         for i, (leg, places) in enumerate(zip(of.legs, self._places(of), strict=True)):
             own = sensitivities.blank(self, leg)
+            own.ends[-1] += t_end if leg is of.legs[-1] else 0.0
             for within in (False, True):
                 here = rows.of(i, within)
                 steps, table = rows.step[here], whole[here]
@@ -317,20 +313,17 @@ class EventfulRun(RunOperation):
                     wanted = [table[:, layout.parts[name]].copy() for name in MOTION]
                     for name in MOTION:
                         table[:, layout.parts[name]] = 0.0
-                    given = self._ends(leg.records, leg.ends, steps, inputs[0][here])
-                    back = self.sampling.cotangent(given, [], wanted)
-                    add_to_ends(self, own, np.maximum(steps - 1, 0), back[:5])
-                    add_to_ends(self, own, steps, back[5:10])
-                else:
-                    np.add.at(own.ends, steps, t[here])
+                    Within(self, leg, steps, inputs[0][here]).pull(own, wanted)
                 np.add.at(own.records, steps, table)
+                if not within:
+                    np.add.at(own.ends, steps, t[here])
+                    sensitivities.move_to_event(self, leg, own)
                 for mine, x in zip(own.doubles, rest[5:], strict=False):
                     mine += x[here].sum(axis=0)
             for j, event, k in places:
                 for m, x in zip((0, 1, 2, 4, 5), rest[:5], strict=True):
                     own.states[m][j] += x[event, k]
             found.append(own)
-        found[-1].ends[-1] += t_end
         return found
 
     def by_xla(self, *inputs: Any) -> list[Any]:

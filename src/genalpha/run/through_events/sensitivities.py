@@ -1,9 +1,11 @@
 """Derivatives of a course with events: along a direction, and its transpose.
 
-The time t* of an event is a zero of its function e along the interpolated step, e(c, t*) = 0, where c are
-both ends of the step and the arguments. So it changes by −e_c c' / e_t, and the state there by its
-derivatives with respect to c and t*. The reset and the steps after it follow by the chain rule. All of them
-are derivatives of what the run computes.
+At an event with the function e, a change δ of the state at a fixed time moves the time of the event by
+−e'δ / ė, where ė is the rate of e along the motion. The state there changes by δ and, with the change of
+time, by its own rate. The reset and the steps after it follow by the chain rule. For the motion itself this
+is the saltation matrix. Changes at fixed times are those of the interpolated discrete solution. Rates are
+those of the equations of motion. The rate of the interpolated velocity would be of first order only: its
+parabola has errors of second order within a step.
 """
 
 from __future__ import annotations
@@ -51,58 +53,88 @@ def blank(run: EventfulRun, leg: Leg) -> OfLeg:
     return OfLeg(np.zeros((rows[1], run.tape.width)), np.zeros(rows[1]), doubles, states)
 
 
-def add_to_ends(run: EventfulRun, of: OfLeg, steps: np.ndarray, found: list[np.ndarray]) -> None:
-    """Add derivatives with respect to t, q, v, λ and ψ at the ends of some steps."""
-    np.add.at(of.ends, steps, found[0])
-    for name, x in zip(MOTION, found[1:], strict=True):
-        at = run.layout.parts[name]
-        np.add.at(of.records, (steps[:, None], np.arange(at.start, at.stop)[None]), x)
+def as_taken(run: EventfulRun, leg: Leg) -> StepEnd:
+    """The ends of the steps (K+1, ...) as they were taken."""
+    nodes = run.layout.ends(leg.records, leg.ends)
+    pairs = zip(nodes, leg.last, strict=True)
+    return StepEnd(*(np.concatenate([x[:-1], np.asarray(y)[None]]) for x, y in pairs))
+
+
+class Within:
+    """The motion (J, ...) at some times within steps of a leg, by interpolation.
+
+    Ends of steps move with the events before them. Here their changes count at fixed times: those at moving
+    times, less what the rates of the motion bring.
+    """
+
+    def __init__(self, run: EventfulRun, leg: Leg, steps: np.ndarray, t: np.ndarray) -> None:
+        self.run, self.doubles = run, leg.taken.doubles
+        self.ends, nodes = (np.maximum(steps - 1, 0), steps), as_taken(run, leg)
+        before, after = ([x[i] for x in nodes] for i in self.ends)
+        self.inputs = [*before, *after, t]
+        size = np.where(steps == 0, 1.0, after[0] - before[0])[:, None]
+        self.of_loads = [(after[k] - before[k]) / size for k in (3, 4)]  # as interpolated
+        self.rates = [self.flow(before), self.flow(after)]
+
+    def flow(self, at: list[np.ndarray]) -> list[np.ndarray]:
+        """The rates of q, v, λ and ψ at some states (J, ...): t, q, v, λ, ψ."""
+        a = self.run.at_event.value([*at, *self.doubles])[3]
+        return [*self.run.rate.value(at[1:3]), a, *self.of_loads]
+
+    def value(self) -> list[np.ndarray]:
+        """q, v, λ and ψ."""
+        return self.run.sampling.value(self.inputs)
+
+    def changed(self, of: OfLeg) -> list[np.ndarray]:
+        """Their changes."""
+        along = []
+        for steps, rates in zip(self.ends, self.rates, strict=True):
+            t, parts = of.ends[steps], [of.records[steps][:, self.run.layout.parts[name]] for name in MOTION]
+            moved = [x - rate * t[:, None] for x, rate in zip(parts, rates, strict=True)]
+            along += [np.zeros_like(t), *moved]
+        return self.run.sampling.tangent(self.inputs, [], [*along, np.zeros_like(self.inputs[10])])
+
+    def pull(self, of: OfLeg, weights: list[np.ndarray]) -> None:
+        """Add the derivatives with respect to the steps as taken, from those to q, v, λ and ψ."""
+        back = self.run.sampling.cotangent(self.inputs, [], weights)
+        for steps, rates, parts in zip(self.ends, self.rates, (back[1:5], back[6:10]), strict=True):
+            pairs = zip(parts, rates, strict=True)
+            np.subtract.at(of.ends, steps, sum((x * rate).sum(axis=1) for x, rate in pairs))
+            for name, x in zip(MOTION, parts, strict=True):
+                at = self.run.layout.parts[name]
+                np.add.at(of.records, (steps[:, None], np.arange(at.start, at.stop)[None]), x)
 
 
 class _Moments:
-    """The moments of a leg as rows of inputs of ``run.at_event``."""
+    """The moments of a leg, and how the states there change with the motion."""
 
     def __init__(self, run: EventfulRun, leg: Leg) -> None:
-        self.run, self.leg, self.steps = run, leg, np.array([m.step for m in leg.moments], dtype=int)
-        self.first = np.array([m.events[0] for m in leg.moments], dtype=int)
-        nodes = run.layout.ends(leg.records, leg.ends)
-        nodes = StepEnd(
-            *(np.concatenate([x[:-1], np.asarray(y)[None]]) for x, y in zip(nodes, leg.last, strict=True))
-        )
-        t = np.array([float(m.state.t) for m in leg.moments])
-        pick = lambda steps: [x[steps] for x in nodes]
-        self.inputs = [*pick(self.steps - 1), *pick(self.steps), t, *leg.taken.doubles]
-        self.nowhere = [np.zeros_like(x) for x in self.inputs]
-        along = [*self.nowhere]
-        along[10] = np.ones_like(t)
-        self.in_time = run.at_event.tangent(self.inputs, [], along)  # derivatives with respect to t
-
-    @property
-    def slope(self) -> np.ndarray:
-        """The rates (J,) of the functions of the events."""
-        return self.in_time[0][np.arange(len(self.first)), self.first]
+        steps, first = (np.array(x) for x in zip(*((m.step, m.events[0]) for m in leg.moments), strict=True))
+        self.run, self.first = run, (np.arange(len(first)), first)
+        self.t = np.array([float(m.state.t) for m in leg.moments])
+        self.motion = Within(run, leg, steps, self.t)
+        self.inputs = [self.t, *self.motion.value(), *leg.taken.doubles]
+        rest = [np.zeros_like(x) for x in leg.taken.doubles]
+        along = [np.ones_like(self.t), *self.motion.flow(self.inputs[:5]), *rest]
+        values, *self.rates = run.at_event.tangent(self.inputs, [], along)
+        self.slope = values[self.first]  # ė (J,)
 
     def changed(self, of: OfLeg) -> list[np.ndarray]:
         """The changes of the states, from those of the steps as taken."""
-        columns, steps = self.run.layout.parts, self.steps
-        ends = lambda i: [of.ends[i], *(of.records[i][:, columns[name]] for name in MOTION)]
-        along = [*ends(steps - 1), *ends(steps), self.nowhere[10], *of.doubles]
+        along = [np.zeros_like(self.t), *self.motion.changed(of), *of.doubles]
         values, *states = self.run.at_event.tangent(self.inputs, [], along)
-        t = -values[np.arange(len(self.first)), self.first] / self.slope
-        moved = [x + rate * t[:, None] for x, rate in zip(states, self.in_time[1:], strict=True)]
-        return [t, *moved]
+        t = -values[self.first] / self.slope
+        return [t, *(x + rate * t[:, None] for x, rate in zip(states, self.rates, strict=True))]
 
     def pull(self, of: OfLeg) -> None:
         """Add the derivatives with respect to the steps as taken, from those to the states."""
         t, *states = of.states
-        values = np.zeros_like(self.in_time[0])
-        back = self.run.at_event.cotangent(self.inputs, [], [values, *states])
-        values[np.arange(len(self.first)), self.first] = -(t + back[10]) / self.slope
-        more = self.run.at_event.cotangent(self.inputs, [], [values, *(0 * x for x in states)])
-        total = [x + y for x, y in zip(back, more, strict=True)]
-        add_to_ends(self.run, of, self.steps - 1, total[:5])
-        add_to_ends(self.run, of, self.steps, total[5:10])
-        for own, x in zip(of.doubles, total[11:], strict=True):
+        along = sum((x * rate).sum(axis=1) for x, rate in zip(states, self.rates, strict=True))
+        values = np.zeros((len(self.t), len(self.run.plan.events)))
+        values[self.first] = -(t + along) / self.slope
+        _, *back = self.run.at_event.cotangent(self.inputs, [], [values, *states])
+        self.motion.pull(of, back[:4])
+        for own, x in zip(of.doubles, back[4:], strict=True):
             own += x
 
 
@@ -121,12 +153,31 @@ def tangent(run: EventfulRun, course: Course, start: AtStart, times: np.ndarray)
         if leg.moments:
             of = of._replace(states=_Moments(run, leg).changed(of))
         if leg.cut:
-            of.ends[-1] = of.states[0][-1]
-            for name, x in zip(MOTION, [of.states[k] for k in (1, 2, 4, 5)], strict=True):
-                of.records[-1, run.layout.parts[name]] = x[-1]
             start = _after(run, leg, of)
         found.append(of)
     return found
+
+
+def shown(run: EventfulRun, leg: Leg, of: OfLeg) -> tuple[np.ndarray, np.ndarray]:
+    """Changes of the records and of their times. The last one is at the event that ends the leg."""
+    records, ends = of.records.copy(), of.ends.copy()
+    if leg.cut:
+        ends[-1] = of.states[0][-1]
+        for name, k in zip(MOTION, (1, 2, 4, 5), strict=True):
+            records[-1, run.layout.parts[name]] = of.states[k][-1]
+    return records, ends
+
+
+def move_to_event(run: EventfulRun, leg: Leg, of: OfLeg) -> None:
+    """The transpose of `shown`: derivatives with respect to the last record are those to the last state."""
+    if not leg.cut:
+        return
+    of.states[0][-1] += of.ends[-1]
+    of.ends[-1] = 0.0
+    for name, k in zip(MOTION, (1, 2, 4, 5), strict=True):
+        at = run.layout.parts[name]
+        of.states[k][-1] += of.records[-1, at]
+        of.records[-1, at] = 0.0
 
 
 def _after(run: EventfulRun, leg: Leg, of: OfLeg) -> AtStart:
@@ -146,8 +197,8 @@ def cotangent(
     later: AtStart | None = None
     times = np.zeros(count)
     for leg, of in zip(reversed(course.legs), reversed(weights), strict=True):
-        if leg.cut:
-            _gather_end(run, leg, of, later)
+        if later is not None:
+            _pull_resets(run, leg, of, later)
         if leg.moments:
             _Moments(run, leg).pull(of)
         first, of_steps = run.pulled(leg.taken, of.records)
@@ -165,27 +216,17 @@ def cotangent(
     return later, times
 
 
-def _gather_end(run: EventfulRun, leg: Leg, of: OfLeg, later: AtStart | None) -> None:
-    """Add derivatives with respect to the end of a leg and the start of the next one to its last state."""
-    own = [x[-1] for x in of.states]
-    of.states[0][-1] += of.ends[-1]
-    of.ends[-1] = 0.0
-    for name, k in zip(MOTION, (1, 2, 4, 5), strict=True):
-        at = run.layout.parts[name]
-        own[k] += of.records[-1, at]
-        of.records[-1, at] = 0.0
-    if later is None:
-        return
+def _pull_resets(run: EventfulRun, leg: Leg, of: OfLeg, later: AtStart) -> None:
+    """Add derivatives with respect to the start of the next leg to those to the last state of this one."""
     of.states[0][-1] += later.t
     q, v, doubles = later.q, later.v, later.doubles
     for i, at, values in reversed(leg.applied):
         inputs = [np.asarray(x, dtype=float)[None] for x in (*at, *values)]
         back = run.resets[i].cotangent(inputs, [], [np.asarray(x)[None] for x in (q, v, *doubles, 0.0)])
         t, q, v, a, lam, psi, *doubles = (x[0] for x in back)
-        of.states[0][-1] += t
-        for k, x in ((3, a), (4, lam), (5, psi)):
-            own[k] += x
-    own[1] += q
-    own[2] += v
+        for k, x in ((0, t), (3, a), (4, lam), (5, psi)):
+            of.states[k][-1] += x
+    of.states[1][-1] += q
+    of.states[2][-1] += v
     for mine, x in zip(of.doubles, doubles, strict=True):
         mine += x
