@@ -94,7 +94,7 @@ class HostHandler(Handler):
         )
 
 
-class Leg(NamedTuple):
+class HostLeg(NamedTuple):
     """The motion from one event that changes it to the next.
 
     ``records`` (K+1, width) and ``ends`` (K+1,) are the ends of its steps. The last one is at the event that
@@ -121,10 +121,10 @@ class Leg(NamedTuple):
         return self.outcome is not None
 
 
-class Course(NamedTuple):
+class HostCourse(NamedTuple):
     """All legs of a run, how it ended, and its work."""
 
-    legs: list[Leg]
+    legs: list[HostLeg]
     status: int
     rejected: int
     totals: np.ndarray
@@ -143,7 +143,7 @@ class Course(NamedTuple):
         return self.status > codes.SUCCESS
 
 
-class _Start(NamedTuple):
+class _LegStart(NamedTuple):
     """The start of a leg. ``just`` and ``before`` are as in `Handler.known`."""
 
     at: StartValues
@@ -152,13 +152,15 @@ class _Start(NamedTuple):
     before: np.ndarray | None = None
 
 
-def course(run: EventfulRun, span: tuple[float, float], q: Any, v: Any, steps: Steps, doubles: Any) -> Course:
+def course(
+    run: EventfulRun, span: tuple[float, float], q: Any, v: Any, steps: Steps, doubles: Any
+) -> HostCourse:
     """Run from event to event."""
-    handler, legs, most = HostHandler(run, span, doubles), list[Leg](), steps.room(0)
-    start = _Start(StartValues(span[0], q, v, _first(steps)), steps)
+    handler, legs, most = HostHandler(run, span, doubles), list[HostLeg](), steps.room(0)
+    start = _LegStart(StartValues(span[0], q, v, _first(steps)), steps)
     status, rejected, totals, scale = codes.SUCCESS, 0, np.zeros(run.counted), run.scale_of(None)
     if isinstance(steps, Given) and not step_choice.fitting(span, steps.steps.t, steps.steps.h):
-        return Course([], codes.BAD_STEPS, 0, totals, scale)
+        return HostCourse([], codes.BAD_STEPS, 0, totals, scale)
     while True:
         begun, status = run.begun(start.at, handler.doubles)
         bad = legs and begun is not None and not (begun.start.consistent and np.isfinite(begun.row).all())
@@ -177,8 +179,8 @@ def course(run: EventfulRun, span: tuple[float, float], q: Any, v: Any, steps: S
         handler.continue_with(handler.doubles)
         following = start.steps.resumed(float(at.t))
         again = StartValues(float(at.t), at.q, at.v, _first(following), (at.lam, at.psi))
-        start = _Start(again, following, outcome.together, before)
-    return Course(legs, status, rejected, totals, scale)
+        start = _LegStart(again, following, outcome.together, before)
+    return HostCourse(legs, status, rejected, totals, scale)
 
 
 def _first(steps: Steps) -> Any:
@@ -190,7 +192,7 @@ class _LegRun:
     """Takes the steps of a leg."""
 
     def __init__(
-        self, run: EventfulRun, handler: HostHandler, start: _Start, begun: NativeRun, whole: Steps
+        self, run: EventfulRun, handler: HostHandler, start: _LegStart, begun: NativeRun, whole: Steps
     ) -> None:
         self.run, self.handler, self.start, self.begun, self.whole = run, handler, start, begun, whole
         state = jax.tree.map(np.asarray, begun.start.begin.state)
@@ -206,7 +208,7 @@ class _LegRun:
         counted = self.run.layout.report(self.table[1 : self.taken + 1]).sum(axis=0)
         return self.start.steps.totals(self.runner, counted)
 
-    def leg(self, room: int) -> tuple[Leg, int]:
+    def leg(self, room: int) -> tuple[HostLeg, int]:
         """The leg of at most ``room`` steps, and the status after it."""
         doubles, outcome, status = self.handler.doubles, None, codes.SUCCESS
         room = room if self.start.steps.controlled else len(self.runner.sizes)
@@ -257,7 +259,7 @@ class _LegRun:
             return codes.SUCCESS
         return codes.CROWDED if outcome.crowded else codes.EVENT
 
-    def _made(self, doubles: list[np.ndarray], outcome: Outcome | None) -> Leg:
+    def _made(self, doubles: list[np.ndarray], outcome: Outcome | None) -> HostLeg:
         ends, sizes = self._times()
         tape, at, steps = self.table[: self.taken + 1], self.start.at, self.start.steps
         records = tape[:, : steps.width(self.run.layout)].copy()
@@ -272,13 +274,13 @@ class _LegRun:
             sizes[-1] += float(outcome.state.t) - ends[-1]
             ends[-1] = outcome.state.t
             self.run.layout.put(records[-1], outcome.state)
-        return Leg(
+        return HostLeg(
             *(taken, records, ends, sizes, float(self.begun.t_alpha), last, share, of, self.moments),
             *(outcome, self.handler.applied),
         )
 
     def _moving(self, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How the ends of steps move with the start of the leg, see `Leg`.
+        """How the ends of steps move with the start of the leg, see `HostLeg`.
 
         Equal steps are stretched. In a list only the start moves. Under error control all steps keep their
         sizes, but for one that ends with the span.

@@ -18,7 +18,7 @@ from genalpha.run import native_traced
 from genalpha.run.closures import opened
 from genalpha.run.native_traced import FromRecords, separated
 from genalpha.run.request import Request
-from genalpha.run.through_events.operation import EventfulFound, EventfulRun, Plan
+from genalpha.run.through_events.operation import EventfulFound, EventfulRun, EventPlan
 
 
 def run(asked: Request) -> Solution:
@@ -48,7 +48,7 @@ def _run(asked: Request) -> Solution:
     doubles, rebuild, about = separated(asked.args)
     at, code = native_traced.placed(asked)
     keep = "times" if output.t_eval is not None else ("final" if output.every == 0 else "all")
-    plan = Plan(asked.watch.events, keep, asked.watch.max_events)
+    plan = EventPlan(asked.watch.events, keep, asked.watch.max_events)
     steps, given = _steps(steps, keep)
     even, strict = getattr(steps, "even", False), start.mode == "check"
     shapes, most = tuple(jnp.shape(x) for x in doubles), steps.room(0) if steps.controlled else 0

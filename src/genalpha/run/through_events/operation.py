@@ -25,12 +25,12 @@ from genalpha.mechanics import initial_values
 from genalpha.numerics.data import COUNTED, Times
 from genalpha.run.through_events import course as courses
 from genalpha.run.through_events import sensitivities
-from genalpha.run.through_events.course import Course
+from genalpha.run.through_events.course import HostCourse
 from genalpha.run.through_events.resets import ResetOperation
 from genalpha.run.through_events.sensitivities import MOTION, AtStart, OfLeg, Within
 
 
-class Plan(NamedTuple):
+class EventPlan(NamedTuple):
     """Events, the rows that are kept ("all", "times" or "final"), and the most occurrences of an event."""
 
     events: tuple[Event, ...]
@@ -70,7 +70,7 @@ class EventfulRun(RunOperation):
     """
 
     def __init__(
-        self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, steps: Steps, plan: Plan
+        self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, steps: Steps, plan: EventPlan
     ) -> None:
         self.kind = TapedControlledKernels if steps.controlled else TapedKernels
         super().__init__(setup, strict, doubles, rebuild, steps if steps.controlled else 1.0)
@@ -92,7 +92,7 @@ class EventfulRun(RunOperation):
         self.rate = RowOperation("rate", setup.system.space.rate, point, [False] * 2)
         smooth = len(self.parts) - 1 + 7 + (len(doubles) if self.changes_args else 0)
         self.smooth = (*[True] * smooth, *[False] * (2 + bool(steps.controlled) + len(NUMBERS) + 1))
-        self._last: tuple[list[np.ndarray], Course] | None = None
+        self._last: tuple[list[np.ndarray], HostCourse] | None = None
 
     def _at_event(self) -> RowOperation:
         """The functions of all events, and q, v, a, λ and ψ on the constraints, for the motion at a time."""
@@ -157,7 +157,7 @@ class EventfulRun(RunOperation):
         run = Found(q, v, a_alpha, lam, psi, extra, report, timing, numbers, next(parts))
         return EventfulFound(run, happened, doubles)
 
-    def _course(self, inputs: Arrays) -> Course:
+    def _course(self, inputs: Arrays) -> HostCourse:
         """The run. That of the last inputs is kept, because each direction of a derivative asks for it."""
         known = self._last
         same = functools.partial(np.array_equal, equal_nan=True)
@@ -168,7 +168,7 @@ class EventfulRun(RunOperation):
             self._last = ([np.array(x) for x in inputs], found)
         return found
 
-    def _rows(self, inputs: Arrays, of: Course) -> _Rows:
+    def _rows(self, inputs: Arrays, of: HostCourse) -> _Rows:
         count = self._count([np.shape(x) for x in inputs])
         lengths = [len(leg.ends) for leg in of.legs]
         if self.plan.keep == "times":
@@ -183,7 +183,7 @@ class EventfulRun(RunOperation):
         number = np.minimum(number, last)
         return _Rows(legs[number], steps[number], nothing, late & of.failed)
 
-    def _rows_at(self, times: np.ndarray, of: Course) -> _Rows:
+    def _rows_at(self, times: np.ndarray, of: HostCourse) -> _Rows:
         """The rows at given times. A time at which two legs meet belongs to the first of them."""
         late = times > of.t_end if of.legs else np.ones(len(times), bool)
         leg, step = np.zeros((2, len(times)), int)
@@ -224,7 +224,7 @@ class EventfulRun(RunOperation):
         errors = [] if self.steps is None else [table[:, layout.of_errors]]
         return [*smooth, report, t_alpha, *errors, *(np.asarray(x, dtype=float) for x in numbers), of.scale]
 
-    def _places(self, of: Course) -> list[list[tuple[int, int, int]]]:
+    def _places(self, of: HostCourse) -> list[list[tuple[int, int, int]]]:
         """For each leg: moments, and the places (event, number) in the lists of events that they fill."""
         counts, found = [0] * len(self.room), []
         for leg in of.legs:
@@ -237,7 +237,7 @@ class EventfulRun(RunOperation):
             found.append(places)
         return found
 
-    def _lists(self, of: Course) -> list[np.ndarray]:
+    def _lists(self, of: HostCourse) -> list[np.ndarray]:
         dims, events = self.setup.dims, (len(self.room), max(self.room))
         lists = [np.full((*events, *w), np.nan) for w in ((), (dims.size,), (dims.n,), (dims.m,), (dims.p,))]
         for leg, places in zip(of.legs, self._places(of), strict=True):
@@ -298,7 +298,7 @@ class EventfulRun(RunOperation):
         found[len(found) - len(doubles) :] = start.doubles
         return [np.reshape(x, np.shape(y)) for x, y in zip(found, inputs, strict=True)]
 
-    def _weights(self, inputs: Arrays, of: Course, weights: Arrays) -> list[OfLeg]:
+    def _weights(self, inputs: Arrays, of: HostCourse, weights: Arrays) -> list[OfLeg]:
         """The derivatives with respect to all legs, from those to the outputs."""
         rows, layout = self._rows(inputs, of), self.layout
         parts, (t, t_end, *rest) = weights[: len(self.parts) - 1], weights[len(self.parts) - 1 :]

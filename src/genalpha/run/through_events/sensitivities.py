@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from genalpha.engine.interpolate import StepEnd
-from genalpha.run.through_events.course import Course, Leg
+from genalpha.run.through_events.course import HostCourse, HostLeg
 
 if TYPE_CHECKING:
     from genalpha.run.through_events.operation import EventfulRun
@@ -45,7 +45,7 @@ class OfLeg(NamedTuple):
     states: list[np.ndarray]
 
 
-def blank(run: EventfulRun, leg: Leg) -> OfLeg:
+def blank(run: EventfulRun, leg: HostLeg) -> OfLeg:
     """Zeros."""
     rows, dims = (len(leg.moments), len(leg.ends)), run.setup.dims
     states = [np.zeros((rows[0], *w)) for w in ((), (dims.size,), (dims.n,), (dims.n,), (dims.m,), (dims.p,))]
@@ -53,7 +53,7 @@ def blank(run: EventfulRun, leg: Leg) -> OfLeg:
     return OfLeg(np.zeros((rows[1], run.tape.width)), np.zeros(rows[1]), doubles, states)
 
 
-def as_taken(run: EventfulRun, leg: Leg) -> StepEnd:
+def as_taken(run: EventfulRun, leg: HostLeg) -> StepEnd:
     """The ends of the steps (K+1, ...) as they were taken."""
     nodes = run.layout.ends(leg.records, leg.ends)
     pairs = zip(nodes, leg.last, strict=True)
@@ -67,7 +67,7 @@ class Within:
     times, less what the rates of the motion bring.
     """
 
-    def __init__(self, run: EventfulRun, leg: Leg, steps: np.ndarray, t: np.ndarray) -> None:
+    def __init__(self, run: EventfulRun, leg: HostLeg, steps: np.ndarray, t: np.ndarray) -> None:
         self.run, self.doubles = run, leg.taken.doubles
         self.ends, nodes = (np.maximum(steps - 1, 0), steps), as_taken(run, leg)
         before, after = ([x[i] for x in nodes] for i in self.ends)
@@ -108,7 +108,7 @@ class Within:
 class _Moments:
     """The moments of a leg, and how the states there change with the motion."""
 
-    def __init__(self, run: EventfulRun, leg: Leg) -> None:
+    def __init__(self, run: EventfulRun, leg: HostLeg) -> None:
         steps, first = (np.array(x) for x in zip(*((m.step, m.events[0]) for m in leg.moments), strict=True))
         self.run, self.first = run, (np.arange(len(first)), first)
         self.t = np.array([float(m.state.t) for m in leg.moments])
@@ -138,7 +138,7 @@ class _Moments:
             own += x
 
 
-def tangent(run: EventfulRun, course: Course, start: AtStart, times: np.ndarray) -> list[OfLeg]:
+def tangent(run: EventfulRun, course: HostCourse, start: AtStart, times: np.ndarray) -> list[OfLeg]:
     """Changes of all legs, from those of the start and of the given times of steps."""
     found = []
     for leg in course.legs:
@@ -158,7 +158,7 @@ def tangent(run: EventfulRun, course: Course, start: AtStart, times: np.ndarray)
     return found
 
 
-def shown(run: EventfulRun, leg: Leg, of: OfLeg) -> tuple[np.ndarray, np.ndarray]:
+def shown(run: EventfulRun, leg: HostLeg, of: OfLeg) -> tuple[np.ndarray, np.ndarray]:
     """Changes of the records and of their times. The last one is at the event that ends the leg."""
     records, ends = of.records.copy(), of.ends.copy()
     if leg.cut:
@@ -168,7 +168,7 @@ def shown(run: EventfulRun, leg: Leg, of: OfLeg) -> tuple[np.ndarray, np.ndarray
     return records, ends
 
 
-def move_to_event(run: EventfulRun, leg: Leg, of: OfLeg) -> None:
+def move_to_event(run: EventfulRun, leg: HostLeg, of: OfLeg) -> None:
     """The transpose of `shown`: derivatives with respect to the last record are those to the last state."""
     if not leg.cut:
         return
@@ -180,7 +180,7 @@ def move_to_event(run: EventfulRun, leg: Leg, of: OfLeg) -> None:
         of.records[-1, at] = 0.0
 
 
-def _after(run: EventfulRun, leg: Leg, of: OfLeg) -> AtStart:
+def _after(run: EventfulRun, leg: HostLeg, of: OfLeg) -> AtStart:
     """Changes of the start of the next leg."""
     state, doubles = [x[-1] for x in of.states], of.doubles
     for i, at, values in leg.applied:
@@ -191,7 +191,7 @@ def _after(run: EventfulRun, leg: Leg, of: OfLeg) -> AtStart:
 
 
 def cotangent(
-    run: EventfulRun, course: Course, weights: list[OfLeg], count: int
+    run: EventfulRun, course: HostCourse, weights: list[OfLeg], count: int
 ) -> tuple[AtStart, np.ndarray]:
     """Derivatives with respect to the start and to ``count`` given times, from those to all legs."""
     later: AtStart | None = None
@@ -216,7 +216,7 @@ def cotangent(
     return later, times
 
 
-def _pull_resets(run: EventfulRun, leg: Leg, of: OfLeg, later: AtStart) -> None:
+def _pull_resets(run: EventfulRun, leg: HostLeg, of: OfLeg, later: AtStart) -> None:
     """Add derivatives with respect to the start of the next leg to those to the last state of this one."""
     of.states[0][-1] += later.t
     q, v, doubles = later.q, later.v, later.doubles
