@@ -15,6 +15,7 @@ from genalpha.engine.events import Event, Reset  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
     FallbackWarning,
+    GradientWarning,
     InconsistentInitialValues,
     IntegrationError,
     RedundantConstraints,
@@ -74,6 +75,7 @@ __all__ = [
     "Event",
     "FallbackWarning",
     "GeneralizedAlpha",
+    "GradientWarning",
     "InconsistentInitialValues",
     "Index3",
     "IntegrationError",

@@ -103,6 +103,14 @@ def test_integers_are_constants_and_other_integers_other_programs():
     assert ends[0] != ends[1]
 
 
+def test_traced_integers_are_named():
+    """XLA runs them, which a warning says."""
+    loads = Loads(jnp.array([1.0, 2.0]), {"k": jnp.eye(2), "not read": jnp.ones(3)})
+    with pytest.warns(ga.FallbackWarning, match=r"args\[1\] is traced and of type int64"):
+        found = jax.jit(lambda power: loaded_end(loads, power, 0.0))(2)
+    np.testing.assert_allclose(found, loaded_end(loads, 2, 0.0), rtol=1e-10)
+
+
 def test_single_precision():
     """Runs are made in doubles. The derivative has the type of the input."""
     for function, x in (

@@ -8,7 +8,7 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -77,6 +77,15 @@ def _place(error: Exception) -> Place | None:
             part = line.encode()[frame.colno : frame.end_colno].decode(errors="ignore")  # they count bytes
             expression = part.strip() or text
         return Place(frame.filename, frame.lineno or 0, text, expression)
+    return None
+
+
+def line_of(frames: Iterable[tuple[str, int]]) -> Place | None:
+    """The first of some places, file and line number, that is the user's own code."""
+    for file, line in frames:
+        if not os.path.realpath(file).startswith(_PACKAGES) or "doctest" in file:
+            text = linecache.getline(file, line).strip()
+            return Place(file, line, text, text)
     return None
 
 

@@ -38,16 +38,25 @@ from genalpha.run.closures import opened
 from genalpha.run.request import Request
 
 
+class TracedConstant(Unsupported):
+    """An argument that must be known is traced."""
+
+
 def separated(args: Args) -> tuple[list[Any], Callable[[list[Any]], Args], tuple[Any, ...]]:
     """The leaves of ``args`` that hold doubles, which may be traced, a function that replaces them, the rest.
 
-    Raises :class:`Unsupported` if another leaf is traced.
+    Raises :class:`TracedConstant` if another leaf is traced.
     """
-    leaves, structure = jax.tree.flatten(args)
+    named, structure = jax.tree_util.tree_flatten_with_path(args)
+    leaves = [x for _, x in named]
     double = [jnp.result_type(x) == jnp.float64 for x in leaves]
     rest = [x for x, yes in zip(leaves, double, strict=True) if not yes]
-    if any(isinstance(x, jax.core.Tracer) for x in rest):
-        raise Unsupported("an argument that is traced and holds no doubles")
+    for (path, x), yes in zip(named, double, strict=True):
+        if isinstance(x, jax.core.Tracer) and not yes:
+            raise TracedConstant(
+                f"args{jax.tree_util.keystr(path)} is traced and of type {x.dtype.name}, but only doubles are "
+                "inputs of machine code. Convert it, or pass a known number"
+            )
     fixed = [np.asarray(x) for x in rest]
 
     def rebuild(doubles: list[Any]) -> Args:

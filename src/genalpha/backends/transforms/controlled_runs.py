@@ -12,9 +12,9 @@ import numpy as np
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled
 from genalpha.backends.native.tape import TapedControlledKernels
-from genalpha.backends.transforms.base_run import Rebuild, RunOperation
+from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.operation import Arrays, Shape
-from genalpha.backends.transforms.records import NUMBERS, Taken
+from genalpha.backends.transforms.records import NUMBERS, Rebuild, Taken
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.xla import whole
 from genalpha.engine import interpolate

@@ -15,9 +15,9 @@ from genalpha.backends.native.kernels import NativeRun, StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
 from genalpha.backends.transforms import lanes
-from genalpha.backends.transforms.base_run import Rebuild, RunOperation
+from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.operation import Arrays, Shape
-from genalpha.backends.transforms.records import NUMBERS, Block, Taken
+from genalpha.backends.transforms.records import NUMBERS, Block, Rebuild, Taken
 from genalpha.backends.xla import whole
 from genalpha.engine import step_choice
 from genalpha.engine.setup import Setup

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from genalpha.backends.native.tape import TapedControlledKernels, TapedKernels
-from genalpha.backends.transforms.base_run import Rebuild, RunOperation
+from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import sampling
 from genalpha.backends.transforms.operation import Arrays, Shape
-from genalpha.backends.transforms.records import NUMBERS, Found
+from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.transforms.runs import TAPE
 from genalpha.engine import event_values, interpolate
