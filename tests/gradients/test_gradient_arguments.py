@@ -55,6 +55,21 @@ def test_every_output_has_derivatives(name):
         np.testing.assert_allclose(derivative(function)(9.0), expected, rtol=1e-7, atol=1e-9)
 
 
+def test_only_the_final_row_leaves_a_run_that_keeps_no_other():
+    """No array has as many rows as the run has steps, except for the tape of its derivatives."""
+    final = lambda g: (sol := solve(g, save="final")).q[-1, 1] + sol.lam[-1, 0]
+    every = lambda g: (sol := solve(g)).q[-1, 1] + sol.lam[-1, 0]
+    gravities = jnp.array([8.0, 9.0, 10.0])
+    for derivative in (jax.grad, jax.jacfwd):
+        assert float(derivative(final)(9.0)) == float(derivative(every)(9.0))
+        found, expected = (jax.vmap(derivative(f))(gravities) for f in (final, every))
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+    run = jax.make_jaxpr(final)(9.0)
+    shapes = [x.aval.shape for e in run.eqns if "genalpha" in e.primitive.name for x in e.outvars]
+    assert shapes
+    assert all(shape[:1] != (11,) for shape in shapes)
+
+
 def test_numbers_of_a_run_are_constants():
     """Counts, estimated errors and the steps under error control do not count as changing."""
     control = {"rtol": 1e-4, "h": None}

@@ -54,8 +54,8 @@ def separated(args: Args) -> tuple[list[Any], Callable[[list[Any]], Args], tuple
     for (path, x), yes in zip(named, double, strict=True):
         if isinstance(x, jax.core.Tracer) and not yes:
             raise TracedConstant(
-                f"args{jax.tree_util.keystr(path)} is traced and of type {x.dtype.name}, but only doubles are "
-                "inputs of machine code. Convert it, or pass a known number"
+                f"args{jax.tree_util.keystr(path)} is traced and of type {x.dtype.name}, but only doubles "
+                "are inputs of machine code. Convert it, or pass a known number"
             )
     fixed = [np.asarray(x) for x in rest]
 
@@ -105,7 +105,8 @@ def run(asked: Request) -> Solution:
         times = [] if asked.output.t_eval is None else [asked.output.t_eval]
         found = made.run(*times, asked.span[0], *at, *jax.tree.leaves(bounded), *doubles)
         return _OfControlled(asked, found, doubles, rebuild, key).solution(code)
-    made = operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild))
+    final = "final" in keep
+    made = operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild, final))
     found = made.run(*asked.span, *at, steps.steps.t, steps.steps.h, *doubles)
     return FromRecords(asked, found, doubles, rebuild, key).solution(code)
 
@@ -132,9 +133,9 @@ def _projected(held: Held) -> Callable[..., Any]:
 
 
 def _keep(asked: Request) -> tuple[str, ...]:
-    """Which rows a run under error control returns."""
+    """Which rows a run returns. With given steps they are all, or the last one."""
     if not isinstance(asked.steps, Controlled):
-        return ()
+        return ("final",) if asked.output.every == 0 and not asked.output.dense else ()
     return ("times",) if asked.output.t_eval is not None else ("final" if asked.output.every == 0 else "all",)
 
 
@@ -210,6 +211,8 @@ class FromRecords:
             return self.sample(ends, times), lambda x: x[steps], apart
         if keep.every == 1:
             return ends, lambda x: x, apart
+        if len(found.q) == 1:  # only the last row has left the run
+            return StepEnd(t[-1:], *ends[1:]), lambda x: x[-1:], None
         chosen = keep.rows(len(t) - 1)
         return StepEnd(*(x[chosen] for x in ends)), lambda x: x[chosen], apart
 
