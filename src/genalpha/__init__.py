@@ -14,6 +14,7 @@ from genalpha.consistent import consistent, project_position, project_velocity  
 from genalpha.engine.events import Event, Reset  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
+    EquilibriumNotFound,
     FallbackWarning,
     GradientWarning,
     InconsistentInitialValues,
@@ -56,6 +57,10 @@ from genalpha.results.solution import Solution  # noqa: E402
 from genalpha.sensitivity import Sensitivity, sensitivity  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
+from genalpha.statics.equilibrium import Equilibrium, equilibrium  # noqa: E402
+from genalpha.statics.inverse import InverseDynamics, inverse_dynamics  # noqa: E402
+from genalpha.statics.linear import Linear, linearize  # noqa: E402
+from genalpha.statics.modes import Modes, modes  # noqa: E402
 from genalpha.view import shapes  # noqa: E402
 from genalpha.view.front import View, view  # noqa: E402
 from genalpha.view.live import Live  # noqa: E402
@@ -71,6 +76,8 @@ __all__ = [
     "Coefficients",
     "CoordinateSplit",
     "DAEAlpha",
+    "Equilibrium",
+    "EquilibriumNotFound",
     "Euclidean",
     "Event",
     "FallbackWarning",
@@ -79,8 +86,11 @@ __all__ = [
     "InconsistentInitialValues",
     "Index3",
     "IntegrationError",
+    "InverseDynamics",
+    "Linear",
     "Live",
     "Method",
+    "Modes",
     "Newton",
     "Part",
     "Phase",
@@ -104,10 +114,14 @@ __all__ = [
     "chung_hulbert",
     "concatenate",
     "consistent",
+    "equilibrium",
     "hht",
+    "inverse_dynamics",
+    "linearize",
     "load",
     "load_state",
     "methods",
+    "modes",
     "multibody",
     "newmark",
     "problems",

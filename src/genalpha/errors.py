@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from genalpha.results.solution import Solution
+    from genalpha.statics.equilibrium import Equilibrium
 
 
 def hint(name: object, known: Iterable[str], listing: str) -> str:
@@ -93,3 +94,14 @@ class IntegrationError(RuntimeError):
 
     def __reduce__(self) -> tuple[type[IntegrationError], tuple[str, Solution]]:
         return IntegrationError, (str(self), self.solution)
+
+
+class EquilibriumNotFound(RuntimeError):
+    """No equilibrium was found. ``best`` is how far the search came."""
+
+    def __init__(self, message: str, best: Equilibrium) -> None:
+        super().__init__(message)
+        self.best = best
+
+    def __reduce__(self) -> tuple[type[EquilibriumNotFound], tuple[str, Equilibrium]]:
+        return EquilibriumNotFound, (str(self), self.best)
