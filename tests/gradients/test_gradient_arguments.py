@@ -55,6 +55,7 @@ def test_every_output_has_derivatives(name):
         np.testing.assert_allclose(derivative(function)(9.0), expected, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_only_the_final_row_leaves_a_run_that_keeps_no_other():
     """No array has as many rows as the run has steps, except for the tape of its derivatives."""
     final = lambda g: (sol := solve(g, save="final")).q[-1, 1] + sol.lam[-1, 0]
@@ -118,6 +119,7 @@ def test_integers_are_constants_and_other_integers_other_programs():
     assert ends[0] != ends[1]
 
 
+@pytest.mark.slow
 def test_traced_integers_are_named():
     """XLA runs them, which a warning says."""
     loads = Loads(jnp.array([1.0, 2.0]), {"k": jnp.eye(2), "not read": jnp.ones(3)})

@@ -192,7 +192,7 @@ class _Bounce:
 
     def _traced(self, t: Any, q: Any, v: Any, args: Any) -> Reset:
         """The same with dense matrices, for runs under a JAX transform."""
-        frames, system, n = _frames(self.model, self.joint), self.model.system, len(v)
+        frames, system, n = frames_of(self.model, self.joint), self.model.system, len(v)
         rate = lambda v: JointForce.moved(self.by, *frames(q, v))[1]
         c = jnp.stack([rate(row) for row in np.eye(n)])
         rows = jnp.concatenate([system.G(t, q, args), system.K(t, q, v, args)])
