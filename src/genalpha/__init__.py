@@ -17,12 +17,14 @@ from genalpha.errors import (  # noqa: E402
     EquilibriumNotFound,
     FallbackWarning,
     GradientWarning,
+    HostWarning,
     InconsistentInitialValues,
     IntegrationError,
     RedundantConstraints,
     SingularSystem,
 )
 from genalpha.mechanics.assembly import Assembly  # noqa: E402
+from genalpha.mechanics.host import host  # noqa: E402
 from genalpha.mechanics.parts import Part  # noqa: E402
 from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
 from genalpha.mechanics.system import System  # noqa: E402
@@ -83,6 +85,7 @@ __all__ = [
     "FallbackWarning",
     "GeneralizedAlpha",
     "GradientWarning",
+    "HostWarning",
     "InconsistentInitialValues",
     "Index3",
     "IntegrationError",
@@ -116,6 +119,7 @@ __all__ = [
     "consistent",
     "equilibrium",
     "hht",
+    "host",
     "inverse_dynamics",
     "linearize",
     "load",

@@ -45,10 +45,14 @@ class GradientWarning(UserWarning):
     """Derivatives of a run are NaN, because a function has no derivative there. The message names it."""
 
 
+class HostWarning(UserWarning):
+    """A function of a system cannot be traced by JAX, so it runs in Python. The message gives the reason."""
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the user's program that called the package."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("genalpha"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("genalpha", "jax")):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

@@ -130,6 +130,13 @@ def test_a_follower_force_flutters():
     assert verdicts == [True, False]  # unstable above the damping times the frequency, 0.1
 
 
+def test_damping_that_adds_energy_is_unstable():
+    system = ga.System(jnp.eye(1), lambda t, q, v, c: -q - c * v)
+    verdicts = [ga.equilibrium(system, [0.3], args=(c,)) for c in (0.1, 0.0, -0.1)]
+    assert [verdict.stable for verdict in verdicts] == [True, True, False]
+    assert "grows by 0.05" in verdicts[2].message
+
+
 def test_a_wheel_is_held_by_its_rolling_constraint():
     """A skate on a slope holds itself across its blade: ψ carries the weight."""
     skate = ga.System(

@@ -52,6 +52,7 @@ def test_forces_that_are_applied_reproduce_the_motion_at_order_two(arm):
     assert errors[1] < 1e-3
 
 
+@pytest.mark.slow
 def test_samples_approach_a_function(arm):
     """At order five at the ends, where polynomials of degree six have their largest errors in a."""
     errors = []

@@ -171,6 +171,15 @@ def test_a_rolling_body_needs_coordinates_that_do_not_turn_with_it():
     )
     assert lean.steady
     assert lean.A.shape == (4, 4)
+    with pytest.raises(ValueError, match="output 'x' depends on motions that change none"):
+        ga.linearize(
+            p.system,
+            (0.0, q, v),
+            outputs={"x": lambda t, q, v, of: q[0]},
+            args=p.args,
+            coordinates=lambda t, q, of: axis(q)[2:],
+            speeds=speeds,
+        )
     wanted = (m * g * r - spin**2 * C * (C + m * r**2) / A) / (A + m * r**2)
     assert (lean.eigenvalues**2).real.min() == pytest.approx(wanted, rel=1e-9)
 

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from examples import linear_analysis
 from scipy.special import jn_zeros
 
 import genalpha as ga
@@ -130,3 +131,11 @@ def test_tables_and_pictures(tmp_path):
     curve = figure.axes[1].lines[0]
     peak = curve.get_xdata()[np.argmax(curve.get_ydata())]
     assert peak == pytest.approx(2 * np.sqrt(1 - 2 * 0.1**2), rel=0.02)
+
+
+@pytest.mark.slow
+def test_the_example(capsys, tmp_path):
+    """The bicycle is stable between the weave speed 4.292 and the capsize speed 6.024 m/s of the paper."""
+    linear_analysis.main(["--save", str(tmp_path / "picture.png")])
+    assert "stable by itself from 4.3 to 6.0 m/s" in capsys.readouterr().out
+    assert (tmp_path / "picture.png").stat().st_size > 10_000

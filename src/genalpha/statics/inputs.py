@@ -55,8 +55,8 @@ def read(whole: WholeSystem, given: Any, what: str) -> dict[str, Any]:
 
 def forces(
     whole: WholeSystem, at: StatePoint, given: dict[str, Any], what: str
-) -> tuple[list[str], np.ndarray]:
-    """Names (k) and generalized forces (n, k) per unit of each input."""
+) -> tuple[list[str], np.ndarray, list[int]]:
+    """Names (k) and generalized forces (n, k) per unit of each input, and how many columns each has."""
     n = whole.dims.n
     names, columns = [], [np.zeros((n, 0))]
     for name, value in given.items():
@@ -76,28 +76,21 @@ def forces(
         count = found.shape[1]
         names += [str(name)] if count == 1 else [f"{name}[{i}]" for i in range(count)]
         columns.append(found)
-    return names, np.hstack(columns)
+    return names, np.hstack(columns), [x.shape[1] for x in columns[1:]]
 
 
 def feedthrough(
-    whole: WholeSystem,
-    at: StatePoint,
-    given: dict[str, Any],
-    widths: int,
-    function: Callable[..., Any],
-    rows: int,
-) -> np.ndarray:
-    """The change (rows, widths) of a function (t, q, v, *args) with inputs, of which some are args."""
-    if not any(isinstance(value, str) for value in given.values()):
-        return np.zeros((rows, widths))
-    columns = []
-    for value in given.values():
-        if isinstance(value, str):
-            of = lambda t, q, v, a, lam, psi, args: jnp.ravel(jnp.asarray(function(t, q, v, *args), float))
-            columns.append(_change(whole, at, value, "inputs", of))
-        else:
-            columns.append(np.zeros((rows, 1 if np.ndim(value) < 2 else np.shape(value)[1])))
-    return np.hstack(columns)
+    whole: WholeSystem, at: StatePoint, given: dict[str, Any], widths: list[int], function: Callable[..., Any]
+) -> list[np.ndarray]:
+    """The change (rows, width) of a function (t, q, v, *args) with each input that is an entry of args.
+
+    Other inputs have no rows.
+    """
+    of = lambda t, q, v, a, lam, psi, args: jnp.ravel(jnp.asarray(function(t, q, v, *args), float))
+    return [
+        _change(whole, at, value, "inputs", of) if isinstance(value, str) else np.zeros((0, width))
+        for value, width in zip(given.values(), widths, strict=True)
+    ]
 
 
 def _checked(number: Any, n: int, what: str) -> int:

@@ -101,7 +101,7 @@ def inverse_dynamics(
         accelerations = motion[2][len(rows)]
         _check(at, accelerations, limit)
         here = StatePoint(at.t, at.q, at.v, accelerations, np.zeros(0), np.zeros(0))
-        found, S = given_inputs.forces(whole, here, chosen, "actuators")
+        found, S, _ = given_inputs.forces(whole, here, chosen, "actuators")
         names = tuple(found)
         u, guess = _solved(whole, at, accelerations, S, names, guess)
         rows.append((u, S @ u, *whole.split(guess), at.reaction(*whole.split(guess))))

@@ -26,6 +26,7 @@ from genalpha.statics.whole import WholeSystem
 
 # The largest error of constraints at the state, relative to 1 + |q| or 1 + |v|.
 _BROKEN = 1e-6
+_LOST = 1e-7  # the effect of ignored motions on outputs, relative to the largest slope
 
 
 @dataclass(frozen=True)
@@ -179,8 +180,8 @@ def linearize(
     by = None if coordinates is None else Coordinates.of(whole, coordinates, speeds)
     found = variation(whole, at, by)
     listed = given_inputs.read(whole, inputs, "inputs")
-    names, pushes = given_inputs.forces(whole, at, listed, "inputs")
-    output_names, C, D = _outputs(found, outputs, listed, len(names))
+    names, pushes, widths = given_inputs.forces(whole, at, listed, "inputs")
+    output_names, C, D = _outputs(found, outputs, listed, widths)
     r = found.sizes[0]
     w = found.w[:, r:]
     mass = w.T @ found.M @ w
@@ -216,10 +217,10 @@ def _state_names(found: Variation) -> list[str]:
 
 
 def _outputs(
-    found: Variation, outputs: Any, inputs: dict[str, Any], count: int
+    found: Variation, outputs: Any, inputs: dict[str, Any], widths: list[int]
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Names of outputs, C and D."""
-    n = len(found.M)
+    n, count = len(found.M), sum(widths)
     if outputs is None:
         every = given_inputs.increment_names(found.whole) + given_inputs.speed_names(found.whole)
         return every, np.vstack([found.d, found.w]), np.zeros((2 * n, count))
@@ -232,7 +233,14 @@ def _outputs(
     for name, function in outputs.items():
         values = Measure(found.whole, function, f"the output {name!r}", rates=False).at(found.at)
         size = len(values.value)
+        lost = values.by_q @ found.ignored[0] + values.by_v @ found.ignored[1]
+        if np.abs(lost).max(initial=0.0) > _LOST * np.abs(values.by_q).max(initial=0.0):
+            raise ValueError(
+                f"the output {name!r} depends on motions that change none of the coordinates: add coordinates"
+            )
         rows.append(values.by_q @ found.d + values.by_v @ found.w)
-        direct.append(given_inputs.feedthrough(found.whole, found.at, inputs, count, function, size))
+        parts = given_inputs.feedthrough(found.whole, found.at, inputs, widths, function)
+        filled = [x if len(x) else np.zeros((size, x.shape[1])) for x in parts]
+        direct.append(np.hstack([np.zeros((size, 0)), *filled]))
         names += [name] if size == 1 else [f"{name}[{i}]" for i in range(size)]
     return names, np.vstack(rows), np.vstack(direct)

@@ -104,10 +104,12 @@ def _of_curvatures(values: np.ndarray) -> np.ndarray:
     return np.where(values >= 0, 1j, 1.0) * np.sqrt(np.abs(values))
 
 
-def _upper(values: np.ndarray, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One of each pair of eigenvalues, and shapes whose largest entry is one."""
-    keep = values.imag >= -1e-9 * np.abs(values).max(initial=0.0)
-    upper = keep & ~((values.imag < 0) & (np.abs(values.imag) > 0))
+def _upper(values: np.ndarray, shapes: np.ndarray, real: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """One of each pair of eigenvalues, and shapes whose largest entry is one.
+
+    ``real`` is the imaginary part of real eigenvalues by rounding, relative to the largest.
+    """
+    upper = values.imag >= -real * np.abs(values).max(initial=0.0)
     values, shapes = values[upper], shapes[:, upper]
     largest = np.take_along_axis(shapes, np.abs(shapes).argmax(axis=0)[None], axis=0)
     return values, shapes / np.where(largest == 0, 1.0, largest)
@@ -142,4 +144,4 @@ def _sparse(whole: WholeSystem, at: StatePoint, count: int, near: float) -> tupl
     E, A = pencil.first_order(K, C, here.M, H, drift, here.B, whole.loads(here, at.lam, at.psi), m)
     shift = 1j * (near or 1e-4 * np.sqrt(np.abs(K.diagonal() * unit**2).max())) + 1e-7
     values, vectors = pencil.eigenvalues(E, A, 2 * count, shift, n)
-    return _upper(values, vectors)
+    return _upper(values, vectors, 1e-9)

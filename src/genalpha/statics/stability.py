@@ -48,25 +48,23 @@ def judged(whole: WholeSystem, at: AtState, lam: np.ndarray, psi: np.ndarray) ->
         return Stability(True, np.zeros(0), None, "equilibrium: the constraints allow no motion")
     w = found.w[:, r:]
     mass = w.T @ found.M @ w
-    stiffness = -mass @ found.A[r:, :r] @ _same(found)
-    if symmetric(stiffness):
-        values, vectors = scipy.linalg.eigh(0.5 * (stiffness + stiffness.T), mass)
-        return _by_curvature(values, w @ vectors[:, 0], np.abs(values).max())
+    # Positions move as velocities do, so those of the entries x follow from y.
+    stiffness = -mass @ found.A[r:, :r] @ w[found.places[0]]  # type: ignore[index]
     growth = np.linalg.eigvals(found.A)
     size, worst = np.abs(growth).max(), growth.real.max()
+    if symmetric(stiffness):
+        values, vectors = scipy.linalg.eigh(0.5 * (stiffness + stiffness.T), mass)
+        verdict = _by_curvature(values, w @ vectors[:, 0], np.abs(values).max())
+        if verdict.stable and worst > _NEUTRAL**0.5 * size:  # damping that adds energy
+            text = f"unstable equilibrium: an oscillation grows by {worst:.3g} per unit of time"
+            return Stability(False, values[:6], None, text)
+        return verdict
     values = np.sort(np.linalg.eigvals(np.linalg.solve(mass, stiffness)).real)
     if abs(worst) <= _NEUTRAL**0.5 * size:
         return Stability(None, values[:6], None, "equilibrium: the linear equations do not decide stability")
     word = "unstable" if worst > 0 else "stable"
     text = f"{word} equilibrium: the largest real part of the eigenvalues is {worst:.3g}"
     return Stability(bool(worst < 0), values[:6], None, text)
-
-
-def _same(found: Any) -> np.ndarray:
-    """The matrix (r, s) that makes positions of velocities: they move in the same way."""
-    positions, speeds = found.places
-    r = found.sizes[0]
-    return found.w[positions][:, r:] if len(positions) else np.zeros((r, len(speeds)))
 
 
 def _by_curvature(values: np.ndarray, way: np.ndarray, size: float) -> Stability:

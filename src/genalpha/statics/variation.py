@@ -22,7 +22,7 @@ import numpy as np
 from genalpha.backends.native.step import floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.numerics.derivatives import jacobian, value_and_rate
-from genalpha.statics.tangent import NullSpace
+from genalpha.statics.tangent import NullSpace, left_null
 from genalpha.statics.whole import WholeSystem
 
 # Columns of ignored coordinates are zero up to this, relative to the largest entry.
@@ -34,7 +34,7 @@ _TURNING, _LATER = 1e-6, 1e4
 _STEP, _STEADY = 1e-4, 1e-5
 
 
-# Entries of increments and of velocities.
+# Entries of increments and of velocities, or changes of both.
 Places = tuple[np.ndarray, np.ndarray]
 
 
@@ -126,7 +126,8 @@ class Variation:
     x are r coordinates of positions, y are s coordinates of velocities. ``d`` and ``w`` (n, r + s) give
     increments and changes of velocities from (x, y), and (x', y') = A (x, y). ``solved(F)`` (n, k) are
     accelerations by more forces F (n, k), and ``measured`` are their effects (s, k) on y'. ``places`` are the
-    entries of d and w that x and y are; None if they are functions.
+    entries of d and w that x and y are; None if they are functions. ``ignored`` are d and w (n, i) of motions
+    that change no coordinate.
     """
 
     whole: WholeSystem
@@ -139,6 +140,7 @@ class Variation:
     measured: Callable[[np.ndarray], np.ndarray]
     sizes: tuple[int, int]
     places: Places | None
+    ignored: Places
 
     def B(self, forces: np.ndarray) -> np.ndarray:
         """The matrix (r + s, k) of forces (n, k) that are added."""
@@ -167,7 +169,7 @@ def variation(
     of_all = NullSpace(B, unit)
     chosen = functools.partial(_by_entries, places) if by is None else functools.partial(_by_functions, by)
     found = chosen(whole, at, B, H, unit)
-    left = of_all.basis if whole.equations.linear else NullSpace(L.T, np.ones(n)).basis
+    left = left_null(L, of_all.basis, B)
     inner = left.T @ M @ of_all.basis
 
     def solved(forces: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
@@ -179,11 +181,11 @@ def variation(
     free = solved(-K @ found.d - C @ found.w, -J @ found.d - D @ found.w)
     A = np.vstack([found.x_rate, found.measured(free) + found.y_rate])
     r, s = found.sizes
-    if found.ignored:
-        _check_ignored(A, found.ignored, r)
-        keep = np.r_[:r, r + found.ignored : A.shape[1]]
-        A, found = A[:, keep], found._replace(d=found.d[:, keep], w=found.w[:, keep])
-    return Variation(whole, at, M, found.d, found.w, A, solved, found.measured, (r, s), found.places)
+    end = r + found.ignored
+    _check_ignored(A, found.ignored, r)
+    keep, others = np.r_[:r, end : A.shape[1]], np.r_[r:end]
+    d, w, ignored = found.d[:, keep], found.w[:, keep], (found.d[:, others], found.w[:, others])
+    return Variation(whole, at, M, d, w, A[:, keep], solved, found.measured, (r, s), found.places, ignored)
 
 
 class _Chosen(NamedTuple):
