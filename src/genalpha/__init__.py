@@ -16,6 +16,7 @@ from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
     EquilibriumNotFound,
     FallbackWarning,
+    GradientWarning,
     HostWarning,
     InconsistentInitialValues,
     IntegrationError,
@@ -85,6 +86,7 @@ __all__ = [
     "Expressions",
     "FallbackWarning",
     "GeneralizedAlpha",
+    "GradientWarning",
     "HostWarning",
     "InconsistentInitialValues",
     "Index3",

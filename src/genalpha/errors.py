@@ -41,6 +41,10 @@ class FallbackWarning(UserWarning):
     """Native code cannot run a system, so XLA does, which compiles for long. The message gives the reason."""
 
 
+class GradientWarning(UserWarning):
+    """Derivatives of a run are NaN, because a function has no derivative there. The message names it."""
+
+
 class HostWarning(UserWarning):
     """A function of a system cannot be traced by JAX, so it runs in Python. The message gives the reason."""
 
@@ -59,6 +63,15 @@ def warn_of_fallback(reason: object) -> None:
         f"Native code cannot run this system: {reason}. XLA runs it: it compiles for seconds to minutes, and "
         "its steps take longer. Pass backend='xla' to choose it without this warning",
         FallbackWarning,
+    )
+
+
+def warn_of_gradient(reason: object) -> None:
+    """Warn that derivatives of a run are NaN."""
+    warn(
+        f"Derivatives of this run are NaN: {reason}. It has no derivative there. Write jnp.sqrt(x + 1e-12) "
+        "for a root, or a product such as v * jnp.abs(v)",
+        GradientWarning,
     )
 
 

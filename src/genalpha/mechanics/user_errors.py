@@ -9,7 +9,7 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -82,6 +82,15 @@ def _place(error: Exception) -> CodeLine | None:
             part = line.encode()[frame.colno : frame.end_colno].decode(errors="ignore")  # they count bytes
             expression = part.strip() or text
         return CodeLine(frame.filename, frame.lineno or 0, text, expression)
+    return None
+
+
+def line_of(frames: Iterable[tuple[str, int]]) -> CodeLine | None:
+    """The first of some places, file and line number, that is the user's own code."""
+    for file, line in frames:
+        if not os.path.realpath(file).startswith(_PACKAGES) or "doctest" in file:
+            text = linecache.getline(file, line).strip()
+            return CodeLine(file, line, text, text)
     return None
 
 

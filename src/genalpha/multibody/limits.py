@@ -15,6 +15,7 @@ from genalpha.multibody.closing import Geometry
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import FrameState, nonnegative, positive
 from genalpha.multibody.joints import Coordinate, Joint
+from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
@@ -170,7 +171,9 @@ class _Bounce:
         self.model, self.joint, self.by, self.part, self.rest = model, joint, by, part, rest
         self._rates: Rowwise | None = None
 
-    def __call__(self, t: Any, q: np.ndarray, v: np.ndarray, *args: Any) -> Reset:
+    def __call__(self, t: Any, q: Any, v: Any, *args: Any) -> Reset:
+        if is_traced(q, v, args):
+            return self._traced(t, q, v, args)
         rates = self._rate(q, np.vstack([v, np.eye(len(v))]))
         rate, c = rates[0], rates[1:]
         at = Geometry(self.model, args).at(np.asarray(q), np.asarray(v), float(t))
@@ -186,6 +189,18 @@ class _Bounce:
             raise ValueError(f"{self.joint!r} cannot move: other joints hold it, so it cannot hit a stop")
         after = v - ((1 + self.part) * rate / (c @ w)) * w
         return Reset(v=after, stop=bool(self.part * abs(rate) < self.rest))
+
+    def _traced(self, t: Any, q: Any, v: Any, args: Any) -> Reset:
+        """The same with dense matrices, for runs under a JAX transform."""
+        frames, system, n = frames_of(self.model, self.joint), self.model.system, len(v)
+        rate = lambda v: JointForce.moved(self.by, *frames(q, v))[1]
+        c = jnp.stack([rate(row) for row in np.eye(n)])
+        rows = jnp.concatenate([system.G(t, q, args), system.K(t, q, v, args)])
+        zeros = jnp.zeros((len(rows), len(rows)))
+        saddle = jnp.block([[system.M(t, q, args), rows.T], [rows, zeros]])
+        w = jnp.linalg.solve(saddle, jnp.concatenate([c, zeros[0]]))[:n]
+        after = v - ((1 + self.part) * rate(v) / (c @ w)) * w
+        return Reset(v=after, stop=self.part * jnp.abs(rate(v)) < self.rest)
 
     def _rate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
         """The rates (K,) of the coordinate for velocities (K, n)."""

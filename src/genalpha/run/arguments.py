@@ -85,7 +85,7 @@ def callback(function: Any, every: Any) -> None:
 def possible_under_transform(given: Any) -> None:
     """Raise for options that need known numbers, which a traced run does not have."""
     asked = ["progress"] if given.progress else []
-    names = ("events", "callback", "state", "checkpoint")
+    names = ("callback", "state", "checkpoint")
     asked += [name for name in names if getattr(given, name) is not None]
     if given.steps.accuracy is not None:
         raise ValueError(

@@ -21,6 +21,7 @@ from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args, System
 from genalpha.numerics import codes
+from genalpha.numerics.derivatives import by_reader
 from genalpha.numerics.newton import Newton
 from genalpha.numerics.tracing import under_transform
 from genalpha.run import arguments
@@ -55,8 +56,11 @@ def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args, ho
     if found is None:
         project = {"position": _project_position, "velocity": _project_velocity}[what]
         project = functools.partial(project, held=kept)
-        run = program(setup, ("project", what, kept, traced), project, outermost=not traced)
-        found = run(jnp.asarray(t, float), q, v, args)
+        if by_reader():
+            found = project(setup, jnp.asarray(t, float), q, v, args)
+        else:
+            run = program(setup, ("project", what, kept, traced), project, outermost=not traced)
+            found = run(jnp.asarray(t, float), q, v, args)
     result, status = found
     if traced:
         return jnp.where((status == codes.SUCCESS) & is_point(system, q), result, jnp.nan)

@@ -201,7 +201,7 @@ class SingleRun:
         begun.runner.restore(fields, state.exact, done)
 
     def _watchers(self, pieces: Pieces, before: int) -> list[loop.Watcher]:
-        watchers, (callback, every, progress, _) = [], self.asked.watch
+        watchers, (callback, every, progress, *_) = [], self.asked.watch
         if self.saving is not None:
             watchers.append(loop.Watcher(None, lambda record, done: self._save(pieces, record, done)))
         if callback is not None:
