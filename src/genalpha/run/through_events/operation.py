@@ -38,7 +38,7 @@ class EventPlan(NamedTuple):
     most: int
 
 
-class _Rows(NamedTuple):
+class _ShownRows(NamedTuple):
     """Where the rows of the output come from: leg and step of each, and whether it is within the step.
 
     ``lost`` rows are those that a failed run did not reach.
@@ -168,22 +168,22 @@ class EventfulRun(RunOperation):
             self._last = ([np.array(x) for x in inputs], found)
         return found
 
-    def _rows(self, inputs: Arrays, of: HostCourse) -> _Rows:
+    def _rows(self, inputs: Arrays, of: HostCourse) -> _ShownRows:
         count = self._count([np.shape(x) for x in inputs])
         lengths = [len(leg.ends) for leg in of.legs]
         if self.plan.keep == "times":
             return self._rows_at(inputs[0], of)
         nothing = np.zeros(count, bool)
         if not of.legs:
-            return _Rows(0 * nothing, 0 * nothing, nothing, ~nothing)
+            return _ShownRows(0 * nothing, 0 * nothing, nothing, ~nothing)
         legs, steps = np.repeat(np.arange(len(lengths)), lengths), np.concatenate([*map(np.arange, lengths)])
         last = len(legs) - 1
         number = np.arange(count) if self.plan.keep == "all" else np.array([last])
         late = (number > last) | (np.arange(count) == count - 1)  # the last row is the end
         number = np.minimum(number, last)
-        return _Rows(legs[number], steps[number], nothing, late & of.failed)
+        return _ShownRows(legs[number], steps[number], nothing, late & of.failed)
 
-    def _rows_at(self, times: np.ndarray, of: HostCourse) -> _Rows:
+    def _rows_at(self, times: np.ndarray, of: HostCourse) -> _ShownRows:
         """The rows at given times. A time at which two legs meet belongs to the first of them."""
         late = times > of.t_end if of.legs else np.ones(len(times), bool)
         leg, step = np.zeros((2, len(times)), int)
@@ -191,7 +191,7 @@ class EventfulRun(RunOperation):
             here = (times > one.ends[0]) | (i == 0)
             leg[here], step[here] = i, interpolate.steps_of(one.ends, times[here])
         lost = late if of.failed or not of.legs else np.zeros(len(times), bool)
-        return _Rows(leg, step, ~late, lost)
+        return _ShownRows(leg, step, ~late, lost)
 
     # --- the value --------------------------------------------------------------------------------
 
