@@ -14,13 +14,17 @@ from genalpha.consistent import consistent, project_position, project_velocity  
 from genalpha.engine.events import Event, Reset  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
+    EquilibriumNotFound,
     FallbackWarning,
+    GradientWarning,
+    HostWarning,
     InconsistentInitialValues,
     IntegrationError,
     RedundantConstraints,
     SingularSystem,
 )
 from genalpha.mechanics.assembly import Assembly  # noqa: E402
+from genalpha.mechanics.host import host  # noqa: E402
 from genalpha.mechanics.parts import Part  # noqa: E402
 from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
 from genalpha.mechanics.system import System  # noqa: E402
@@ -55,12 +59,17 @@ from genalpha.results.solution import Solution  # noqa: E402
 from genalpha.sensitivity import Sensitivity, sensitivity  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
+from genalpha.statics.equilibrium import Equilibrium, equilibrium  # noqa: E402
+from genalpha.statics.inverse import InverseDynamics, inverse_dynamics  # noqa: E402
+from genalpha.statics.linear import Linear, linearize  # noqa: E402
+from genalpha.statics.modes import Modes, modes  # noqa: E402
 from genalpha.sweep import reductions  # noqa: E402
 from genalpha.sweep.axes import Samples  # noqa: E402
 from genalpha.sweep.front import sweep  # noqa: E402
 from genalpha.sweep.gradient import sweep_gradient  # noqa: E402
 from genalpha.sweep.opening import open_sweep  # noqa: E402
 from genalpha.sweep.sweeping import Sweep  # noqa: E402
+from genalpha.symbolic.front import Expressions, from_sympy  # noqa: E402
 from genalpha.view import shapes  # noqa: E402
 from genalpha.view.front import View, view  # noqa: E402
 from genalpha.view.live import Live  # noqa: E402
@@ -76,15 +85,23 @@ __all__ = [
     "Coefficients",
     "CoordinateSplit",
     "DAEAlpha",
+    "Equilibrium",
+    "EquilibriumNotFound",
     "Euclidean",
     "Event",
+    "Expressions",
     "FallbackWarning",
     "GeneralizedAlpha",
+    "GradientWarning",
+    "HostWarning",
     "InconsistentInitialValues",
     "Index3",
     "IntegrationError",
+    "InverseDynamics",
+    "Linear",
     "Live",
     "Method",
+    "Modes",
     "Newton",
     "Part",
     "Phase",
@@ -110,10 +127,16 @@ __all__ = [
     "chung_hulbert",
     "concatenate",
     "consistent",
+    "equilibrium",
+    "from_sympy",
     "hht",
+    "host",
+    "inverse_dynamics",
+    "linearize",
     "load",
     "load_state",
     "methods",
+    "modes",
     "multibody",
     "newmark",
     "open_sweep",

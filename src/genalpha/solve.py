@@ -45,6 +45,7 @@ def solve(
     dense_output: bool = False,
     save: Any = "all",
     events: Any = None,
+    max_events: int | None = None,
     args: Sequence[Any] = (),
     initial: Initial = "check",
     hold: Hold | None = None,
@@ -110,6 +111,8 @@ def solve(
         ``v_events``, ``lam_events`` and ``psi_events`` list all events. To end the run at an event or to
         change velocities, positions or args there (:class:`ga.Reset`), pass a :class:`ga.Event`, or set the
         attributes ``terminal``, ``direction`` and ``reset`` of the function.
+    max_events : how often an event may happen under a JAX transform, where ``t_events`` and so on have this
+        length and end with NaN (docs/guide.md, Gradients). It has no effect elsewhere. The default is 64.
     args : a tuple of pytrees of numbers. They are appended to the arguments of every function of the system.
     initial : "check" (default) raises if q0, v0 break the constraints by more than 1e-8 (1 + |q|).
         "project" moves them onto the constraints first. "assume" takes them as they are.
@@ -189,6 +192,7 @@ def solve(
         dense_output=dense_output,
         save=save,
         events=events,
+        max_events=max_events,
         args=args,
         initial=initial,
         hold=hold,

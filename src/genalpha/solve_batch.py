@@ -16,6 +16,7 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.step_choice import StepOptions
 from genalpha.engine.steps import Controlled, Given, Steps
 from genalpha.mechanics.system import System
+from genalpha.numerics.host import watched
 from genalpha.numerics.newton import Newton
 from genalpha.numerics.tracing import is_traced, under_transform
 from genalpha.results import members, output
@@ -25,7 +26,7 @@ from genalpha.run import arguments, request
 from genalpha.run.accurate.batch import AccurateBatch
 from genalpha.run.arguments import Numbers
 from genalpha.run.batch import Batch, BatchBackend, Progress
-from genalpha.run.batch_axes import find_axes, member
+from genalpha.run.batch_axes import find_axes, member, varied
 from genalpha.run.request import Initial, Options, one_of
 
 
@@ -144,9 +145,12 @@ def solve_batch(
     batch = _parse(system, t_span, q0, v0, given, args_axes)
     bar = Progress(len(batch.q), progress)
     want = step_choice.accurate(batch.span, batch.setup.dims.n, steps)
-    if want is None:
-        return batch.run(backend, bar)
-    return AccurateBatch(batch, request.suited(want, batch.setup.method), backend, bar).solution()
+    with watched():
+        if want is None:
+            sol = batch.run(backend, bar)
+        else:
+            sol = AccurateBatch(batch, request.suited(want, batch.setup.method), backend, bar).solution()
+    return sol.labelled(system.labels, batch.output.entries, varied(batch.args, batch.varying))
 
 
 def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_axes: Any) -> Batch:

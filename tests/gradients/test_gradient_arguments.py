@@ -55,6 +55,22 @@ def test_every_output_has_derivatives(name):
         np.testing.assert_allclose(derivative(function)(9.0), expected, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
+def test_only_the_final_row_leaves_a_run_that_keeps_no_other():
+    """No array has as many rows as the run has steps, except for the tape of its derivatives."""
+    final = lambda g: (sol := solve(g, save="final")).q[-1, 1] + sol.lam[-1, 0]
+    every = lambda g: (sol := solve(g)).q[-1, 1] + sol.lam[-1, 0]
+    gravities = jnp.array([8.0, 9.0, 10.0])
+    for derivative in (jax.grad, jax.jacfwd):
+        assert float(derivative(final)(9.0)) == float(derivative(every)(9.0))
+        found, expected = (jax.vmap(derivative(f))(gravities) for f in (final, every))
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+    run = jax.make_jaxpr(final)(9.0)
+    shapes = [x.aval.shape for e in run.eqns if "genalpha" in e.primitive.name for x in e.outvars]
+    assert shapes
+    assert all(shape[:1] != (11,) for shape in shapes)
+
+
 def test_numbers_of_a_run_are_constants():
     """Counts, estimated errors and the steps under error control do not count as changing."""
     control = {"rtol": 1e-4, "h": None}
@@ -101,6 +117,15 @@ def test_integers_are_constants_and_other_integers_other_programs():
     ends = [float(jax.jit(lambda x, power=power: loaded_end(x, power, 0.0))(loads)) for power in (1, 2)]
     np.testing.assert_allclose(ends, [float(loaded_end(loads, power, 0.0)) for power in (1, 2)], rtol=1e-14)
     assert ends[0] != ends[1]
+
+
+@pytest.mark.slow
+def test_traced_integers_are_named():
+    """XLA runs them, which a warning says."""
+    loads = Loads(jnp.array([1.0, 2.0]), {"k": jnp.eye(2), "not read": jnp.ones(3)})
+    with pytest.warns(ga.FallbackWarning, match=r"args\[1\] is traced and of type int64"):
+        found = jax.jit(lambda power: loaded_end(loads, power, 0.0))(2)
+    np.testing.assert_allclose(found, loaded_end(loads, 2, 0.0), rtol=1e-10)
 
 
 def test_single_precision():

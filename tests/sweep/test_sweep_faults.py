@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -206,20 +205,25 @@ def test_workers_killed_twenty_times(long: ga.Sweep, system: ga.System, tmp_path
         time.sleep(3.0)
         return {}
 
-    with cluster(3) as client:
-        rng, seen = random.Random(1), dict[int, float]()
+    def started(address: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dask", "worker", address, "--no-nanny", "--nthreads", "1"]
+        return subprocess.Popen(
+            [*command, "--no-dashboard"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    with cluster(0) as client:
+        rng, address = random.Random(1), client.scheduler.address
+        running = [started(address) for _ in range(3)]
 
         def kill() -> None:
             while not over.is_set() and len(killed) < 20:
-                time.sleep(rng.random())
-                for pid in client.run(os.getpid, on_error="return").values():
-                    if isinstance(pid, int):
-                        seen.setdefault(pid, time.monotonic())
-                # Dask gives up a worker that dies while it starts.
-                ready = [p for p, since in seen.items() if p not in killed and time.monotonic() > since + 2]
-                if records(store) and ready:
-                    killed.append(rng.choice(ready))
-                    os.kill(killed[-1], signal.SIGKILL)
+                time.sleep(4 * rng.random())
+                if records(store):
+                    running.insert(0, started(address))
+                    victim = running.pop(rng.randrange(1, 4))
+                    victim.kill()
+                    victim.communicate()
+                    killed.append(victim.pid)
 
         killer = threading.Thread(target=kill)
         killer.start()
@@ -228,6 +232,9 @@ def test_workers_killed_twenty_times(long: ga.Sweep, system: ga.System, tmp_path
         finally:
             over.set()
             killer.join()
+            for one in running:
+                one.kill()
+                one.communicate()
     assert len(killed) == 20
     assert found.tally.given_up == {}
     assert found.verify() == []

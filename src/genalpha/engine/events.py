@@ -38,7 +38,8 @@ class Reset:
     args : further arguments of the functions after the event: a tuple like ``args`` of :func:`solve`, with
         the same structure, shapes and types. The rest of the run uses them, and so do its accelerations,
         multipliers, reactions and residuals. ``sol.phases`` lists which args hold in which part.
-    stop : True ends the run at the event, after the changes. The changes are in ``sol.state``.
+    stop : True ends the run at the event, after the changes. The changes are in ``sol.state``. Under a JAX
+        transform it may be traced.
 
     A spring that becomes four times as stiff when the mass passes the centre:
 
@@ -54,7 +55,7 @@ class Reset:
     v: Any = None
     q: Any = None
     args: Any = None
-    stop: bool = False
+    stop: Any = False
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ class Event:
         at which it falls. The default, 0, counts both.
     reset : a function of the same arguments that returns the velocities (n,) after the event, or a
         :class:`Reset` that changes velocities, positions or args, or ends the run. It is called from Python
-        and need not use jax.numpy. Velocities and positions must satisfy the constraints. The run continues
-        with them, and with accelerations and multipliers computed from them. The default is None: no change.
+        and need not use jax.numpy, except under a JAX transform. Velocities and positions must satisfy the
+        constraints. The run continues with them, and with accelerations and multipliers computed from them.
+        The default is None: no change.
 
     period : for functions that are known up to multiples of it, such as an angle from −π to π (2π). A change
         of sign by more than half of it is a jump between two values of one angle, and no event. The default
@@ -195,6 +197,13 @@ def call(function: Function, state: State, args: tuple[Any, ...]) -> Any:
         return function(state, *args)
     t, q, v, _, lam, psi = state
     return function(*(t, q, v, lam, psi)[:number], *args)
+
+
+def reset_of(event: Event, state: State, args: tuple[Any, ...]) -> Reset:
+    """What the reset of an event returns, as a :class:`Reset`."""
+    assert event.reset is not None
+    found = call(event.reset, state, args)
+    return found if isinstance(found, Reset) else Reset(v=found)
 
 
 def values(crossings: tuple[Crossing, ...], t: Any, q: Any, v: Any, lam: Any, psi: Any, args: Any) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -10,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from genalpha.mechanics.roots import corrected, linear_root, root
 from genalpha.mechanics.system import Args, Dims, System
-from genalpha.numerics import codes, linear, newton
+from genalpha.numerics import codes, linear
 from genalpha.numerics.data import NewtonReport, Scale, State
-from genalpha.numerics.derivatives import jacobian, value_and_rate
+from genalpha.numerics.derivatives import by_reader, jacobian, value_and_rate
 
 Multipliers = tuple[Array, Array]
 _QUICK = 4
-_NEWTON = newton.Newton(policy="full", tol=1e-11, max_iterations=50)
 
 
 class Once(NamedTuple):
@@ -141,14 +140,14 @@ class _Hidden(NamedTuple):
         """
         dims, scale = self.dims, self.scale
         if self.system.reaction is None:
-            return _linear_root(
+            return linear_root(
                 _saddle(of.M, self.rows(of), scale.a),
                 self.residual(jnp.zeros(dims.n + dims.m + dims.p), t, q, v),
             )
         guess = self.guess(*(multipliers or (jnp.ones(dims.m), jnp.ones(dims.p))))
         size = jnp.max(jnp.abs(self.residual(guess, t, q, v)))
-        root = _corrected if isinstance(multipliers, Once) else _root
-        return root(lambda x: self.residual(x, t, q, v), guess, size)
+        solve = corrected if isinstance(multipliers, Once) else root
+        return solve(lambda x: self.residual(x, t, q, v), guess, size)
 
     def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
         """x' along the motion, from the differentiated equations."""
@@ -186,7 +185,7 @@ def quick_accelerations(
     x = hidden.guess(*guess)
     size = jnp.max(jnp.abs(residual(x)))
     for _ in range(_QUICK):
-        x, report = _corrected(residual, x, size)
+        x, report = corrected(residual, x, size)
     return hidden.unpack(jnp.where(report.status == codes.SUCCESS, x, jnp.nan))
 
 
@@ -334,7 +333,7 @@ def project_position(
         return jnp.concatenate([_kept(held, x, scale.a * (M @ d + transpose(mu)[0])), scale.lam * g])
 
     size = (1 + jnp.max(system.space.magnitude(q))) / jnp.min(scale.a)
-    x, report = _root(residual, jnp.zeros(dims.n + dims.m), size)
+    x, report = root(residual, jnp.zeros(dims.n + dims.m), size, few=by_reader())
     return system.space.retract(q, x[: dims.n] * scale.a), report.status
 
 
@@ -368,33 +367,5 @@ def project_velocity(
         return jnp.concatenate(rows)
 
     size = (1 + jnp.max(jnp.abs(v))) / jnp.min(scale.a)
-    x, report = _root(residual, jnp.zeros(dims.n + dims.m + dims.p), size)
+    x, report = root(residual, jnp.zeros(dims.n + dims.m + dims.p), size, few=by_reader())
     return v + x[: dims.n] * scale.a, report.status
-
-
-def _root(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
-    """A root by Newton's method; ``size`` is the size of the terms that cancel in the residual."""
-    levels = newton.Levels(10 * jnp.finfo(float).eps * size[None], 1e-9 * size[None], jnp.zeros(()))
-    memory = newton.no_memory(guess.size)
-    x, _, report = newton.solve(_NEWTON, residual, guess, memory, levels, newton.one_group(guess.size))
-    return x, report
-
-
-def _corrected(residual: Callable[[Array], Array], guess: Array, size: Array) -> tuple[Array, NewtonReport]:
-    """One iteration of Newton's method, and whether it is the last."""
-    x = guess - linear.solve_once(jacobian(residual, guess), residual(guess))
-    last = jnp.max(jnp.abs(residual(x))) <= 1e-11 * size
-    status, one, no = jnp.where(last, codes.SUCCESS, codes.NOT_CONVERGED), jnp.array(1), jnp.array(False)
-    return x, NewtonReport(status, one, one, no, no, jnp.ones(()))
-
-
-def _linear_root(matrix: Array, value: Array) -> tuple[Array, NewtonReport]:
-    """The root of matrix @ x + value: one correction from zero, and a second one against rounding errors."""
-    x = -linear.solve_once(matrix, value)
-    x = x - linear.solve_once(matrix, matrix @ x + value)
-    condition = linear.condition_number(lax.stop_gradient(matrix))
-    singular = jnp.isfinite(jnp.sum(matrix)) & ~(condition <= newton.MAX_CONDITION)
-    status = jnp.where(jnp.isfinite(jnp.sum(x)), codes.SUCCESS, codes.NOT_FINITE)
-    status = jnp.where(singular, codes.SINGULAR, status)
-    one = jnp.array(1)
-    return x, NewtonReport(status, one, one, jnp.array(False), jnp.array(False), condition)

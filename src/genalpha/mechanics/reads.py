@@ -16,6 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from genalpha.numerics.tracing import is_traced
+
 # Functions of these packages read nothing that changes.
 _KNOWN = {"jax", "jaxlib", "numpy", "scipy", "builtins", "math", "functools", "genalpha"}
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), np.number, np.bool_)
@@ -109,6 +111,12 @@ class Reads:
         self._seen.add(id(thing))
         self._kept.append(thing)
         return new
+
+
+def reads_traced(functions: Iterable[Any]) -> bool:
+    """Whether some functions read values from outside that JAX is tracing."""
+    found = Reads(functions)
+    return is_traced([read() for read, _ in (*found._plain, *found._copied)])
 
 
 def _content(cell: types.CellType) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,10 +14,14 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from genalpha.errors import warn
+from genalpha.mechanics import labels
+from genalpha.mechanics.host import HostFunction, automatic
+from genalpha.mechanics.html import of_system
+from genalpha.mechanics.labels import NO_LABELS, Labels, Listed
 from genalpha.mechanics.programs import Programs
 from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
-from genalpha.mechanics.user_errors import explaining
+from genalpha.mechanics.user_errors import NotTraceable, explaining
 from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pulled_back, value_and_rate
 
 Args = tuple[Any, ...]
@@ -45,6 +50,7 @@ class System:
         0 = k(t, q, v).
 
     All functions are written with ``jax.numpy`` and take the entries of ``args`` after their own arguments.
+    One that is not, such as one written with NumPy, runs in Python, with a warning (see `ga.host`).
 
     Parameters
     ----------
@@ -55,6 +61,10 @@ class System:
     reaction : callable (t, q, v, lam, psi, *args) -> (n,), optional; the default is −Gᵀλ − Kᵀψ with
         G = ∂g/∂q and K = ∂k/∂v. It may be nonlinear in λ and ψ. f = force + reaction.
     space : configuration space of q, default ``Euclidean(n)``.
+    names : dict with lists of strings for "q" (size,), "v" (n,), "holonomic" (m,) and "nonholonomic" (p,),
+        each optional. Messages, solutions, tables and plots use them. In a Euclidean space the velocity of a
+        coordinate x is called x' unless "v" is given.
+    units : dict of the same form, with those of the multipliers for constraints, and "t" for that of time.
 
     Everything else follows by differentiation: ``G``, ``K``, the hidden velocity constraint ``g_dot`` and
     the hidden acceleration constraints ``g_ddot`` and ``k_dot``.
@@ -82,11 +92,18 @@ class System:
     nonholonomic: Callable[..., ArrayLike] | None = None
     reaction: Callable[..., ArrayLike] | None = None
     space: Space = field(default_factory=Euclidean)
+    names: Listed | None = None
+    units: Mapping[str, Sequence[str] | str] | None = None
+    labels: Labels = field(default=NO_LABELS, init=False, repr=False)
     # Compiled programs belong to the system, and are freed with it.
     _programs: Programs = field(default_factory=Programs, init=False, repr=False)
     _traced: dict[str, Callable[..., Array]] = field(default_factory=dict, init=False, repr=False)
     # What functions read from outside: those of the system (key 0), those of recent events (key: their id).
     _reads: dict[int, tuple[Any, Reads]] = field(default_factory=dict, init=False, repr=False)
+    # Functions that JAX cannot trace, as functions that run in Python, by name and shapes of arguments; and
+    # arguments to try functions with.
+    _hosted: dict[tuple[str, Any], HostFunction] = field(default_factory=dict, init=False, repr=False)
+    _examples: dict[str, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.space is None:
@@ -98,6 +115,7 @@ class System:
             elif isinstance(self.space, tuple | list):
                 hint = "; for several spaces write ga.Product(...)"
             raise TypeError(f"space must be a space such as ga.R3xSO3(), got {self.space!r}{hint}")
+        object.__setattr__(self, "labels", labels.read(self.names, self.units, self.space))
         if not callable(self.mass):
             object.__setattr__(self, "mass", _constant_mass(self.mass))
         for name in _FUNCTIONS:
@@ -110,7 +128,7 @@ class System:
                 raise TypeError(
                     f"{name} must be a function {SIGNATURES[name]}, got {type(function).__name__}"
                 )
-            self._traced[name] = _as_array_function(name, function)
+            self._traced[name] = self._as_array_function(name, function)
 
     def forget_if_changed(self, others: tuple[Any, ...] = ()) -> None:
         """Forget all programs if a value that a function reads from outside has changed.
@@ -123,7 +141,7 @@ class System:
             self._programs.clear()
             known.clear()
             for name in self._traced:
-                self._traced[name] = _as_array_function(name, getattr(self, name))
+                self._traced[name] = self._as_array_function(name, getattr(self, name))
         if 0 not in known:
             known[0] = None, Reads(self.user_functions())
         for function in others:
@@ -133,8 +151,36 @@ class System:
             del known[next(key for key in known if key)]
 
     def user_functions(self) -> list[Any]:
-        """The functions that the user gave."""
-        return [getattr(self, name) for name in self._traced]
+        """The functions that the user gave and that JAX traces."""
+        hosted = {name for name, _ in self._hosted}
+        return [getattr(self, name) for name in self._traced if name not in hosted]
+
+    def _as_array_function(self, name: str, function: Callable[..., Any]) -> Callable[..., Array]:
+        """The user's function in double precision. Its Python code runs once for each set of shapes.
+
+        If JAX cannot trace it, it runs in Python at every call.
+        """
+
+        # No reference to the system, which is freed with its last user.
+        hosted, examples, owner = self._hosted, self._examples, weakref.ref(self)
+
+        def evaluate(*inputs: Any) -> Array:
+            shapes = _shapes(inputs)
+            if (name, shapes) not in hosted:
+                try:
+                    with explaining(name), left_to_reader(False):  # JAX reuses this trace for other purposes
+                        return jnp.asarray(function(*inputs), dtype=float)
+                except NotTraceable as reason:
+                    example = examples.get(name)
+                    example = None if _shapes(example) != shapes else example
+                    hosted[name, shapes] = automatic(name, function, inputs, example, reason)
+                    system = owner()
+                    if system is not None:  # this function reads what it needs when it runs
+                        system._reads[0] = None, Reads(system.user_functions())
+            return jnp.asarray(hosted[name, shapes](*inputs))
+
+        evaluate.__name__ = name
+        return jax.jit(evaluate, inline=True)
 
     def settle(self, others: tuple[Any, ...] = ()) -> None:
         """Disregard values that the functions themselves have changed while they were traced."""
@@ -144,7 +190,10 @@ class System:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies hold what the user gave. They compile their own programs."""
         parts = (self.mass, self.force, self.holonomic, self.nonholonomic, self.reaction, self.space)
-        return System, parts
+        return System, (*parts, self.names, self.units)
+
+    def _repr_html_(self) -> str:
+        return of_system(self)
 
     @property
     def constant_mass(self) -> bool:
@@ -250,6 +299,10 @@ class System:
         return value_and_rate(function, (t, q, v), direction)[1]
 
 
+def _shapes(inputs: Any) -> tuple[Any, ...]:
+    return tuple(jnp.shape(x) for x in jax.tree.leaves(inputs))
+
+
 SIGNATURES = {
     "mass": "(t, q, *args) -> (n, n)",
     "force": "(t, q, v, *args) -> (n,)",
@@ -296,14 +349,3 @@ def odd_mass(matrix: np.ndarray) -> str:
         return f"is not symmetric: mass[{i}, {j}] = {matrix[i, j]:g}, mass[{j}, {i}] = {matrix[j, i]:g}"
     least = float(np.linalg.eigvalsh(matrix).min(initial=0.0))
     return f"has the negative eigenvalue {least:g}" if least < -_SYMMETRIC * size else ""
-
-
-def _as_array_function(name: str, function: Callable[..., Any]) -> Callable[..., Array]:
-    """The user's function in double precision. Its Python code runs once for each set of shapes."""
-
-    def evaluate(*inputs: Any) -> Array:
-        with explaining(name), left_to_reader(False):  # JAX reuses this trace for other purposes
-            return jnp.asarray(function(*inputs), dtype=float)
-
-    evaluate.__name__ = name
-    return jax.jit(evaluate, inline=True)

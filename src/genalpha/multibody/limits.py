@@ -15,6 +15,7 @@ from genalpha.multibody.closing import Geometry
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import FrameState, nonnegative, positive
 from genalpha.multibody.joints import Coordinate, Joint
+from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
@@ -108,7 +109,7 @@ def _beyond(d: Any, soft: Any, xp: Any) -> tuple[Any, Any]:
 # --- events -------------------------------------------------------------------------------------------
 
 
-def _chosen(model: Model, joint: Any, name: str) -> tuple[Joint, Coordinate]:
+def chosen(model: Model, joint: Any, name: str) -> tuple[Joint, Coordinate]:
     found = model[joint] if isinstance(joint, str) else joint
     if not isinstance(found, Joint):
         raise TypeError(f"{found!r} is no joint")
@@ -117,7 +118,7 @@ def _chosen(model: Model, joint: Any, name: str) -> tuple[Joint, Coordinate]:
     return found, found.coordinate(name)
 
 
-def _frames(model: Model, joint: Joint) -> Callable[..., list[FrameState]]:
+def frames_of(model: Model, joint: Joint) -> Callable[..., list[FrameState]]:
     """The frames of a joint as a function of q and v of the whole."""
     slices, none = model.slices(), (slice(0, 0), slice(0, 0))
     ends = [(m.body.kind, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
@@ -128,9 +129,9 @@ def event(
     model: Model, joint: Any, value: Any, coordinate: str = "", rate: bool = False, **options: Any
 ) -> Event:
     """The event of a coordinate of a joint, or its rate, that reaches a value."""
-    found, by = _chosen(model, joint, coordinate)
+    found, by = chosen(model, joint, coordinate)
     wanted = ends_of(value, None, False, f"the event of {found.name!r}")["lower"]
-    frames = _frames(model, found)
+    frames = frames_of(model, found)
 
     def reached(t: Any, q: Any, v: Any, *args: Any) -> Any:
         a, b = frames(q, v)
@@ -146,7 +147,7 @@ def stops(
     model: Model, joint: Any, ends: tuple[Any, Any], restitution: Any, coordinate: str = "", rest: Any = 1e-3
 ) -> list[Event]:
     """The impacts of a joint on stops at the ends of its range."""
-    found, by = _chosen(model, joint, coordinate)
+    found, by = chosen(model, joint, coordinate)
     what = f"the stops of {found.name!r}"
     part, slow = positive(restitution, f"restitution of {what}"), positive(rest, f"rest of {what}")
     if part > 1:
@@ -170,7 +171,9 @@ class _Bounce:
         self.model, self.joint, self.by, self.part, self.rest = model, joint, by, part, rest
         self._rates: Rowwise | None = None
 
-    def __call__(self, t: Any, q: np.ndarray, v: np.ndarray, *args: Any) -> Reset:
+    def __call__(self, t: Any, q: Any, v: Any, *args: Any) -> Reset:
+        if is_traced(q, v, args):
+            return self._traced(t, q, v, args)
         rates = self._rate(q, np.vstack([v, np.eye(len(v))]))
         rate, c = rates[0], rates[1:]
         at = Geometry(self.model, args).at(np.asarray(q), np.asarray(v), float(t))
@@ -187,10 +190,22 @@ class _Bounce:
         after = v - ((1 + self.part) * rate / (c @ w)) * w
         return Reset(v=after, stop=bool(self.part * abs(rate) < self.rest))
 
+    def _traced(self, t: Any, q: Any, v: Any, args: Any) -> Reset:
+        """The same with dense matrices, for runs under a JAX transform."""
+        frames, system, n = frames_of(self.model, self.joint), self.model.system, len(v)
+        rate = lambda v: JointForce.moved(self.by, *frames(q, v))[1]
+        c = jnp.stack([rate(row) for row in np.eye(n)])
+        rows = jnp.concatenate([system.G(t, q, args), system.K(t, q, v, args)])
+        zeros = jnp.zeros((len(rows), len(rows)))
+        saddle = jnp.block([[system.M(t, q, args), rows.T], [rows, zeros]])
+        w = jnp.linalg.solve(saddle, jnp.concatenate([c, zeros[0]]))[:n]
+        after = v - ((1 + self.part) * rate(v) / (c @ w)) * w
+        return Reset(v=after, stop=self.part * jnp.abs(rate(v)) < self.rest)
+
     def _rate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
         """The rates (K,) of the coordinate for velocities (K, n)."""
         if self._rates is None:
-            frames, by = _frames(self.model, self.joint), self.by
+            frames, by = frames_of(self.model, self.joint), self.by
             one = lambda q, v: JointForce.moved(by, *frames(q, v))[1]
             self._rates = Rowwise("rate", one, (np.asarray(q), v[0]))
         return np.asarray(self._rates((np.asarray(q)[None], v), machine.lanes()))

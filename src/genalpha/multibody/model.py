@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.backends.native.code import uncollected
 from genalpha.engine.events import Event
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
-from genalpha.multibody import closing, files, limits
+from genalpha.multibody import closing, files, limits, linear
 from genalpha.multibody.bodies import AnyBody, Body, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
@@ -26,6 +27,10 @@ from genalpha.multibody.motion import Motion
 from genalpha.multibody.posing import posed
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
+from genalpha.statics.equilibrium import Equilibrium
+from genalpha.statics.inverse import InverseDynamics
+from genalpha.statics.linear import Linear
+from genalpha.statics.modes import Modes
 from genalpha.view.front import View, animated, shown
 from genalpha.view.live import Live
 
@@ -136,7 +141,19 @@ class Model:
         parts = [self._part(kind, bodies) for kind in dict.fromkeys(type(body) for body in bodies)]
         parts += [group.part(numbers) for group in self.groups]
         spaces: Sequence[Any] = [body.kind.space for body in bodies]
-        return Assembly(parts, space=spaces)
+        return Assembly(parts, space=spaces, names=self._names())
+
+    def _names(self) -> dict[str, list[str]]:
+        """Names of the entries of the system, such as ``crank.x`` and ``hinge.about x``."""
+        entries = [(body.name, body.kind.entries) for body in self.bodies]
+        named = lambda k: [f"{name}.{entry}" for name, both in entries for entry in both[k]]
+        rows = lambda speeds: [
+            f"{member.name}.{name}"
+            for group in self.groups
+            for member in group.members
+            for _, name in member.kept(speeds)
+        ]
+        return {"q": named(0), "v": named(1), "holonomic": rows(False), "nonholonomic": rows(True)}
 
     def _part(self, kind: Any, bodies: list[AnyBody]) -> Part:
         """The part with the masses and weights of bodies of a kind."""
@@ -223,7 +240,8 @@ class Model:
         reactions count as zero), or "keep" them, for ``solve(..., redundant="min_norm")``. A dependence that
         exists at this position only is not one.
         """
-        return closing.closed(self, hold, redundant)
+        with uncollected:
+            return closing.closed(self, hold, redundant)
 
     def solve(self, t_span: Any, **options: Any) -> Solution:
         """``ga.solve`` of the model from where its bodies are, with its options."""
@@ -235,6 +253,37 @@ class Model:
         except RedundantConstraints as error:
             error.add_note("model.assemble(redundant='drop') leaves redundant rows of joints out.")
             raise
+
+    def equilibrium(self, **options: Any) -> Equilibrium:
+        """``ga.equilibrium`` of the model from where its bodies are, with its options. They move there.
+
+        >>> from genalpha import multibody as mb
+        >>> model = mb.Model(gravity=(0, 0, -9.81))
+        >>> arm = model.add(mb.Body("arm", mb.rod(1.0, 2.0), at=(1, 0, 0)))
+        >>> hinge = model.add(mb.Revolute("hinge", model.ground, arm, at=(0, 0, 0), axis=(0, 1, 0)))
+        >>> model.equilibrium().stable, (arm.x.round(6) + 0.0).tolist()
+        (True, [0.0, 0.0, -1.0])
+        >>> linear = model.linearize(inputs=["hinge"], outputs=["hinge"])
+        >>> linear.eigenvalues.imag.round(2).tolist()  # ± √(3 g / 2 l)
+        [-2.71, 2.71]
+        """
+        return linear.at_rest(self, options)
+
+    def linearize(self, inputs: Any = (), outputs: Any = None, **options: Any) -> Linear:
+        """``ga.linearize`` about where the bodies are, with their velocities, or a ``state`` in its options.
+
+        Inputs and outputs may be joints or their names: forces or torques along their coordinates, and these
+        coordinates. ("axle", "displacement") is a coordinate that is not the first.
+        """
+        return linear.linear(self, inputs, outputs, options)
+
+    def modes(self, count: int | None = None, **options: Any) -> Modes:
+        """``ga.modes`` about where the bodies are, with their velocities, or a ``state`` in its options."""
+        return linear.vibrations(self, count, options)
+
+    def inverse_dynamics(self, t: Any, q: Any, actuators: Any = None, **options: Any) -> InverseDynamics:
+        """``ga.inverse_dynamics`` of the model. Actuators may be joints or their names, as in linearize."""
+        return linear.needed(self, t, q, actuators, options)
 
     def event(
         self, joint: Any, value: Any = 0.0, coordinate: str = "", rate: bool = False, **options: Any

@@ -27,6 +27,7 @@ CROWDED = 11
 REDUNDANT = 12
 NOT_RESUMED = 13
 INACCURATE = 14
+TOO_MANY_EVENTS = 15
 
 # status = code + _WHICH * detail. The detail is the number of a rotation, or the code of the cause.
 _WHICH = 16
@@ -62,6 +63,10 @@ MESSAGES = {
         "one event reset the velocities 30 times within a millionth of the time span: its resets never end "
         "(Zeno behaviour). Let the reset end the run at a small speed, with ga.Reset(stop=True), and "
         "continue with a system in which the contact stays closed"
+    ),
+    TOO_MANY_EVENTS: (
+        "an event happened more often than max_events, which bounds the number of events under a JAX "
+        "transform. Raise max_events"
     ),
     INACCURATE: "the accuracy was not reached",
     NOT_RESUMED: "the run cannot continue after an event",

@@ -34,6 +34,11 @@ def left_to_reader(choice: bool) -> Iterator[None]:
         _left_to_reader.reset(token)
 
 
+def by_reader() -> bool:
+    """Whether derivatives that are traced now are left to the reader."""
+    return _left_to_reader.get()
+
+
 def value_and_rate(
     function: Callable[..., Array], at: tuple[Array, ...], direction: tuple[Array, ...]
 ) -> tuple[Array, Array]:

@@ -19,6 +19,9 @@ def is_traced(*trees: Any) -> bool:
 
 def under_transform(*trees: Any) -> bool:
     """Whether JAX is tracing any of these values, or all operations, as it does inside ``jit``."""
-    if get_opaque_trace_state() == _OUTSIDE:
-        return False
-    return is_traced(*trees) or is_traced(jnp.zeros(()))
+    return not outside() and (is_traced(*trees) or is_traced(jnp.zeros(())))
+
+
+def outside() -> bool:
+    """Whether no transform is active."""
+    return get_opaque_trace_state() == _OUTSIDE

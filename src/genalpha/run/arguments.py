@@ -85,7 +85,7 @@ def callback(function: Any, every: Any) -> None:
 def possible_under_transform(given: Any) -> None:
     """Raise for options that need known numbers, which a traced run does not have."""
     asked = ["progress"] if given.progress else []
-    names = ("events", "callback", "state", "checkpoint")
+    names = ("callback", "state", "checkpoint")
     asked += [name for name in names if getattr(given, name) is not None]
     if given.steps.accuracy is not None:
         raise ValueError(
@@ -223,6 +223,8 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
 
     def shape(name: str, function: Callable[..., Array], *inputs: Any) -> tuple[int, ...]:
         nonlocal traced
+        if not is_traced(inputs):
+            system._examples[name] = (*inputs[:-1], *inputs[-1])
         try:
             jaxpr = jax.make_jaxpr(function)(*inputs)
         except Exception as error:
@@ -259,7 +261,9 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
     if system.reaction is not None:
         got = shape("reaction", system.reactions, t, q, v, jnp.zeros(m), jnp.zeros(p), args)
         demand("reaction", got, (n,))
-    return Dims(size, n, m, p), traced
+    dims = Dims(size, n, m, p)
+    system.labels.check(dims)
+    return dims, traced
 
 
 def point(space: Space, q: Any, name: str = "q0") -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
+from genalpha.backends.native.code import uncollected
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled, NativeGiven
 from genalpha.backends.sparse import front as sparse
@@ -28,6 +29,7 @@ from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results.collect import Begun
+from genalpha.run import projection
 
 # A function that returns the values (E,) of events at the start. It reads the consistent state only if there
 # are events.
@@ -57,13 +59,14 @@ def begun(
 ) -> tuple[Begun, str | None]:
     """A run by machine code if wanted and possible, else by XLA; and why machine code cannot run it."""
     fallback = None
-    if machine_code:
-        try:
-            return by_machine_code(setup, at, steps, args, known), None
-        except Unsupported as reason:
-            fallback = str(reason)
-            warn_of_fallback(reason)
-    return by_xla(setup, at, steps, args, known), fallback
+    with uncollected:
+        if machine_code:
+            try:
+                return by_machine_code(setup, at, steps, args, known), None
+            except Unsupported as reason:
+                fallback = str(reason)
+                warn_of_fallback(reason)
+        return by_xla(setup, at, steps, args, known), fallback
 
 
 def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known) -> Begun:
@@ -88,7 +91,7 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
     t, q, v, first, guess, mode = at.values(steps)
     start = program(setup, "start", start_run)(t, q, v, first, args, guess)
     begin = start.begin
-    start_errors.examine(begin, mode, setup.system.space)
+    start_errors.examine(begin, mode, setup.system)
     if not setup.system.constant_mass:
         warn_of_mass(begin.M, " at the start")
     crossed, memory = nothing_crossed(known(lambda: begin.state)), no_memory(start.x)
@@ -104,11 +107,13 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
 
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args, held: Held) -> tuple[Any, Any]:
     """q and v projected onto the constraints."""
-    if sparse.large(setup):
-        q, v, status = sparse.projector(setup, args).placed(float(t), np.asarray(q), np.asarray(v), held)
-    else:
-        run = functools.partial(project, held=held)
-        q, v, status = program(setup, ("project", held), run)(t, q, v, args)
+    run = lambda projector: projector.placed(float(t), np.asarray(q), np.asarray(v), held)
+    with uncollected:
+        found = projection.without_xla(setup, args, run)
+        if found is None:
+            by_xla = functools.partial(project, held=held)
+            found = program(setup, ("project", held), by_xla)(t, q, v, args)
+    q, v, status = found
     if int(status) != codes.SUCCESS:
         raise ValueError(
             "initial='project' found no q and v on the constraints near q0 and v0: "

@@ -6,6 +6,7 @@ from typing import Any
 
 from genalpha.errors import IntegrationError
 from genalpha.mechanics.system import System
+from genalpha.numerics.host import watched
 from genalpha.results.solution import Solution
 from genalpha.run import accurate, request, single, traced
 from genalpha.run.accurate import under_transforms
@@ -14,10 +15,17 @@ from genalpha.run.request import Options
 
 def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Solution:
     """``solve`` for independent constraints."""
+    with watched():
+        return _run(system, t_span, q0, v0, given)
+
+
+def _run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Solution:
     asked = request.parse(system, t_span, q0, v0, given)
     if asked.start.traced:
-        return traced.run(asked) if asked.accurate is None else under_transforms.run(asked)
+        sol = traced.run(asked) if asked.accurate is None else under_transforms.run(asked)
+        return sol.labelled(system.labels, asked.output.entries)
     sol = single.run(asked) if asked.accurate is None else accurate.run(asked)
+    sol = sol.labelled(system.labels, asked.output.entries)
     if asked.throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol

@@ -16,7 +16,7 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import front as sparse
 from genalpha.engine import event_values, events, interpolate
 from genalpha.engine import start as starts
-from genalpha.engine.events import Event, Happened, Reset
+from genalpha.engine.events import Event, Happened
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.errors import InconsistentInitialValues
@@ -27,7 +27,7 @@ from genalpha.numerics.data import State
 from genalpha.run import arguments
 
 # Residuals of the constraints at an event, relative to 1 + |q|. If they are larger, Newton's method is used.
-_ENOUGH = 1e-12
+ENOUGH = 1e-12
 # A short time, as a fraction of the last step, or of the time span before the first step.
 _MOMENT = 1e-7
 # Events closer than this, relative to the step and to t, are simultaneous.
@@ -199,15 +199,13 @@ class Handler:
 
     def _reset(self, i: int, so_far: Outcome) -> Outcome:
         """What holds after the reset of event ``i``; ``so_far`` is what holds before it."""
-        at, function = so_far.after, self.listed[i].reset
-        assert function is not None
+        at = so_far.after
         own = jax.tree.map(np.array, at)  # a copy, because the reset may change it in place
         try:
-            wanted = events.call(function, own, so_far.args)
+            wanted = events.reset_of(self.listed[i], own, so_far.args)
         except Exception as error:
             error.add_note(f"This happened in the reset of event {i} at t = {at.t:.9g}.")
             raise
-        wanted = wanted if isinstance(wanted, Reset) else Reset(v=wanted)
         dims, told = self.setup.dims, f"the reset of event {i} returned"
         found: dict[str, Any] = {}
         for name, width, what in (("v", dims.n, "velocities"), ("q", dims.size, "positions")):
@@ -240,19 +238,25 @@ class Handler:
     def settled(self, state: State) -> State:
         """The state with q and v projected onto the constraints, and with consistent a, λ and ψ."""
         setup = self.setup
-        at = (np.float64(state.t), state.q, state.v)
         if sparse.large(setup):
             t, q, v, _, *guess = map(np.asarray, state)
             return sparse.projector(setup, self.args).settled(t, q, v, guess)
-        function = lambda t, q, v, guess, x: initial_values.settled(
-            setup.system, setup.dims, t, q, v, self._rebuild(x), guess
-        )
-        found, left = self._one("settled", function, (*at, (state.lam, state.psi), self._doubles))
-        if left <= _ENOUGH * (1 + np.abs(state.q).max()):
+        found, left = self.corrected(state)
+        if left <= ENOUGH * (1 + np.abs(state.q).max()):
             return found
+        at = (np.float64(state.t), state.q, state.v)
         q, v, _ = program(setup, ("project", NOTHING_HELD), starts.project)(*at, self.args)
         begin = program(setup, "begin", starts.begin)(at[0], q, v, self.args, (state.lam, state.psi))
         return jax.tree.map(np.asarray, begin.state)
+
+    def corrected(self, state: State) -> tuple[State, float]:
+        """The same by a few corrections, and the residual that remains."""
+        setup = self.setup
+        function = lambda t, q, v, guess, x: initial_values.settled(
+            setup.system, setup.dims, t, q, v, self._rebuild(x), guess
+        )
+        at = (np.float64(state.t), state.q, state.v, (state.lam, state.psi))
+        return self._one("settled", function, (*at, self._doubles))
 
     def _one(self, name: str, function: Callable[..., Any], arguments: Any) -> Any:
         """A function of one set of arguments, compiled once."""

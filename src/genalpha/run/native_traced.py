@@ -38,16 +38,25 @@ from genalpha.run.closures import opened
 from genalpha.run.request import Request
 
 
+class TracedConstant(Unsupported):
+    """An argument that must be known is traced."""
+
+
 def separated(args: Args) -> tuple[list[Any], Callable[[list[Any]], Args], tuple[Any, ...]]:
     """The leaves of ``args`` that hold doubles, which may be traced, a function that replaces them, the rest.
 
-    Raises :class:`Unsupported` if another leaf is traced.
+    Raises :class:`TracedConstant` if another leaf is traced.
     """
-    leaves, structure = jax.tree.flatten(args)
+    named, structure = jax.tree_util.tree_flatten_with_path(args)
+    leaves = [x for _, x in named]
     double = [jnp.result_type(x) == jnp.float64 for x in leaves]
     rest = [x for x, yes in zip(leaves, double, strict=True) if not yes]
-    if any(isinstance(x, jax.core.Tracer) for x in rest):
-        raise Unsupported("an argument that is traced and holds no doubles")
+    for (path, x), yes in zip(named, double, strict=True):
+        if isinstance(x, jax.core.Tracer) and not yes:
+            raise TracedConstant(
+                f"args{jax.tree_util.keystr(path)} is traced and of type {x.dtype.name}, but only doubles "
+                "are inputs of machine code. Convert it, or pass a known number"
+            )
     fixed = [np.asarray(x) for x in rest]
 
     def rebuild(doubles: list[Any]) -> Args:
@@ -85,23 +94,31 @@ def run(asked: Request) -> Solution:
     setup, start, steps = asked.setup, asked.start, asked.steps
     doubles, rebuild, about = separated(asked.args)
     shapes = tuple(jnp.shape(x) for x in doubles)
-    strict, at, code = start.mode == "check", (start.q, start.v), None
-    if start.mode == "project":
-        project = program(setup, ("project, traced", start.held), _projected(start.held), outermost=False)
-        *at, code = project(jnp.asarray(asked.span[0], float), start.q, start.v, asked.args)
+    strict, (at, code) = start.mode == "check", placed(asked)
     keep = _keep(asked)
     key = ("native, traced", *setup[1:], strict, about, shapes, keep)
     if isinstance(steps, Controlled):
         most = steps.rows(MOST_TRACED if keep[0] == "all" else MOST_STEPS)
         bounded = dataclasses.replace(jax.lax.stop_gradient(steps), most=most)
         make = lambda: ControlledRun(setup, strict, doubles, rebuild, bounded, keep[0])
-        operation = _operation(setup, (*key, most), make)
+        made = operation(setup, (*key, most), make)
         times = [] if asked.output.t_eval is None else [asked.output.t_eval]
-        found = operation.run(*times, asked.span[0], *at, *jax.tree.leaves(bounded), *doubles)
+        found = made.run(*times, asked.span[0], *at, *jax.tree.leaves(bounded), *doubles)
         return _OfControlled(asked, found, doubles, rebuild, key).solution(code)
-    operation = _operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild))
-    found = operation.run(*asked.span, *at, steps.steps.t, steps.steps.h, *doubles)
-    return _FromRecords(asked, found, doubles, rebuild, key).solution(code)
+    final = "final" in keep
+    made = operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild, final))
+    found = made.run(*asked.span, *at, steps.steps.t, steps.steps.h, *doubles)
+    return FromRecords(asked, found, doubles, rebuild, key).solution(code)
+
+
+def placed(asked: Request) -> tuple[tuple[Any, Any], Any]:
+    """q and v at the start, on the constraints if wanted, and a status or None."""
+    setup, start = asked.setup, asked.start
+    if start.mode != "project":
+        return (start.q, start.v), None
+    project = program(setup, ("project, traced", start.held), _projected(start.held), outermost=False)
+    q, v, code = project(jnp.asarray(asked.span[0], float), start.q, start.v, asked.args)
+    return (q, v), code
 
 
 def _projected(held: Held) -> Callable[..., Any]:
@@ -116,13 +133,14 @@ def _projected(held: Held) -> Callable[..., Any]:
 
 
 def _keep(asked: Request) -> tuple[str, ...]:
-    """Which rows a run under error control returns."""
+    """Which rows a run returns. With given steps they are all, or the last one."""
     if not isinstance(asked.steps, Controlled):
-        return ()
+        return ("final",) if asked.output.every == 0 and not asked.output.dense else ()
     return ("times",) if asked.output.t_eval is not None else ("final" if asked.output.every == 0 else "all",)
 
 
-def _operation(setup: Setup, key: Any, make: Callable[[], Any]) -> Any:
+def operation(setup: Setup, key: Any, make: Callable[[], Any]) -> Any:
+    """An operation, made once. Raises :class:`Unsupported` if it cannot be made."""
     found = setup.system._programs.made(key, lambda: _made(make))
     if isinstance(found, str):
         raise Unsupported(found)
@@ -136,8 +154,14 @@ def _made(make: Callable[[], RunOperation]) -> RunOperation | str:
         return str(reason)
 
 
-class _FromRecords:
-    """Makes a solution of the records of a run. Other quantities are computed when they are asked for."""
+class FromRecords:
+    """Makes a solution of the records of a run. Other quantities are computed when they are asked for.
+
+    ``happened`` are the events, by quantity. ``changed`` are the doubles of each row if resets change them.
+    """
+
+    happened: dict[str, list[Any]] | None = None
+    changed: list[Any] | None = None
 
     def __init__(
         self, asked: Request, found: Found, doubles: list[Any], rebuild: Callable[[list[Any]], Args], key: Any
@@ -148,9 +172,9 @@ class _FromRecords:
     def _operation(self, name: str, make: Callable[[], RowOperation]) -> RowOperation:
         return self.setup.system._programs.made((name, *self.key), make)
 
-    def derive(self, ends: StepEnd) -> Derived:
-        """The quantities derived from rows (K, ...)."""
-        setup, dims, rebuild = self.setup, self.setup.dims, self.rebuild
+    def derive(self, ends: StepEnd, own: list[Any] | None = None) -> Derived:
+        """The quantities derived from rows (K, ...), each with its own doubles (K, ...) if they are given."""
+        setup, dims, rebuild, scale = self.setup, self.setup.dims, self.rebuild, self.found.scale
         zeros = lambda *shape: np.zeros(shape)
 
         def one(at: StepEnd, scale: Any, x: Any) -> Derived:
@@ -160,10 +184,13 @@ class _FromRecords:
         def make() -> RowOperation:
             at = StepEnd(zeros(), zeros(dims.size), zeros(dims.n), zeros(dims.m), zeros(dims.p))
             example = (at, zeros(dims.n + dims.m + dims.p), [zeros(*jnp.shape(x)) for x in self.doubles])
-            shared = [False] * 5 + [True] * (1 + len(self.doubles))
+            shared = [False] * 5 + [own is None] * (1 + len(self.doubles))
             return RowOperation("derive", one, example, shared)
 
-        return self._operation("derive", make).apply(ends, self.found.scale, self.doubles)
+        if own is None:
+            return self._operation("derive", make).apply(ends, scale, self.doubles)
+        wide = jnp.broadcast_to(scale, (len(ends.t), *scale.shape))
+        return self._operation("derive, own doubles", make).apply(ends, wide, own)
 
     def sample(self, ends: StepEnd, times: Any) -> StepEnd:
         """The motion at some times (K,), between the ends of steps (N+1, ...)."""
@@ -184,6 +211,8 @@ class _FromRecords:
             return self.sample(ends, times), lambda x: x[steps], apart
         if keep.every == 1:
             return ends, lambda x: x, apart
+        if len(found.q) == 1:  # only the last row has left the run
+            return StepEnd(t[-1:], *ends[1:]), lambda x: x[-1:], None
         chosen = keep.rows(len(t) - 1)
         return StepEnd(*(x[chosen] for x in ends)), lambda x: x[chosen], apart
 
@@ -200,7 +229,7 @@ class _FromRecords:
         rows = Rows(kept.q, kept.v, whole(found.a_alpha), kept.lam, kept.psi, {}, None)
         quantities = assemble.recorded(rows, self.errors()) | {"newton": report}
         quantities["extra"] = {name: whole(x) for name, x in found.extra.items()}
-        quantities |= assemble.derived(Deferred(lambda: self.derive(kept)))
+        quantities |= assemble.derived(Deferred(lambda: self.derive(kept, self.changed)))
         if keep.names is not None:
             named = {name: keep.chosen(name, value(quantities[name])) for name in keep.names}
             quantities = dict.fromkeys(quantities) | named
@@ -209,7 +238,11 @@ class _FromRecords:
         status = status if before is None else codes.first(before, status)
         ending = Ending(status, found.numbers["t_end"], Work(taken, rejected, *totals), "native")
         t_alpha = Deferred(self.t_alpha).then(whole)
-        sol = assemble.solution(self.setup, quantities, kept.t, t_alpha, ending, keep.complete, apart)
+        sol = assemble.solution(
+            self.setup, quantities, kept.t, t_alpha, ending, keep.complete, apart, self.happened
+        )
+        if self.changed is not None:  # what holds between the rows is not known
+            return sol
         sizes, equations = (self.setup.dims.m, self.setup.dims.p), self.derive
         phase = Phase(self.setup.system, asked.args, *asked.span, slice(0, len(kept.t)), equations, sizes)
         return sol.connected(None, Phases([phase]))
@@ -220,7 +253,7 @@ class _FromRecords:
         return (t + self.setup.method.alpha * h).at[0].set(self.found.numbers["t_alpha"])
 
 
-class _OfControlled(_FromRecords):
+class _OfControlled(FromRecords):
     """The same for error control, where the operation has picked the rows."""
 
     def kept(self) -> tuple[StepEnd, Callable[[Any], Any], StepEnd | None]:

@@ -15,14 +15,15 @@ from genalpha.engine.events import Crossing, Event
 from genalpha.engine.extrapolation import Accurate
 from genalpha.engine.run_data import Grid, RunState
 from genalpha.engine.setup import Setup
-from genalpha.engine.step_choice import StepOptions
+from genalpha.engine.step_choice import StepOptions, whole_number
 from genalpha.engine.steps import Steps
 from genalpha.mechanics.initial_values import Held
+from genalpha.mechanics.reads import reads_traced
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods import Method
 from genalpha.numerics.data import State
 from genalpha.numerics.newton import Newton
-from genalpha.numerics.tracing import is_traced, under_transform
+from genalpha.numerics.tracing import is_traced, outside, under_transform
 from genalpha.results import output
 from genalpha.results.output import Output
 from genalpha.run import arguments
@@ -30,6 +31,8 @@ from genalpha.run import arguments
 Initial = Literal["check", "project", "assume"]
 Backend = Literal["auto", "native", "xla"]
 DEFAULT_RHO_INF = 0.8
+# How often an event may happen under a JAX transform, where memory for all of them is reserved.
+MAX_EVENTS = 64
 
 
 class Options(NamedTuple):
@@ -55,6 +58,7 @@ class Options(NamedTuple):
     checkpoint_every: Any = 10.0
     throw: bool = True
     backend: Any = "auto"
+    max_events: Any = None
 
 
 class Start(NamedTuple):
@@ -75,12 +79,16 @@ class Start(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """What watches a run: a callback after every ``every`` steps, a progress bar, and events."""
+    """What watches a run: a callback after every ``every`` steps, a progress bar, and events.
+
+    Under a JAX transform an event may happen ``max_events`` times.
+    """
 
     callback: Callable[[State], Any] | None = None
     every: int = 1
     progress: bool = False
     events: tuple[Event, ...] = ()
+    max_events: int = MAX_EVENTS
 
 
 class Restart(NamedTuple):
@@ -117,6 +125,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         span, q0, v0 = arguments.from_state(span, state), state.q, state.v
     q, v = arguments.vector("q0", q0), arguments.vector("v0", v0)
     check_options(given)
+    whole_number("max_events", given.max_events)
     one_of("backend", given.backend, get_args(Backend))
     accurate = step_choice.accurate(span, len(v), given.steps)
     steps, grid = step_choice.choose(span, len(v), given.steps, state)
@@ -131,6 +140,8 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     held = arguments.held(given.hold, dims.n)
     if given.hold is not None and given.initial != "project":
         raise ValueError("hold needs initial='project': otherwise q0 and v0 are not moved")
+    if listed and not outside():
+        closes_over_traced |= reads_traced(x for e in listed for x in (e.function, e.reset) if x is not None)
     traced = closes_over_traced or under_transform(q, v, args, steps, guess)
     if traced:
         arguments.possible_under_transform(given)
@@ -147,7 +158,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         Start(span[0], q, v, guess, given.initial, traced, held, closes_over_traced),
         steps,
         kept,
-        Watch(given.callback, given.callback_every, given.progress, listed),
+        Watch(given.callback, given.callback_every, given.progress, listed, given.max_events or MAX_EVENTS),
         Restart(state, grid, given.checkpoint, every),
         given.backend,
         given.throw,

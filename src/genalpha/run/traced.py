@@ -18,6 +18,7 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived, Errors
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
+from genalpha.errors import warn_of_fallback
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.initial_values import Beginning, Held
 from genalpha.mechanics.spaces import Space
@@ -33,14 +34,19 @@ from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
 from genalpha.run import native_traced
 from genalpha.run.request import Request
+from genalpha.run.through_events import front as through_events
 
 
 def run(asked: Request) -> Solution:
     """The solution. A failure becomes its status, and the rows after it are NaN."""
+    if asked.watch.events:
+        return through_events.run(asked)
     try:
         return native_traced.run(asked)
     except Unsupported as reason:
         fallback = str(reason) if asked.backend == "native" else None
+        if isinstance(reason, native_traced.TracedConstant):
+            warn_of_fallback(reason)
     start = asked.start
     run = compute(start.mode, start.held, fallback)
     compiled = program(asked.setup, ("traced", start.mode, start.held, fallback), run, False)

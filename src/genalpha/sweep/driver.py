@@ -18,7 +18,7 @@ from concurrent.futures import (
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from genalpha.backends.batch.pool import cores
+from genalpha.compiler.machine import cores
 from genalpha.results.progress import Bar
 from genalpha.sweep import kinds, worker
 from genalpha.sweep.kinds import RefusedWorker

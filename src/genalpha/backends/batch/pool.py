@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,8 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
-_threads: ContextVar[int | None] = ContextVar("threads", default=None)
+from genalpha.compiler.machine import THREADS, cores
+
 _wanted: ContextVar[Callable[[], None] | None] = ContextVar("wanted", default=None)
 
 
@@ -21,20 +21,12 @@ def limited(threads: int | None, wanted: Callable[[], None] | None = None) -> It
 
     ``wanted`` is called from time to time, and raises if the work is no longer wanted.
     """
-    before = _threads.set(threads), _wanted.set(wanted)
+    before = THREADS.set(threads), _wanted.set(wanted)
     try:
         yield
     finally:
-        _threads.reset(before[0])
+        THREADS.reset(before[0])
         _wanted.reset(before[1])
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    found = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        found = len(os.sched_getaffinity(0))
-    return min(found, _threads.get() or found)
 
 
 class Stopped(Exception):

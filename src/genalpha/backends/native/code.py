@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,33 @@ PIECE = 1500
 # as long as without it, and makes the code two to three times as fast. Functions of rows run less often.
 # Where factors are data, a program has only the operations of the equations.
 OPTIMIZED, OPTIMIZED_ROWS, OPTIMIZED_DATA = 40_000, 10_000, 15_000
+
+
+class _Uncollected:
+    """Python does not look for unused objects as long as some thread is in here.
+
+    To trace and to write code makes many objects that stay, so the search takes a sixth of the time and finds
+    little.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._enabled = threading.Lock(), 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._enabled = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(self, *_: Any) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._enabled:
+                gc.enable()
+
+
+uncollected = _Uncollected()
 
 
 def aligned(count: int) -> np.ndarray:
@@ -46,7 +74,9 @@ class StepCode:
         self.program = cut(program, PIECE)
         self.common = np.array(common, dtype=int)
         text = emit_llvm.emit([(self.program, {"steps": loop})], lanes, common)
-        self.library = machine.Library(text, ["steps"], optimized=small(program, OPTIMIZED))
+        self.library = machine.Library(
+            text, ["steps"], optimized=small(program, OPTIMIZED), hosts=program.hosts
+        )
         self.steps = self.library.function("steps", *[POINTER] * 5, *[COUNT] * 2, result=COUNT)
 
     @property
@@ -62,7 +92,10 @@ class RowCode:
         self.rows, self.lanes, self.program = rows, lanes, cut(rows.program, PIECE)
         text = emit_llvm.emit([(self.program, {rows.name: rows.map})], lanes)
         self.library = machine.Library(
-            text, [rows.name], optimized=rows.often and small(rows.program, OPTIMIZED_ROWS)
+            text,
+            [rows.name],
+            optimized=rows.often and small(rows.program, OPTIMIZED_ROWS),
+            hosts=self.program.hosts,
         )
         self._map = self.library.function(rows.name, *[POINTER] * 3, *[COUNT] * 2)
 

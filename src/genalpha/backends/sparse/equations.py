@@ -16,6 +16,7 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse.models import KindModel
 from genalpha.compiler import machine
 from genalpha.compiler.sparse_pattern import by_columns
+from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
 from genalpha.numerics.derivatives import jacobian, value_and_rate
@@ -103,10 +104,11 @@ class Equations:
     """Functions of single copies, applied to all of them, and what the whole is made of.
 
     ``functions`` are those that were made before, by name; they do not depend on the numbers of a run.
+    ``labels`` are for messages.
     """
 
-    def __init__(self, parts: list[KindModel], dims: Dims, functions: dict[Any, Any]) -> None:
-        self.parts, self.dims, self._functions = parts, dims, functions
+    def __init__(self, parts: list[KindModel], dims: Dims, functions: dict[Any, Any], labels: Labels) -> None:
+        self.parts, self.dims, self._functions, self.labels = parts, dims, functions, labels
         self._data: dict[str, Any] = {}
 
     def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:
@@ -153,7 +155,7 @@ class Equations:
     @property
     def linear(self) -> bool:
         """Whether all reactions are the default ones, which are linear in λ and ψ."""
-        return not any(model.element and model.element.has("reaction") for model in self.parts)
+        return not any(model.own_reaction for model in self.parts)
 
     @property
     def structure(self) -> Structure:
@@ -290,7 +292,7 @@ class AtState:
         for model, terms in zip(self.parts, self.terms, strict=True):
             at = model.places
             forces = lam[at.g], psi[at.k]
-            if model.element is not None and model.element.has("reaction"):
+            if model.own_reaction:
                 found.append(self._of_part("loads", model, _loads, self.q[at.q], self.v[at.v], *forces))
             else:
                 pushes = [np.einsum("kmn,km->kn", *x) for x in zip((terms.G, terms.K), forces, strict=True)]

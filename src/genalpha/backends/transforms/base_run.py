@@ -17,8 +17,9 @@ from genalpha.backends.native.kernels import AtFirst, Kernels, NativeRun, StartV
 from genalpha.backends.native.step import LIMIT, StepKernels, Values
 from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, Tape, flat
 from genalpha.backends.rowwise import Rowwise
+from genalpha.backends.transforms import undefined as undefined_at
 from genalpha.backends.transforms.operation import Operation
-from genalpha.backends.transforms.records import NUMBERS, Found, Taken
+from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild, Taken
 from genalpha.backends.transforms.rows import RowDerivative
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction, SingularExample
@@ -27,6 +28,7 @@ from genalpha.engine import start as starts
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, from_consistent, start_run
 from genalpha.engine.start import shapes as start_shapes
+from genalpha.errors import warn_of_gradient
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
@@ -34,8 +36,6 @@ from genalpha.numerics import codes
 # The most orders of pivots that are made for the derivatives of one run, and the most rows that are tried
 # together with one of them.
 MOST_ORDERS, TOGETHER = 8, 512
-
-Rebuild = Callable[[list[Any]], Args]
 
 
 class RunOperation(Operation):
@@ -70,6 +70,7 @@ class RunOperation(Operation):
         self._orders: list[Any] = []
         self._starts: list[RowFunction] = []
         self._other_starts: deque[Rowwise] = deque(maxlen=MOST_ORDERS)
+        self._examined = False  # why derivatives are NaN
 
     def run(self, *inputs: Any) -> Found:
         """The run, with inputs that JAX may trace."""
@@ -322,7 +323,9 @@ class RunOperation(Operation):
             here, rows = taken.steps(block, self.tape)
             found, state = self._through(Tangent, rows, of_steps[here], shared, state)
             table.append(found)
-        return np.concatenate(table)
+        changes = np.concatenate(table)
+        self._examine(taken, np.isnan(changes).any() and np.isfinite(start).all())
+        return changes
 
     def pulled(self, taken: Taken, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives with respect to the start and the steps (N, 2), from those to records (N+1, width)."""
@@ -343,7 +346,24 @@ class RunOperation(Operation):
         weight[of_row] += weights[0]
         start = self.start_change(lambda i: taken, taken.start[None], weight[None], reverse=True)[0, :length]
         start[length - (len(state) - count) :] += state[count:]
+        self._examine(taken, np.isnan(start).any() and np.isfinite(weights).all())
         return start, of_steps
+
+    def _examine(self, taken: Taken, undefined: bool) -> None:
+        """Warn, once, if derivatives are NaN because a function has none at some state of the run."""
+        if not undefined or self._examined:
+            return
+        self._examined, times = True, np.append(taken.times, np.nan)
+        nodes = [(np.array([taken.t0]), taken.q[None], taken.v[None])]
+        for first, table in taken.blocks(False):
+            nodes.append(self.layout.ends(table, times[first : first + len(table)])[:3])
+        states = [np.concatenate(parts) for parts in zip(*nodes, strict=True)]
+        try:
+            reason = undefined_at.explained(self.setup, states, taken.doubles, self.rebuild)
+        except Exception:  # what cannot be explained is NaN all the same
+            return
+        if reason is not None:
+            warn_of_gradient(reason)
 
     def apart(self, start: np.ndarray, doubles: list[np.ndarray]) -> list[np.ndarray]:
         """The parts of a row of inputs of the start: t0, q, v, the first step, and the arguments."""

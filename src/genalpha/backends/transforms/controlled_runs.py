@@ -12,9 +12,9 @@ import numpy as np
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled
 from genalpha.backends.native.tape import TapedControlledKernels
-from genalpha.backends.transforms.base_run import Rebuild, RunOperation
+from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.operation import Arrays, Shape
-from genalpha.backends.transforms.records import NUMBERS, Taken
+from genalpha.backends.transforms.records import NUMBERS, Rebuild, Taken
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.xla import whole
 from genalpha.engine import interpolate
@@ -22,9 +22,10 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Controlled
 from genalpha.numerics import codes
+from genalpha.numerics.host import raise_pending
 
 
-class _ControlledOnly(NativeControlled):
+class ControlledOnly(NativeControlled):
     """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
 
     def _leave(self) -> None:
@@ -80,11 +81,12 @@ class ControlledRun(RunOperation):
         first, record = self.first_rows(run)
         table, taken, rejected, totals = np.empty((512, len(first))), 0, 0, np.zeros(len(NUMBERS) - 5)
         if run is not None and status == codes.SUCCESS:
-            runner = _ControlledOnly(self.setup, run, control, self.rebuild(doubles))
+            runner = ControlledOnly(self.setup, run, control, self.rebuild(doubles))
             while not runner.finished and taken < self.most:
                 if taken == len(table):
                     table = np.concatenate([table, np.empty_like(table)])
                 taken += runner.take(table[taken : min(len(table), self.most)])
+                raise_pending()
             status, rejected, totals = runner.status, runner.rejected, np.array(runner.totals)
             status = codes.TOO_MANY if status == codes.SUCCESS and not runner.finished else status
         table = np.concatenate([first[None], table[:taken]])

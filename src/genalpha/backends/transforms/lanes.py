@@ -119,7 +119,7 @@ def values(members: LaneMembers) -> list[np.ndarray]:
         shown[:, 0] = members.start.row[here]
         members.alone[here[group.status == PIVOT]] = True
         for out, at in zip(outs, op.parts, strict=False):
-            out[here] = shown[:, :, at]
+            out[here] = shown[:, op.kept, at]
         last = np.maximum(group.taken - 1, 0)
         ends = np.where(group.taken > 0, members.times[last] + members.sizes[last], members.t0)
         totals = np.nansum(op.layout.report(shown[:, 1:]), axis=1)
@@ -178,15 +178,16 @@ def tangents(members: LaneMembers, changes: Arrays) -> list[np.ndarray]:
     wide = [np.reshape(x, (size, -1)) for x in (t0, q, v, sizes[:, 0], *doubles)]
     _, of_carry, of_row = op.start_columns(members.taken(0))
     begun = op.start_change(members.taken, sweep.starts(), np.concatenate(wide, axis=1), reverse=False)
-    table = np.full((size, len(members.sizes) + 1, op.tape.width), np.nan)
-    table[:, 0] = begun[:, of_row]
+    rows = len(range(len(members.sizes) + 1)[op.kept])
+    table = np.full((size, rows, op.tape.width), np.nan)
     of_args = np.concatenate([np.zeros((size, 0)), *wide[4:]], axis=1)
 
     def one(here: np.ndarray) -> None:
         shared = np.concatenate([sweep.shared(here), of_args[here].T])
         more = np.stack([times[here].T, sizes[here].T], axis=1)
         found, _ = sweep.through(members.run(here), more, shared, begun[here][:, of_carry].T.copy())
-        table[here, 1:] = found.transpose(2, 0, 1)
+        every = np.concatenate([begun[here][:, None, of_row], found.transpose(2, 0, 1)], axis=1)
+        table[here] = every[:, op.kept]
 
     with Pool() as pool:
         pool.map(one, members.groups())
@@ -202,7 +203,9 @@ def cotangents(members: LaneMembers, weights: Arrays) -> list[np.ndarray]:
     steps = np.zeros((size, len(members.sizes), 2))
 
     def one(here: np.ndarray) -> None:
-        more = table[here, 1:].transpose(1, 2, 0)
+        every = np.zeros((len(here), len(members.sizes) + 1, op.tape.width))
+        every[:, op.kept] = table[here]
+        more = every[:, 1:].transpose(1, 2, 0)
         none = np.zeros((states.shape[1], len(here)))
         found, after = sweep.through(members.run(here), more, sweep.shared(here), none)
         steps[here], states[here] = found.transpose(2, 0, 1), after.T
@@ -212,7 +215,8 @@ def cotangents(members: LaneMembers, weights: Arrays) -> list[np.ndarray]:
     width, of_carry, of_row = op.start_columns(members.taken(0))
     weight = np.zeros((size, width))
     weight[:, of_carry] += states[:, :count]
-    weight[:, of_row] += table[:, 0]
+    if table.shape[1] > 1:  # the first row is kept
+        weight[:, of_row] += table[:, 0]
     start = op.start_change(members.taken, sweep.starts(), weight, reverse=True)
     doubles = flat([x[0] for x in members.doubles]).size
     start[:, start.shape[1] - doubles :] += states[:, count:]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.backends.native.tape import Tape
+from genalpha.mechanics.system import Args
 from genalpha.numerics.data import COUNTED
 
 # The numbers that follow the parts of the records: status, steps taken and rejected, the time reached, that
@@ -33,6 +34,8 @@ class Found(NamedTuple):
     scale: Any
 
 
+# Args from the list of those that hold doubles.
+Rebuild = Callable[[list[Any]], Args]
 # Some steps of a run: the number of the first one, and the tape (n+1, W) from its start on.
 Block = tuple[int, np.ndarray]
 

@@ -15,21 +15,23 @@ from genalpha.backends.native.kernels import NativeRun, StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
 from genalpha.backends.transforms import lanes
-from genalpha.backends.transforms.base_run import Rebuild, RunOperation
+from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.operation import Arrays, Shape
-from genalpha.backends.transforms.records import NUMBERS, Block, Taken
+from genalpha.backends.transforms.records import NUMBERS, Block, Rebuild, Taken
 from genalpha.backends.xla import whole
+from genalpha.compiler.graph import CallsHost
 from genalpha.engine import step_choice
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given
 from genalpha.numerics import codes
 from genalpha.numerics.data import Times
+from genalpha.numerics.host import raise_pending
 
 # The most numbers in a tape. Runs with more are computed again for their derivatives, in blocks.
 TAPE = 4_000_000
 
 
-class _GivenOnly(NativeGiven):
+class GivenOnly(NativeGiven):
     """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
 
     def _leave(self) -> None:
@@ -51,16 +53,19 @@ class GivenRun(RunOperation):
     """A run with given steps.
 
     Inputs are t0, t1, q, v, the starts (N,) and the sizes (N,) of the steps, and the arguments. The records
-    (N+1, ...) are NaN after a failure.
+    (N+1, ...) are NaN after a failure. If only the ``final`` one is kept, there is one.
     """
 
     kind = TapedKernels
 
-    def __init__(self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild) -> None:
+    def __init__(
+        self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, final: bool = False
+    ) -> None:
         super().__init__(setup, strict, doubles, rebuild, 1.0)
+        self.kept = slice(-1, None) if final else slice(None)
 
     def shapes(self, inputs: Sequence[Shape]) -> list[Shape]:
-        rows, dims = inputs[4][0] + 1, self.setup.dims
+        rows, dims = len(range(inputs[4][0] + 1)[self.kept]), self.setup.dims
         of_parts = [(rows, at.stop - at.start) for at in self.parts]
         return [*of_parts, *[()] * len(NUMBERS), (dims.n + dims.m + dims.p,)]
 
@@ -92,10 +97,10 @@ class GivenRun(RunOperation):
         totals = self.layout.report(shown[1 : taken + 1]).sum(axis=0)
         end = times[taken - 1] + sizes[taken - 1] if taken else t0
         numbers = (status, taken, 0.0, end, t0 if run is None else run.t_alpha, *totals)
-        parts = [shown[:, at] for at in self.parts]
+        parts = [shown[self.kept, at] for at in self.parts]
         return [*parts, *(np.asarray(x, dtype=float) for x in numbers), self.scale_of(run)]
 
-    def _begin_at(self, inputs: Arrays) -> tuple[NativeRun | None, _GivenOnly | None, int]:
+    def _begin_at(self, inputs: Arrays) -> tuple[NativeRun | None, GivenOnly | None, int]:
         """The start of a run, who takes its steps, and the status."""
         t0, t1, q, v, times, sizes, *doubles = inputs
         run, status = self.begun(StartValues(float(t0), q, v, float(sizes[0])), doubles)
@@ -103,7 +108,7 @@ class GivenRun(RunOperation):
         if run is None or status != codes.SUCCESS:
             return run, None, status
         steps = Given(np.append(times, t1), Times(times, sizes))
-        return run, _GivenOnly(self.setup, run, steps, self.rebuild(doubles)), status
+        return run, GivenOnly(self.setup, run, steps, self.rebuild(doubles)), status
 
     def _blocks(self, runner: Any, last: np.ndarray, marks: list[Any] | None = None) -> Iterator[Block]:
         """Take all steps, some at a time. ``marks`` notes where each block starts, to take it again."""
@@ -115,11 +120,12 @@ class GivenRun(RunOperation):
             first, table = runner.done, np.empty((min(size, count - runner.done) + 1, width))
             table[0] = last
             taken = runner.take(table[1:])
+            raise_pending()
             last = table[taken].copy()
             if taken:
                 yield first, table[: taken + 1]
 
-    def _again(self, runner: _GivenOnly, marks: list[Any], backward: bool) -> Iterator[Block]:
+    def _again(self, runner: GivenOnly, marks: list[Any], backward: bool) -> Iterator[Block]:
         """The tape of a run in blocks, computed again: about √N steps are in memory at a time."""
         for mark, last in reversed(marks) if backward else marks:
             runner.go_back(mark)
@@ -150,15 +156,18 @@ class GivenRun(RunOperation):
         start = np.concatenate([np.ravel(x) for x in (t0, q, v, sizes[0], *doubles)])
         taken = self._taken(inputs, tape)
         if taken is None:
-            return [np.full((len(sizes) + 1, at.stop - at.start), np.nan) for at in self.parts[:-1]]
-        table = self.changed(taken, start, np.stack([times, sizes], axis=1))
+            shapes = self.shapes([np.shape(x) for x in inputs])
+            return [np.full(s, np.nan) for s in shapes[: len(self.parts) - 1]]
+        table = self.changed(taken, start, np.stack([times, sizes], axis=1))[self.kept]
         return [table[:, at] for at in self.parts[:-1]]
 
     def cotangent(self, inputs: Arrays, tape: Arrays, weights: Arrays) -> list[np.ndarray]:
         taken = self._taken(inputs, tape)
         if taken is None:
             return [np.full(np.shape(x), np.nan) for x in inputs]
-        start, of_steps = self.pulled(taken, np.concatenate(weights, axis=1))
+        table = np.zeros((len(taken.sizes) + 1, self.tape.width))
+        table[self.kept] = np.concatenate(weights, axis=1)
+        start, of_steps = self.pulled(taken, table)
         t0, q, v, first, *doubles = self.apart(start, taken.doubles)
         times, sizes = of_steps.T.copy()
         sizes[0] += first[0]
@@ -174,7 +183,10 @@ class GivenRun(RunOperation):
         made = None if first is None or self.iterates else self.made(first, one[6:])
         if made is None:
             return super().members(kind, size, inputs, own, more)
-        batch = lanes.LaneMembers(self, made, size, inputs, own)
+        try:
+            batch = lanes.LaneMembers(self, made, size, inputs, own)
+        except CallsHost:
+            return super().members(kind, size, inputs, own, more)
         compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
         found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
         for i in np.flatnonzero(batch.alone):
@@ -190,5 +202,5 @@ class GivenRun(RunOperation):
         steps = Given(jnp.append(times, times[-1] + sizes[-1]), Times(times, sizes))
         found = whole.run(self.setup, begin, steps, args)
         numbers = [found.status, found.taken, 0.0, jnp.max(steps.times), found.t_alpha, *found.totals]
-        parts = self.unless_failed([found.table[:, at] for at in self.parts], found.status)
+        parts = self.unless_failed([found.table[self.kept, at] for at in self.parts], found.status)
         return [*parts, *(jnp.asarray(x, float) for x in numbers), jnp.concatenate([*begin.scale])]

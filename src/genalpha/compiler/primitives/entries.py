@@ -169,6 +169,17 @@ def is_finite(graph: Graph, a: int) -> int:
     return graph.compare("lt", graph.apply("abs", a), graph.constant(np.inf))
 
 
+def listed(graph: Graph, inputs: list[Value], params: Params) -> Value:
+    """Operations of :class:`genalpha.compiler.scalars.Scalars` for every row of the inputs."""
+    scalars = params["scalars"]
+    known = [x for x in inputs if not isinstance(x, Symbols)]
+    if len(known) == len(inputs):
+        return scalars.evaluate(np.concatenate(known, axis=-1))
+    rows = np.concatenate([nodes(graph, x) for x in inputs], axis=-1)
+    flat = [scalars.into(graph, row) for row in rows.reshape(-1, rows.shape[-1]).tolist()]
+    return Symbols(np.array(flat, dtype=np.int64).reshape(*rows.shape[:-1], len(scalars.outputs)), "f")
+
+
 # --- booleans -------------------------------------------------------------------------------------------
 
 

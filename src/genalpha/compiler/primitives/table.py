@@ -65,6 +65,7 @@ TABLE: dict[str, Handler] = {
     "atan2": entries.function("atan2", np.arctan2),
     "square": entries.entrywise(np.square, lambda g, a: g.mul(a, a)),
     "integer_pow": entries.integer_pow,
+    "genalpha_scalars": entries.listed,
     "rsqrt": entries.entrywise(lambda x: 1 / np.sqrt(x), lambda g, a: g.div(ONE, g.apply("sqrt", a))),
     "sign": entries.entrywise(np.sign, entries.sign),
     "logistic": entries.entrywise(lambda x: 1 / (1 + np.exp(-x)), entries.logistic),

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from genalpha.backends.batch.pool import Pool, cores
+from genalpha.backends.batch.pool import Pool
+from genalpha.compiler import machine
 from genalpha.engine import row
 from genalpha.engine.extrapolation import StepMesh
 from genalpha.engine.files import storable
@@ -20,6 +21,7 @@ from genalpha.engine.run_data import identity
 from genalpha.engine.steps import Given
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED
+from genalpha.numerics.host import raise_pending
 from genalpha.results.collect import Begun
 from genalpha.results.output import Output
 from genalpha.results.progress import Bar
@@ -134,7 +136,7 @@ class ColumnRuns:
         """Whether columns may run on all cores: by machine code, not in a thread, not stored."""
         native = self.begun is not None and self.begun.backend == "native" and self.fallback is None
         main = threading.current_thread() is threading.main_thread()
-        return native and main and self.store is None and cores() > 1
+        return native and main and self.store is None and machine.cores() > 1
 
     def count(self, mesh: StepMesh) -> None:
         """Count the steps of columns that were run elsewhere."""
@@ -190,6 +192,7 @@ class ColumnRuns:
             self._proceed()
             block = np.empty((min(BLOCK, len(times) - 1 - done), runner.width))
             taken = runner.take(block)
+            raise_pending()
             totals += layout.report(block[:taken]).sum(axis=0)
             rows.append(block[(-done - 1) % parts : taken : parts])
             done += taken

@@ -92,9 +92,9 @@ class _IndependentStart(NamedTuple):
 def _start(full: Constraints, t: float, q: Any, v: Any, given: Options) -> _IndependentStart | None:
     """The start; None if all constraints are independent."""
     seen = full.look_once(t, q, v)
-    start_errors.finite(holonomic=seen.g[0], nonholonomic=seen.k[0])
+    start_errors.finite(full.system.labels, holonomic=seen.g[0], nonholonomic=seen.k[0])
     if not np.isfinite(seen.unit).all():
-        start_errors.finite(mass=full.system.M(t, q, full.args))
+        start_errors.finite(full.system.labels, mass=full.system.M(t, q, full.args))
     if not np.isfinite(seen.gradients).all():
         raise ValueError(
             "the derivative of a constraint is NaN or infinite at the start: change q0 or the constraint"
@@ -164,5 +164,5 @@ def _projected(
 def _on_all(full: Constraints, t: float, q: np.ndarray, v: np.ndarray) -> Seen:
     """The constraints at a state. Raises if they do not all hold."""
     seen = full.look_once(t, q, v)
-    start_errors.consistency(q, seen.g[0], seen.g_dot[0], seen.k[0])
+    start_errors.consistency(q, seen.g[0], seen.g_dot[0], seen.k[0], full.system.labels)
     return seen

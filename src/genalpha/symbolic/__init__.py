@@ -1,0 +1,1 @@
+"""Systems from the expressions of SymPy."""
