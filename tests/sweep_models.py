@@ -16,6 +16,7 @@ def pendulum() -> ga.System:
         mass=jnp.eye(2),
         force=lambda t, q, v, length: jnp.array([0.0, -9.81]),
         holonomic=lambda t, q, length: jnp.array([q @ q - length**2]),
+        names={"q": ["x", "y"], "holonomic": ["rod"]},
     )
 
 

@@ -179,6 +179,7 @@ def test_times_events_and_settings(system: ga.System, tmp_path: Path) -> None:
     times = np.linspace(0.0, 0.5, 3)
     found = study(tmp_path / "a.zarr", system=system, over=over, t_eval=times, events=lowest, h=None)
     grid = found.open(grid=True)
+    assert (grid.q_index.values.tolist(), grid.lam_index.values.tolist()) == (["x", "y"], ["rod"])
     assert grid.q.dims == ("length", "h", "time", "q_index")
     assert grid.steps.to_numpy().tolist() == [[50, 100], [50, 100]]
     one = ga.solve(system, (0, 0.5), [0.5, 0.0], [0, 0], h=5e-3, args=(0.5,), t_eval=times, events=lowest)

@@ -206,7 +206,7 @@ def test_workers_killed_twenty_times(long: ga.Sweep, system: ga.System, tmp_path
         return {}
 
     def started(address: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "dask", "worker", address, "--no-nanny", "--nthreads", "1"]
+        command = [sys.executable, "-m", "dask", "worker", address, "--no-nanny", "--nthreads=1"]
         return subprocess.Popen(
             [*command, "--no-dashboard"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )

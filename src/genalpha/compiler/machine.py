@@ -26,7 +26,7 @@ THREADS: ContextVar[int | None] = ContextVar("threads", default=None)
 
 
 @functools.cache
-def _description() -> str:
+def description() -> str:
     """All that machine code depends on beside its text."""
     import llvmlite
     import llvmlite.binding as llvm
@@ -150,4 +150,4 @@ def _parts(code: bytes) -> Iterator[bytes]:
 
 def _key(text: str) -> bytes:
     """The cache key of the code for this text. It depends on the text and on the machine."""
-    return hashlib.sha256(_description().encode() + b"\n" + text.encode()).digest()
+    return hashlib.sha256(description().encode() + b"\n" + text.encode()).digest()

@@ -27,7 +27,7 @@ def here(backend: str) -> dict[str, str]:
 
 @functools.cache
 def _machine(gpu: bool) -> dict[str, str]:
-    target = machine._target()[1]
+    target = machine.description()
     found = {
         "genalpha": __version__,
         "jax": jax.__version__,

@@ -29,6 +29,8 @@ class Opened:
         found = xarray.open_zarr(str(self.store.path), consolidated=False, chunks=chunks)
         found = found.drop_vars(["record", "message"]).set_coords(self.store.header["axes"])
         found = found.assign(done=("run", self._done()))
+        names = {f"{name}_index": listed for name, listed in self.store.header["names"].items()}
+        found = found.assign_coords({dim: x for dim, x in names.items() if dim in found.dims})
         return self._on_grid(found) if grid else found
 
     def _done(self) -> np.ndarray:
@@ -52,8 +54,8 @@ class Opened:
             for name, x in found.data_vars.items()
             if x.dims[:1] == ("run",)
         }
-        times = {"time": found["time"]} if "time" in found.coords else {}
-        return xarray.Dataset(data, {**coordinates, **times})
+        rest = {name: x for name, x in found.coords.items() if "run" not in x.dims}  # times and names
+        return xarray.Dataset(data, {**coordinates, **rest})
 
     @property
     def failures(self) -> Any:

@@ -50,7 +50,7 @@ def _like(found: Any, values: np.ndarray, name: str, *first: tuple[str, list[Any
     return xarray.DataArray(values, coords=coordinates, dims=dims, name=name)
 
 
-class _Moments:
+class _Merged:
     """Count, mean and sum of squared deviations, merged part by part (Chan, Golub and LeVeque)."""
 
     def __init__(self) -> None:
@@ -67,8 +67,8 @@ class _Moments:
         self.count = total
 
 
-def _moments(dataset: Any, quantity: Quantity) -> tuple[_Moments, Any]:
-    found, example = _Moments(), None
+def _moments(dataset: Any, quantity: Quantity) -> tuple[_Merged, Any]:
+    found, example = _Merged(), None
     for example, good in _parts(dataset, quantity):
         found.add(example.to_numpy()[good])
     if not found.count:
@@ -163,7 +163,7 @@ def sobol_indices(dataset: Any, quantity: Quantity, axes: Sequence[str]) -> Any:
             f"{dataset.sizes['run']} runs are not groups of {group}, as design='saltelli' has for {d} axes"
         )
     center, example = _moments(dataset, quantity)
-    spread, first, total = _Moments(), _Moments(), _Moments()
+    spread, first, total = _Merged(), _Merged(), _Merged()
     for example, good in _parts(dataset, quantity, size=group * max(1, _size(dataset) // group)):
         rows = example.to_numpy().reshape(-1, group, *example.shape[1:])
         rows = rows[good.reshape(-1, group).all(axis=1)] - center.mean

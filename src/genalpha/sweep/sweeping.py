@@ -104,10 +104,18 @@ def _create(job: Job, axes: Axes, path: Path, prints: dict[str, str], crew: Crew
         "design": axes.kind if axes.samples is None else axes.samples.design,
         "shape": list(axes.shape),
         "rotations": list(job.system.space.rotations),
+        "names": _names(job),
         "times": None if times is None else np.asarray(times).tolist(),
         "retries": [],
     }
     store.create(path, header, probed.variables, axes)
+
+
+def _names(job: Job) -> dict[str, list[str]]:
+    """The names of the entries of quantities, where the system has names."""
+    labels = job.system.labels
+    told = {"q": labels.q, "v": labels.v, "a": labels.a, "lam": labels.holonomic, "psi": labels.nonholonomic}
+    return {name: list(told[name]) for name in job.save if told[name]}
 
 
 def _probed(job: Job, first: Values, cell: int, crew: Crew) -> tuple[int, Probed]:
