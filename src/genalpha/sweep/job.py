@@ -53,7 +53,6 @@ class Job:
     options: dict[str, Any]
     save: tuple[str, ...]
     most_events: int
-    cell: int = 0
     example: Values | None = None
     variables: dict[str, Variable] = field(default_factory=dict)  # of the store
 
@@ -81,38 +80,43 @@ class Job:
         if self.options.get("backend") == "xla" or not ("accuracy" in given or sampled):
             return
         inputs = self.placing.inputs(example)  # members that run alone have code of their own
-        options = (
-            self.options | {name: float(x[0]) for name, x in inputs.settings.items()} | {"backend": "auto"}
-        )
+        settings = {name: float(x[0]) for name, x in inputs.settings.items()}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FallbackWarning)
-            start = inputs.q0[0], inputs.v0[0]
-            solve(self.system, self.t_span, *start, args=inputs.args_of(0), throw=False, **options)
+            solve(
+                self.system,
+                self.t_span,
+                inputs.q0[0],
+                inputs.v0[0],
+                args=inputs.args_of(0),
+                throw=False,
+                **(self.options | settings | {"backend": "auto"}),
+            )
 
     # --- runs -----------------------------------------------------------------------------------
 
-    def computed(self, axes: Values) -> Values:
-        """The variables of some runs, cell by cell; the first run must be the first of a cell."""
+    def computed(self, axes: Values, cell: int) -> Values:
+        """The variables of some runs, ``cell`` runs at a time; the first run must be the first of a cell."""
         count = _length(axes)
         found = {name: variable.blank(count) for name, variable in self.variables.items()}
-        for first in range(0, count, self.cell):
-            here = slice(first, min(first + self.cell, count))
-            part = self.safely({name: x[here] for name, x in axes.items()})
+        for first in range(0, count, cell):
+            here = slice(first, min(first + cell, count))
+            part = self._safely({name: x[here] for name, x in axes.items()}, cell)
             for name, whole in found.items():
                 whole[here] = part[name]
         return found
 
-    def safely(self, axes: Values) -> Values:
+    def _safely(self, axes: Values, cell: int) -> Values:
         """The variables of one cell. If an error ends it, its halves are tried, down to single runs."""
         try:
-            return self.beside(axes, self.cell)
+            return self._beside(axes, cell)
         except _ERRORS:
             return self._halved(axes)
 
     def _halved(self, axes: Values) -> Values:
         count = _length(axes)
         try:
-            return self.beside(axes, count)
+            return self._beside(axes, count)
         except _ERRORS as error:
             if count == 1:
                 return not_run(self.variables, 1, RAISED, f"{type(error).__name__}: {error}")
@@ -120,16 +124,15 @@ class Job:
         parts = [self._halved({name: x[half] for name, x in axes.items()}) for half in halves]
         return {name: np.concatenate([part[name] for part in parts]) for name in self.variables}
 
-    def beside(self, axes: Values, size: int) -> Values:
+    def _beside(self, axes: Values, size: int) -> Values:
         """The variables of some runs, in a batch of ``size`` runs and the example before them.
 
         The batch is filled up with the example: XLA compiles again for every other size.
         """
         assert self.example is not None
         count = _length(axes)
-        fill = lambda x: np.concatenate([x[:1], np.repeat(x[:1], size - count, axis=0)])
-        filled = {name: fill(x) for name, x in self.example.items()}
-        whole = {n: np.concatenate([filled[n][:1], x, filled[n][1:]]) for n, x in axes.items()}
+        fill = lambda x: np.repeat(x, size - count, axis=0)
+        whole = {n: np.concatenate([own := self.example[n], x, fill(own)]) for n, x in axes.items()}
         return {name: x[1 : count + 1] for name, x in self.solved(whole).items()}
 
     def solved(self, axes: Values) -> Values:

@@ -26,7 +26,8 @@ _TRIED = 3  # runs that are tried as an example: the first ones, and so many oth
 # The runs of a cell with the example: at least, at most, the most bytes of its results, about how many cells.
 _LEAST_CELL, _MOST_CELL, _CELL_BYTES, _CELLS = 8, 1024, 2**25, 32
 _USUAL = 16  # entries of a quantity, if q0 does not say more
-_BLOCK_SECONDS = 2.0  # that a block shall take, so that what is done once for a block is little
+# Seconds that a block shall take, so that what is done once for a block is little; and its most runs.
+_BLOCK_SECONDS, _MOST_RUNS = 2.0, 2**16
 _PARTS = {
     "system": "the functions of the system or of its events",
     "axes": "the values of over",
@@ -155,7 +156,7 @@ def _cell(runs: int, job: Job) -> int:
 
 def _default_block(runs: int, seconds: float, underway: int) -> int:
     """Long enough that a block is worth its costs, and enough of them for all workers."""
-    return max(1, min(int(_BLOCK_SECONDS / max(seconds, 1e-9)), runs // (2 * underway)))
+    return max(1, min(int(_BLOCK_SECONDS / max(seconds, 1e-9)), _MOST_RUNS, runs // (2 * underway)))
 
 
 class Sweep(Opened):

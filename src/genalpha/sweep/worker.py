@@ -46,14 +46,13 @@ class PackedJob(NamedTuple):
         """The job, prepared once for each process."""
         import cloudpickle
 
-        digest = hashlib.sha256(self.packed + str(self.cell).encode())
+        digest = hashlib.sha256(self.packed)
         for name, x in self.example.items():
             digest.update(name.encode() + x.tobytes())
         key = digest.digest()
         with _lock:
             if key not in _ready:
                 job: Job = cloudpickle.loads(self.packed)
-                job.cell = self.cell
                 job.prepare(self.example)
                 _kept(_ready, key, job)
             return _ready[key]
@@ -167,7 +166,7 @@ def go_on(token: str) -> None:
 
 def run_block(task: Task, block: int) -> BlockReport:
     """Compute a block and write it."""
-    return _run(task, block, lambda job, store, axes: job.computed(axes))
+    return _run(task, block, lambda job, store, axes: job.computed(axes, task.work.cell))
 
 
 def run_again(task: Task, block: int, which: np.ndarray, number: int) -> BlockReport:
@@ -175,7 +174,7 @@ def run_again(task: Task, block: int, which: np.ndarray, number: int) -> BlockRe
 
     def values(job: Job, store: SweepStore, axes: Values) -> Values:
         whole = store.read(block)
-        new = job.computed({name: x[which] for name, x in axes.items()})
+        new = job.computed({name: x[which] for name, x in axes.items()}, task.work.cell)
         new["retried"][:] = number
         for name, old in whole.items():
             old[which] = new[name]
