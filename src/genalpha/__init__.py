@@ -22,7 +22,8 @@ from genalpha.errors import (  # noqa: E402
 )
 from genalpha.mechanics.assembly import Assembly  # noqa: E402
 from genalpha.mechanics.parts import Part  # noqa: E402
-from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
+from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space, States  # noqa: E402
+from genalpha.mechanics.state_system import StateSystem  # noqa: E402
 from genalpha.mechanics.system import System  # noqa: E402
 from genalpha.methods import (  # noqa: E402
     HHTI3,
@@ -95,6 +96,8 @@ __all__ = [
     "Space",
     "StabilizedIndex2",
     "State",
+    "StateSystem",
+    "States",
     "System",
     "Unknown",
     "View",

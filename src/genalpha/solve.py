@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from genalpha import methods
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import StepOptions
+from genalpha.mechanics.state_system import with_states
 from genalpha.mechanics.system import System
 from genalpha.numerics.data import State
 from genalpha.numerics.newton import Newton
@@ -27,6 +28,7 @@ def solve(
     q0: Numbers | RunState | None = None,
     v0: Numbers | None = None,
     *,
+    z0: Numbers | None = None,
     method: str | methods.Method = "soi2",
     rho_inf: float | None = None,
     h: Numbers | None = None,
@@ -69,6 +71,7 @@ def solve(
     system : the equations of motion.
     t_span : (t0, t1) with t1 > t0.
     q0 (size,), v0 (n,) : coordinates and velocities at t0.
+    z0 (n_states,) : first-order states at t0, of a :class:`StateSystem`.
     method : "soi2" (JN08 (13)), "hht-soi2" (JN08 (17)), "index3" and "hht-i3" (ACB15 (3)), "stabilized"
         (ACB15 section 3), "dae-alpha" (YPR98 (3.3)), "cs" and "cm" (YPR98 (3.6)), "projected" (YPR98 (2.5)),
         "generalized-alpha" (JN08 (2)), or a method object such as
@@ -204,4 +207,4 @@ def solve(
     )
     one_of("redundant", redundant, get_args(Redundant))
     run = min_norm.run if redundant == "min_norm" else dispatch.run
-    return run(system, t_span, q0, v0, given)
+    return run(system, t_span, q0, with_states(system, v0, z0), given)

@@ -277,6 +277,14 @@ class Solution:
         return StepEnd(self.t, self.q, self.v, *multipliers)
 
     @property
+    def z(self) -> Any:
+        """First-order states (N+1, n_states), the last columns of ``v``; see :class:`ga.StateSystem`."""
+        if self.space is None or self.v is None:
+            return None
+        moved = self.space.moved(self.v.shape[-1])
+        return self.v[..., int(np.flatnonzero(moved)[-1]) + 1 :] if moved.any() else self.v
+
+    @property
     def success(self) -> Any:
         """Whether the run reached its end, or an event or the callback ended it."""
         return self.status <= codes.SUCCESS
