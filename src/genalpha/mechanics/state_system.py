@@ -173,6 +173,8 @@ def with_states(system: Any, v0: Any, z0: Any) -> Any:
     for (name, width), given in zip(widths.items(), (v0, z0), strict=True):
         if np.ndim(given) not in (1, 2) or np.shape(given)[-1] != width:
             raise ValueError(f"{name} must have shape ({width},), got shape {np.shape(given)}")
+        if not is_traced(given) and not np.isfinite(np.asarray(given, float)).all():
+            raise ValueError(f"{name} holds NaN or infinite values: all must be finite")
     parts = (v0, z0) if is_traced(v0, z0) else (np.asarray(v0, float), np.asarray(z0, float))
     rows = np.broadcast_shapes(*(np.shape(x)[:-1] for x in parts))
     joined = [jnp.broadcast_to(x, (*rows, np.shape(x)[-1])) for x in map(jnp.asarray, parts)]

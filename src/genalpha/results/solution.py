@@ -99,6 +99,7 @@ class Solution:
     Attributes
     ----------
     t (N+1,), q (N+1, size), v (N+1, n) : times, coordinates, velocities.
+    z (N+1, n_states) : first-order states, see :class:`StateSystem`. They are the last columns of v.
     a (N+1, n), lam (N+1, m), psi (N+1, p) : accelerations v' and multipliers λ and ψ at t. They solve the
         equations of motion and the twice differentiated constraints at (t, q, v), so they are as accurate
         as q and v.
@@ -278,11 +279,9 @@ class Solution:
 
     @property
     def z(self) -> Any:
-        """First-order states (N+1, n_states), the last columns of ``v``; see :class:`ga.StateSystem`."""
-        if self.space is None or self.v is None:
-            return None
-        moved = self.space.moved(self.v.shape[-1])
-        return self.v[..., int(np.flatnonzero(moved)[-1]) + 1 :] if moved.any() else self.v
+        """First-order states (N+1, n_states), a part of ``v``; None if ``save`` left out some of it."""
+        moved = None if self.space is None or self.v is None else self.space.moved(self.v.shape[-1])
+        return None if moved is None or len(moved) != self.v.shape[-1] else self.v[..., ~moved]
 
     @property
     def success(self) -> Any:
