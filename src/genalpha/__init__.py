@@ -11,6 +11,7 @@ jax.config.update("jax_enable_x64", True)
 from genalpha import analysis, methods, multibody, problems, rotation  # noqa: E402
 from genalpha._version import __version__ as __version__  # noqa: E402
 from genalpha.consistent import consistent, project_position, project_velocity  # noqa: E402
+from genalpha.engine.discrete import Controller  # noqa: E402
 from genalpha.engine.events import Event, Reset  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
@@ -69,6 +70,7 @@ __all__ = [
     "SOI2",
     "Assembly",
     "Coefficients",
+    "Controller",
     "CoordinateSplit",
     "DAEAlpha",
     "Euclidean",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 from genalpha import methods
+from genalpha.engine.discrete import Controller
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import StepOptions
 from genalpha.mechanics.state_system import with_states
@@ -48,6 +49,7 @@ def solve(
     save: Any = "all",
     events: Any = None,
     args: Sequence[Any] = (),
+    controller: Controller | None = None,
     initial: Initial = "check",
     hold: Hold | None = None,
     multipliers: tuple[Numbers, Numbers] | None = None,
@@ -114,6 +116,7 @@ def solve(
         change velocities, positions or args there (:class:`ga.Reset`), pass a :class:`ga.Event`, or set the
         attributes ``terminal``, ``direction`` and ``reset`` of the function.
     args : a tuple of pytrees of numbers. They are appended to the arguments of every function of the system.
+    controller : a :class:`Controller` with a sample time. Functions get one more argument after ``args``.
     initial : "check" (default) raises if q0, v0 break the constraints by more than 1e-8 (1 + |q|).
         "project" moves them onto the constraints first. "assume" takes them as they are.
     hold : with ``initial="project"``, the numbers of the components that stay as given, such as the angle and
@@ -193,6 +196,7 @@ def solve(
         save=save,
         events=events,
         args=args,
+        controller=controller,
         initial=initial,
         hold=hold,
         multipliers=multipliers,

@@ -127,6 +127,12 @@ class Given:
             sizes = np.diff(ends)
         return Given(ends, Times(ends[:-1], sizes, self._marked(ends)), self.even)
 
+    def within(self, first: float, last: float) -> Given:
+        """The steps from one time to another. The nearest ends of steps count."""
+        times, (_, sizes, marks) = np.asarray(self.times), self.steps
+        i, j = (int(np.abs(times - t).argmin()) for t in (first, last))
+        return Given.of(times[i : j + 1], sizes[i:j], None if marks is None else marks[i:j])
+
     def _marked(self, ends: np.ndarray) -> np.ndarray | None:
         """The steps of another grid that end nearest to the times at which velocities are projected."""
         marks = self.steps.project

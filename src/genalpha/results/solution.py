@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 
 from genalpha.backends import sampling
+from genalpha.engine.discrete import ControlRecord
 from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Errors
@@ -196,7 +197,7 @@ class Solution:
     def __getstate__(self) -> dict[str, Any]:
         for name in self._deferred:
             getattr(self, name)
-        return self.__dict__ | {"_deferred": {}, "_equations": None, "nodes": self._nodes_for_a_file()}
+        return self.__dict__ | {"_deferred": {}, "_equations": None, "_control": None, "nodes": self._nodes_for_a_file()}
 
     @property
     def state(self) -> RunState | None:
@@ -218,12 +219,21 @@ class Solution:
         equations = self.__dict__.get("_equations")
         return None if equations is None else tuple(equations.phases)
 
-    def connected(self, later: Deferred | None, equations: Phases) -> Solution:
+    @property
+    def control(self) -> ControlRecord | None:
+        """The samples of the controller: .t (K,), .u and .s; None without one, and for one from a file."""
+        later = self.__dict__.get("_control")
+        return None if later is None else later()
+
+    def connected(
+        self, later: Deferred | None, equations: Phases, control: Deferred | None = None
+    ) -> Solution:
         """This solution, with the state from which another run can continue, and its equations of motion.
 
-        ``equations`` computes a, λ and ψ for ``sol(t)``. Both are no fields, because JAX must treat them
+        ``equations`` computes a, λ and ψ for ``sol(t)``, ``control`` lists samples. They are no fields, because JAX must treat them
         neither as arrays nor as constants. A solution from a file has none of them.
         """
+        object.__setattr__(self, "_control", control)
         object.__setattr__(self, "_later", later)
         object.__setattr__(self, "_equations", equations)
         return self
