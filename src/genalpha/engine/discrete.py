@@ -24,7 +24,7 @@ class Signals(NamedTuple):
 
 
 class ControlRecord(NamedTuple):
-    """The samples of a run: times t (K,), and the output u and the state s after each, with a first axis K."""
+    """The samples of a run: times t (K,), and the output u and the state s after each, (K, ...)."""
 
     t: np.ndarray
     u: Any
@@ -45,9 +45,9 @@ class Controller:
     offset : samples are at offset + k · sample. The default is 0.
 
     Pass it as ``ga.solve(..., controller=...)``. Functions of the system get one more argument c after
-    ``args``; ``c.u`` is the output that holds now, and ``c.s`` is the state. A sample at the start counts, one
-    at the end does not: it belongs to a run that continues. ``sol.control`` lists the samples. All numbers
-    are doubles. Steps end at the samples; with ``h``, a whole number of steps must fit between them.
+    ``args``. ``c.u`` is the output that holds now, and ``c.s`` is the state. A sample at the start counts,
+    one at the end does not: it belongs to a run that continues. ``sol.control`` lists the samples. All
+    numbers are doubles. Steps end at the samples; with ``h``, a whole number of steps must fit between them.
 
     A cart that is braked by a force that is decided every 0.1 s:
 
@@ -77,7 +77,7 @@ class Controller:
                 raise ValueError(f"{name} of a controller must be a {kind}, got {value!r}")
         if not callable(self.update):
             raise TypeError(
-                f"update of a controller must be a function (t, q, v, s, *args) -> (s, u), got {self.update!r}"
+                f"update of a controller must be a function (t, q, v, s, *args), got {self.update!r}"
             )
         first = Signals(_numbers("u0", self.u0), _numbers("s0", self.s0))
         object.__setattr__(self, "first", first)
@@ -91,6 +91,11 @@ class Controller:
         """The time of the first sample after time t."""
         return self.offset + self.sample * (math.floor((t - self.offset) / self.sample + _SAME) + 1)
 
+    def times(self, first: float, last: float) -> np.ndarray:
+        """The times of all samples from ``first`` to before ``last``."""
+        begin = first if self.due(first) else self.after(first)
+        return begin + self.sample * np.arange(max(0, math.ceil((last - begin) / self.sample - _SAME)))
+
     def updated(self, at: State, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The args of the system after the sample at a state. The last of them are the signals."""
         *own, held = args
@@ -102,7 +107,9 @@ class Controller:
             error.add_note(f"This happened in update of the controller at t = {t:.9g}.")
             raise
         if not isinstance(found, tuple | list) or len(found) != 2:
-            raise TypeError(f"update of the controller must return a pair (s, u), got {found!r} at t = {t:.9g}")
+            raise TypeError(
+                f"update of the controller must return a pair (s, u), got {found!r} at t = {t:.9g}"
+            )
         new = Signals(*(_numbers(name, x, t) for name, x in (("u", found[1]), ("s", found[0]))))
         for name, before, after in zip(Signals._fields, held, new, strict=True):
             forms = [jax.tree.map(np.shape, x) for x in (before, after)]

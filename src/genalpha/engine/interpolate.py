@@ -100,9 +100,10 @@ def between(space: Space, before: StepEnd, after: StepEnd, t: Array) -> State:
     """The motion at a time t within a step. It meets q and v at both ends.
 
     The velocity is the parabola through v_0 and v_1 whose mean leads from q_0 to q_1. The position is its
-    integral. States, which have no positions, are interpolated linearly. On a vector space this is Hermite's cubic and its derivative. On a Lie group
+    integral. On a vector space this is Hermite's cubic and its derivative. On a Lie group
     log(q_0⁻¹ q(t)) = ∫v + (t − t_0)³/12 [v, v'] + O(h⁴), and both formulas include the bracket. The
-    acceleration is the derivative of the velocity. Multipliers are interpolated linearly.
+    acceleration is the derivative of the velocity. Multipliers, and first-order states, which have no
+    positions, are interpolated linearly.
 
     >>> from genalpha import Euclidean
     >>> ends = [StepEnd(t, jnp.array([t**3]), jnp.array([3 * t**2]), *jnp.zeros((2, 0))) for t in (1.0, 2.0)]

@@ -58,6 +58,7 @@ class StateSystem(System):
 
     n_velocities: int
     n_states: int
+    _given: tuple[Any, ...]
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class StateSystem(System):
             self._mass if callable(mass) else self._joined_mass(mass),
             self._force,
             holonomic,
-            None if nonholonomic is None else self.n_velocitiesonholonomic,
+            None if nonholonomic is None else self._nonholonomic,
             None if reaction is None else self._reaction,
             Product(*factors, added),
         )
@@ -123,7 +124,9 @@ class StateSystem(System):
 
     def _mass(self, t: Any, q: Any, *args: Any) -> Array:
         own = self._given[0](t, q, *args)
-        return self._joined_mass(self._shaped("mass", own, "(t, q, *args)", self.n_velocities, self.n_velocities))
+        return self._joined_mass(
+            self._shaped("mass", own, "(t, q, *args)", self.n_velocities, self.n_velocities)
+        )
 
     def _force(self, t: Any, q: Any, v: Any, *args: Any) -> Array:
         _, force, states, *_ = self._given
@@ -145,7 +148,7 @@ def _with_dimension(space: Space | None, mass: Any) -> Space:
     if space is None or (isinstance(space, Euclidean) and space.n is None):
         if callable(mass) or np.ndim(mass) != 2:
             raise ValueError(
-                "the number of velocities is not known: pass space=ga.Euclidean(n), or mass as an (n, n) array"
+                "the number of velocities is not known: pass space=ga.Euclidean(n), or mass as an array"
             )
         return Euclidean(len(mass))
     if not isinstance(space, Space) or space.dim is None:

@@ -197,7 +197,12 @@ class Solution:
     def __getstate__(self) -> dict[str, Any]:
         for name in self._deferred:
             getattr(self, name)
-        return self.__dict__ | {"_deferred": {}, "_equations": None, "_control": None, "nodes": self._nodes_for_a_file()}
+        return self.__dict__ | {
+            "_deferred": {},
+            "_equations": None,
+            "_control": None,
+            "nodes": self._nodes_for_a_file(),
+        }
 
     @property
     def state(self) -> RunState | None:
@@ -222,16 +227,13 @@ class Solution:
     @property
     def control(self) -> ControlRecord | None:
         """The samples of the controller: .t (K,), .u and .s; None without one, and for one from a file."""
-        later = self.__dict__.get("_control")
-        return None if later is None else later()
+        return None if (later := self.__dict__.get("_control")) is None else later()
 
-    def connected(
-        self, later: Deferred | None, equations: Phases, control: Deferred | None = None
-    ) -> Solution:
+    def connected(self, later: Any, equations: Phases, control: Deferred | None = None) -> Solution:
         """This solution, with the state from which another run can continue, and its equations of motion.
 
-        ``equations`` computes a, λ and ψ for ``sol(t)``, ``control`` lists samples. They are no fields, because JAX must treat them
-        neither as arrays nor as constants. A solution from a file has none of them.
+        ``equations`` computes a, λ and ψ for ``sol(t)``, ``control`` lists samples. They are no fields,
+        because JAX must treat them neither as arrays nor as constants. A solution from a file has none.
         """
         object.__setattr__(self, "_control", control)
         object.__setattr__(self, "_later", later)
@@ -371,25 +373,6 @@ class Solution:
             return self.nodes
         exact = equations.at_nodes(self.nodes)
         return self.nodes._replace(lam=exact.lam, psi=exact.psi)
-
-    def _parts(self) -> dict[str, Any]:
-        """All arrays, by names such as ``q`` and ``residuals.position``."""
-        parts: dict[str, Any] = {}
-        for spec in fields(self):
-            value = getattr(self, spec.name) if spec.name != "nodes" else self._nodes_for_a_file()
-            if spec.name in META or value is None:
-                continue
-            if isinstance(value, Stats):
-                parts |= {f"{spec.name}.{key}": getattr(value, key) for key in COUNTS}
-            elif isinstance(value, tuple):
-                parts |= {f"{spec.name}.{key}": part for key, part in value._asdict().items()}  # type: ignore[attr-defined]
-            elif isinstance(value, list):
-                parts |= {f"{spec.name}.{i}": part for i, part in enumerate(value)}
-            elif isinstance(value, dict):
-                parts |= {f"{spec.name}.{key}": part for key, part in value.items()}
-            else:
-                parts[spec.name] = value
-        return parts
 
     def plot(self, names: list[str] | None = None) -> Any:
         """Draw coordinates, velocities, multipliers and constraint residuals; returns the figure.

@@ -18,6 +18,7 @@ from genalpha.backends.sampling import FACTORS
 from genalpha.engine.discrete import Controller
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import whole_number
+from genalpha.engine.steps import nearest
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
 from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.system import SIGNATURES, Args, Dims, System
@@ -119,20 +120,21 @@ def possible_with_controller(given: Any, steps: Any, span: tuple[float, float], 
     """Raise if a run with a controller is not possible with these options or steps."""
     if traced or given.steps.accuracy is not None or given.steps.extrapolate is not None:
         why = "under a JAX transform" if traced else "with accuracy or extrapolate"
-        raise ValueError(f"controller: not possible {why}, because its function runs in Python. Pass h or rtol")
+        raise ValueError(
+            f"controller: not possible {why}, because its function runs in Python. Pass h or rtol"
+        )
     if steps.controlled:
         return
-    sampled, ends = given.controller, np.asarray(steps.times)
-    t = span[0] if sampled.due(span[0]) else sampled.after(span[0])
-    while t < span[1]:
-        nearest = float(ends[np.abs(ends - t).argmin()])
-        if abs(nearest - t) > 1e-6 * sampled.sample:
-            raise ValueError(
-                f"no step ends at the sample t = {t:.9g} of the controller, the nearest at {nearest:.9g}: a "
-                f"whole number of steps must fit into the sample time {sampled.sample:g}. Choose such an h, or "
-                "rtol instead of h"
-            )
-        t = sampled.after(t)
+    sample, ends = given.controller.sample, np.asarray(steps.times)
+    wanted = given.controller.times(*span)
+    found = ends[nearest(ends, wanted)]
+    off = np.flatnonzero(np.abs(found - wanted) > 1e-6 * sample)
+    if off.size:
+        raise ValueError(
+            f"no step ends at the sample t = {wanted[off[0]]:.9g} of the controller, the nearest at "
+            f"{found[off[0]]:.9g}: a whole number of steps must fit into the sample time {sample:g}. Choose "
+            "such an h, or rtol instead of h"
+        )
 
 
 def state(q0: Any, v0: Any, given: Any) -> RunState | None:

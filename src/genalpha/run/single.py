@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import numpy as np
 
 from genalpha.backends import loop
 from genalpha.engine import events, row
-from genalpha.engine.controller import Pace
 from genalpha.engine.discrete import ControlRecord, stacked
 from genalpha.engine.extrapolation import BESIDE
 from genalpha.engine.interpolate import StepEnd
@@ -136,7 +136,7 @@ class SingleRun:
         """The start after the sample there, and the steps. The run starts anew, because forces jump."""
         if state is not None:
             start = StartPoint(*self.asked.start[:3], (state.lam, state.psi), "assume", just=state.just)
-            steps = self._paced(steps, state.fields)
+            steps = self._paced(steps, lambda: state.fields)
         self._sample(State(start.t, start.q, start.v, *np.zeros((3, 0))))  # type: ignore[arg-type]
         return start, steps, None
 
@@ -145,11 +145,13 @@ class SingleRun:
         assert self.controller is not None
         self._use(self.args.after(self.controller.updated(at, self.args.now)))
 
-    def _paced(self, steps: Steps, fields: Fields | None) -> Steps:
-        """The steps; under error control the first has the size that the run before would have taken."""
-        if not isinstance(steps, Controlled) or fields is None or fields.pace is None:
-            return steps
-        return dataclasses.replace(steps, wish=np.float64(Pace(*fields.pace).wish))
+    def _paced(self, steps: Steps, last: Callable[[], Fields | None]) -> Steps:
+        """The steps. Under error control the first is as long as the next one of the ``last`` part."""
+        if isinstance(steps, Controlled):
+            fields = last()
+            if fields is not None and fields.pace is not None:
+                return dataclasses.replace(steps, wish=np.float64(fields.pace.wish))
+        return steps
 
     def _at_breakpoint(self) -> bool:
         """Whether the last part ended at a breakpoint or a sample."""
@@ -171,7 +173,7 @@ class SingleRun:
         if self.controller is not None and self.controller.due(t):
             self._sample(at)
             mode = "assume"
-            steps = self._paced(steps, last.course.begun.runner.fields())
+            steps = self._paced(steps, last.course.begun.runner.fields)
         elif isinstance(steps, Controlled):
             steps = steps.resumed(t)
         return StartPoint(t, at.q, at.v, guess, mode), self._until(steps, t)
