@@ -7,8 +7,8 @@ import pytest
 
 import genalpha as ga
 import systems
-from genalpha.results.files import parts
 from conftest import problem, run
+from genalpha.results.files import parts
 
 
 def test_shapes_and_times():
