@@ -29,7 +29,6 @@ import genalpha as ga
 from benchmarks import exudyn_top, growth, jacobians
 from benchmarks.growth import PARTS, H, begun
 from benchmarks.measure import OUT, cores, in_turns, markdown, paragraphs, plain, seconds, start_up, versions
-from genalpha.backends.batch import pool
 from genalpha.compiler import machine
 
 Problem = ga.problems.Problem
@@ -220,7 +219,7 @@ def batches() -> list[dict[str, Any]]:
         rows.append(
             {
                 "method": method,
-                "cores": pool.cores(),
+                "cores": machine.cores(),
                 "lanes": machine.lanes(),
                 "first_s": first,
                 "us": {name: scale[name] * statistics.median(taken) for name, taken in times.items()},

@@ -147,8 +147,8 @@ def test_folder_among_the_users_caches(tmp_path: Path, monkeypatch: pytest.Monke
 def test_other_processors_have_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A home on a network is seen from machines with other instructions."""
     load()
-    code, description = machine._target()
-    monkeypatch.setattr(machine, "_target", lambda level=2: (code, description + "\n+none"))
+    description = machine._description()
+    monkeypatch.setattr(machine, "_description", lambda: description + "\n+none")
     assert not load().cached
     assert len(files(folder)) == 2
 

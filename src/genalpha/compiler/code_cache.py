@@ -26,7 +26,7 @@ from genalpha.errors import warn
 MOST_KEPT = 500
 # Folders that are not used, and the reasons.
 refused: dict[str, str] = {}
-_MAGIC = b"genalpha kernel 2\n"
+_MAGIC = b"genalpha kernel 3\n"
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ASKED = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # those that this operating system has
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in _ASKED)

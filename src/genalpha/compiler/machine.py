@@ -6,43 +6,37 @@ import ctypes
 import functools
 import hashlib
 import itertools
+import os
+import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from genalpha.compiler import code_cache
+from genalpha.compiler import code_cache, objects
 
 _names = itertools.count()
+_SIZE = struct.Struct("<q")
 # Types of arguments of compiled functions.
 POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 @functools.cache
-def _target(level: int = 2) -> tuple[Any, str]:
-    """The machine code generator for this CPU, and a description of all that its output depends on."""
+def _description() -> str:
+    """All that machine code depends on beside its text."""
     import llvmlite
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    triple = llvm.get_process_triple()
-    target = llvm.Target.from_triple(triple)
-    if triple.startswith("x86_64"):
-        # All instructions of this CPU, but not its scheduling model: some models require another pass after
-        # register allocation. It takes a third of the compile time and changes nothing here.
-        cpu = "x86-64"
-    options = {"opt": level, "reloc": "pic", "codemodel": "small"}
-    machine = target.create_target_machine(cpu=cpu, features=features, **options)
+    cpu, features, triple = objects.host()
     version = ".".join(map(str, llvm.llvm_version_info))
-    return machine, "\n".join([triple, cpu, features, version, llvmlite.__version__])
+    return "\n".join([triple, cpu, features, version, llvmlite.__version__])
 
 
 @functools.cache
 def _linker() -> Any:
     import llvmlite.binding as llvm
 
-    _target()
+    objects.host()
     # The other linker allocates memory section by section. In a full address space the sections may be more
     # than 2 GiB apart. The small code model does not allow this, and the process aborts.
     return llvm.create_lljit_compiler(use_jit_link=sys.platform != "win32", suppress_errors=False)
@@ -50,10 +44,17 @@ def _linker() -> Any:
 
 def lanes() -> int:
     """Number of doubles in the widest vector register of this CPU."""
-    features = _target()[1]
+    features = objects.host()[1]
     if "+avx512f" in features:
         return 8
     return 4 if "+avx2" in features or "+avx," in features else 2
+
+
+def cores() -> int:
+    """Number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Library:
@@ -68,48 +69,55 @@ class Library:
     def __init__(
         self, text: str, functions: Sequence[str], optimized: bool = True, scheduled: bool = True
     ) -> None:
-        import llvmlite.binding as llvm
-
-        self.cached = True
         if not optimized:
             text = "; not optimized\n" + text.replace(" contract", "")  # another key in the cache
         elif not scheduled:
             text = "; not scheduled\n" + text
-        key = _key(text)
-        code = code_cache.load(key)
-        if code is None:
-            self.cached = False
-            code = _compile(text, level=2 if optimized else 0, scheduled=scheduled)
-            code_cache.store(key, code)
-        self.size = len(code)
-        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-        for name in functions:
-            builder = builder.export_symbol(name)
-        self._tracker = builder.link(_linker(), f"kernel{next(_names)}")
+        self._key, self._names = _key(text), functions
+        kept = code_cache.load(self._key)
+        self.cached = kept is not None
+        self._code: list[bytes | Future[bytes]] = []
+        if kept is None:
+            self._code += objects.compiled(text, 2 if optimized else 0, scheduled, cores())
+        else:
+            self._code += _parts(kept)
+        if len(self._code) == 1:
+            self._link()
 
     def function(self, name: str, *kinds: Any, result: Any = None) -> Callable[..., Any]:
-        found = ctypes.CFUNCTYPE(result, *kinds)(self._tracker[name])
+        """A function of the library. If other threads are still compiling it, this waits for them."""
+        found = ctypes.CFUNCTYPE(result, *kinds)(self._link()[name])
         found.library = self  # type: ignore[attr-defined] # keeps the code alive
         return found
+
+    def _link(self) -> Any:
+        """The addresses of the functions. At the first call the code is kept on disk and linked."""
+        import llvmlite.binding as llvm
+
+        if self._code:
+            parts = [part if isinstance(part, bytes) else part.result() for part in self._code]
+            if not self.cached:
+                code_cache.store(self._key, b"".join(_SIZE.pack(len(part)) + part for part in parts))
+            builder = llvm.JITLibraryBuilder().add_current_process()
+            for part in parts:
+                builder = builder.add_object_img(part)
+            for name in self._names:
+                builder = builder.export_symbol(name)
+            self._tracker = builder.link(_linker(), f"kernel{next(_names)}")
+            self.size = sum(map(len, parts))
+            self._code = []
+        return self._tracker
+
+
+def _parts(code: bytes) -> Iterator[bytes]:
+    """The object codes in a file of the cache, each after its size."""
+    at = 0
+    while at < len(code):
+        start = at + _SIZE.size
+        at = start + _SIZE.unpack_from(code, at)[0]
+        yield code[start:at]
 
 
 def _key(text: str) -> bytes:
     """The cache key of the code for this text. It depends on the text and on the machine."""
-    return hashlib.sha256(_target()[1].encode() + b"\n" + text.encode()).digest()
-
-
-def _compile(text: str, level: int, scheduled: bool = True) -> bytes:
-    import llvmlite.binding as llvm
-
-    machine = _target(level)[0]
-    module = llvm.parse_assembly(text)
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
-    if scheduled:
-        return machine.emit_object(module)
-    # The option belongs to the whole process, so it is set back at once.
-    llvm.set_option("genalpha", "-enable-misched=false")
-    try:
-        return machine.emit_object(module)
-    finally:
-        llvm.set_option("genalpha", "-enable-misched=true")
+    return hashlib.sha256(_description().encode() + b"\n" + text.encode()).digest()

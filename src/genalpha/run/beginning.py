@@ -10,6 +10,7 @@ import numpy as np
 
 from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
+from genalpha.backends.native.code import uncollected
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled, NativeGiven
 from genalpha.backends.sparse import front as sparse
@@ -28,6 +29,7 @@ from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results.collect import Begun
+from genalpha.run import projection
 
 # A function that returns the values (E,) of events at the start. It reads the consistent state only if there
 # are events.
@@ -52,6 +54,7 @@ class StartPoint(NamedTuple):
         return StartValues(self.t, np.asarray(self.q), np.asarray(self.v), first, self.guess, self.mode)
 
 
+@uncollected
 def begun(
     setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known, machine_code: bool
 ) -> tuple[Begun, str | None]:
@@ -102,13 +105,15 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
     return Begun(runner, np.asarray(start.row), np.asarray(start.t_alpha), derive, "xla")
 
 
+@uncollected
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args, held: Held) -> tuple[Any, Any]:
     """q and v projected onto the constraints."""
-    if sparse.large(setup):
-        q, v, status = sparse.projector(setup, args).placed(float(t), np.asarray(q), np.asarray(v), held)
-    else:
-        run = functools.partial(project, held=held)
-        q, v, status = program(setup, ("project", held), run)(t, q, v, args)
+    run = lambda projector: projector.placed(float(t), np.asarray(q), np.asarray(v), held)
+    found = projection.without_xla(setup, args, run)
+    if found is None:
+        by_xla = functools.partial(project, held=held)
+        found = program(setup, ("project", held), by_xla)(t, q, v, args)
+    q, v, status = found
     if int(status) != codes.SUCCESS:
         raise ValueError(
             "initial='project' found no q and v on the constraints near q0 and v0: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,7 +13,10 @@ from jax import Array
 
 from genalpha import methods
 from genalpha.backends.cache import program
+from genalpha.backends.native.projection import WholeProjector
 from genalpha.backends.sparse import front as sparse
+from genalpha.backends.sparse.projection import Projector
+from genalpha.compiler.graph import Unsupported
 from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values
 from genalpha.mechanics.system import Args, System
@@ -40,15 +44,20 @@ def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args, ho
     traced = closes_over_traced or under_transform(t, q, v, args)
     held = arguments.held(hold, dims.n)
     kept = held.q if what == "position" else held.v
-    if sparse.large(setup) and not traced:
-        projector = sparse.projector(setup, args)
-        of_q = what == "position"
-        result, status = projector.position(t, q, kept) if of_q else projector.velocity(t, q, v, kept)
-    else:
+    found = None
+    if not traced:
+        q = np.asarray(system.space.normalize(q))
+        of_q, at, v = what == "position", float(t), np.asarray(v)
+        run = lambda projector: (
+            projector.position(at, q, kept) if of_q else projector.velocity(at, q, v, kept)
+        )
+        found = without_xla(setup, args, run)
+    if found is None:
         project = {"position": _project_position, "velocity": _project_velocity}[what]
         project = functools.partial(project, held=kept)
         run = program(setup, ("project", what, kept, traced), project, outermost=not traced)
-        result, status = run(jnp.asarray(t, float), q, v, args)
+        found = run(jnp.asarray(t, float), q, v, args)
+    result, status = found
     if traced:
         return jnp.where((status == codes.SUCCESS) & is_point(system, q), result, jnp.nan)
     if int(status) != codes.SUCCESS:
@@ -57,6 +66,21 @@ def _projected(system: System, what: str, t: Any, q: Any, v: Any, args: Args, ho
             + codes.no_projection(int(status), bool(kept))
         )
     return jax.tree.map(np.asarray, result)
+
+
+def without_xla(setup: Setup, args: Args, run: Callable[[Projector], Any]) -> Any:
+    """What ``run`` finds by machine code: a status comes last. None if XLA has to find it.
+
+    XLA has Newton's method with second derivatives of the constraints, which converges from farther away. It
+    is tried if the simpler iteration fails.
+    """
+    if sparse.large(setup):
+        return run(sparse.projector(setup, args))
+    try:
+        found = run(WholeProjector(setup, args))
+    except Unsupported:
+        return None
+    return found if found[-1] == codes.SUCCESS else None
 
 
 def is_point(system: System, q: Any) -> Array:

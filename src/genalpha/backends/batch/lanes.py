@@ -11,7 +11,7 @@ import numpy as np
 
 from genalpha.backends import sampling
 from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, begun_status
-from genalpha.backends.batch.pool import Pool, cores
+from genalpha.backends.batch.pool import Pool
 from genalpha.backends.native.code import StepCode, aligned
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.step import StepKernels
@@ -133,7 +133,7 @@ def _chunk(
     if known is not None:
         groups.watch(known(start.begin.state, members))
     fixed = (start.begin.scale, members.doubles)
-    share = max(1, len(groups) // (8 * cores()))
+    share = max(1, len(groups) // (8 * machine.cores()))
     firsts = range(0, len(groups), share)
 
     block = max(1, ROWS // (code.lanes * plan.records))  # groups whose records are in memory at a time

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from genalpha.backends.sparse.central import Central, Stream
@@ -42,11 +44,18 @@ class SparseCode:
         text, self.entries_of_head, self.frames = emit_repeated.emit(
             self.central.program, loop, programs, "steps", self.width, plans, held
         )
+        self._plan_names = tuple(plans)
         self.library = machine.Library(text, ["steps", *plans], scheduled=False)
-        self.steps = self.library.function(
-            "steps", *[POINTER] * 5, *[COUNT] * 2, *[POINTER] * 2, result=COUNT
-        )
-        self.plans = {name: self.library.function(name, *[POINTER] * 3) for name in plans}
+
+    # The library is compiled by other threads until one of these functions is asked for.
+
+    @functools.cached_property
+    def steps(self) -> Callable[..., int]:
+        return self.library.function("steps", *[POINTER] * 5, *[COUNT] * 2, *[POINTER] * 2, result=COUNT)
+
+    @functools.cached_property
+    def plans(self) -> dict[str, Callable[..., None]]:
+        return {name: self.library.function(name, *[POINTER] * 3) for name in self._plan_names}
 
     def _plans(self, once: Instructions) -> dict[str, Instructions]:
         """Instructions outside of the loop of steps, by name."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sparse
 
-from genalpha.backends.sparse.equations import AtState, Equations, Saddle
+from genalpha.backends.sparse.equations import Equations, Saddle
 from genalpha.backends.sparse.models import KindModel
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
 from genalpha.numerics import codes
@@ -33,6 +33,14 @@ class Projector:
     def __init__(self, nodes: list[KindModel], equations: Equations) -> None:
         self.nodes, self.equations, self.dims = nodes, equations, equations.dims
 
+    def at(self, t: float, q: np.ndarray, v: np.ndarray) -> Any:
+        """The constraints and the masses at one state."""
+        return self.equations.at(t, q, v)
+
+    def finite(self, at: Any) -> bool:
+        """Whether the matrix of the constraints is finite."""
+        return bool(np.isfinite(at.B.data).all())
+
     def retract(self, q: np.ndarray, d: np.ndarray) -> np.ndarray:
         """The point reached from q (size,) by the increment d (n,)."""
         found = np.empty_like(q)
@@ -51,8 +59,8 @@ class Projector:
         start, status = q, codes.NOT_CONVERGED
         last = np.inf
         for _ in range(MOST if self.dims.m else 0):
-            at = self.equations.at(t, q, rest)
-            if not (np.isfinite(at.g).all() and np.isfinite(at.B.data).all()):
+            at = self.at(t, q, rest)
+            if not (np.isfinite(at.g).all() and self.finite(at)):
                 return q, codes.NOT_FINITE
             M = at.M if M is None else M
             d, fine = self._solved(at, M, -(M @ total), -at.g, np.zeros(self.dims.p), held, positions=True)
@@ -73,8 +81,8 @@ class Projector:
         """v + d on the hidden constraints with the smallest d, ACB15 (7), and a status."""
         start, last = v, np.inf
         for _ in range(MOST):
-            at = self.equations.at(t, q, v)
-            if not (np.isfinite(at.g_dot).all() and np.isfinite(at.k).all() and np.isfinite(at.B.data).all()):
+            at = self.at(t, q, v)
+            if not (np.isfinite(at.g_dot).all() and np.isfinite(at.k).all() and self.finite(at)):
                 return v, codes.NOT_FINITE
             d, fine = self._solved(at, at.M, -(at.M @ (v - start)), -at.g_dot, -at.k, held)
             if not fine:
@@ -88,7 +96,7 @@ class Projector:
 
     def _solved(
         self,
-        at: AtState,
+        at: Any,
         M: Any,
         motion: np.ndarray,
         g: np.ndarray,

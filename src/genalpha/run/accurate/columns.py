@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from genalpha.backends.batch.pool import Pool, cores
+from genalpha.backends.batch.pool import Pool
+from genalpha.compiler import machine
 from genalpha.engine import row
 from genalpha.engine.extrapolation import StepMesh
 from genalpha.engine.files import storable
@@ -134,7 +135,7 @@ class ColumnRuns:
         """Whether columns may run on all cores: by machine code, not in a thread, not stored."""
         native = self.begun is not None and self.begun.backend == "native" and self.fallback is None
         main = threading.current_thread() is threading.main_thread()
-        return native and main and self.store is None and cores() > 1
+        return native and main and self.store is None and machine.cores() > 1
 
     def count(self, mesh: StepMesh) -> None:
         """Count the steps of columns that were run elsewhere."""
