@@ -60,7 +60,7 @@ def consistent(
     if sparse.large(setup):
         return sparse.consistent(setup, float(t0), np.asarray(q0), np.asarray(v0), args, guess)  # type: ignore[arg-type]
     found = program(setup, "begin", starts.begin)(float(t0), q0, v0, args, guess)  # type: ignore[arg-type]
-    start_errors.examine(found, "assume", system.space)
+    start_errors.examine(found, "assume", system)
     return jax.tree.map(np.asarray, found.state)
 
 

@@ -26,7 +26,7 @@ from genalpha.run import arguments, request
 from genalpha.run.accurate.batch import AccurateBatch
 from genalpha.run.arguments import Numbers
 from genalpha.run.batch import Batch, BatchBackend, Progress
-from genalpha.run.batch_axes import find_axes, member
+from genalpha.run.batch_axes import find_axes, member, varied
 from genalpha.run.request import Initial, Options, one_of
 
 
@@ -148,8 +148,10 @@ def solve_batch(
     bar = Progress(len(batch.q), progress)
     want = step_choice.accurate(batch.span, batch.setup.dims.n, steps)
     if want is None:
-        return batch.run(backend, bar)
-    return AccurateBatch(batch, request.suited(want, batch.setup.method), backend, bar).solution()
+        sol = batch.run(backend, bar)
+    else:
+        sol = AccurateBatch(batch, request.suited(want, batch.setup.method), backend, bar).solution()
+    return sol.labelled(system.labels, batch.output.entries, varied(batch.args, batch.varying))
 
 
 def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_axes: Any) -> Batch:

@@ -164,7 +164,7 @@ def _write(done: FinishedRun, options: argparse.Namespace) -> dict[str, str]:
     labels = labels if labels is not None and len(labels) == done.sol.q.shape[1] else None
     actions: list[tuple[Path | None, Callable[[Any], Any]]] = [
         (options.save, done.sol.save),
-        (options.plot, lambda path: done.sol.plot(labels).savefig(path, dpi=110)),
+        (options.plot, lambda path: done.sol.plot(names=labels).savefig(path, dpi=110)),
     ]
     failures = {}
     for path, action in actions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from genalpha.mechanics.html import of_system
+from genalpha.mechanics.labels import Listed
 from genalpha.mechanics.parts import FUNCTIONS, Element, Part, Places
 from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.system import Args, System
@@ -35,6 +37,7 @@ class Assembly(System):
     space : the configuration space of every node, or a list with the space of each. A space must know its
         dimension: write ``ga.Euclidean(3)``.
     count : the number of nodes; not needed if ``space`` is a list.
+    names, units : as those of a :class:`System`.
 
     The arrays in the ``args`` of the parts are the defaults. To change them from run to run, to vary them in
     a batch or to differentiate with respect to them, pass ``args=net.args`` or args of the same form to
@@ -66,7 +69,12 @@ class Assembly(System):
     places: tuple[Places, ...]
 
     def __init__(
-        self, parts: Sequence[Part], space: Space | Sequence[Space], count: int | None = None
+        self,
+        parts: Sequence[Part],
+        space: Space | Sequence[Space],
+        count: int | None = None,
+        names: Listed | None = None,
+        units: Mapping[str, Sequence[str] | str] | None = None,
     ) -> None:
         parts, spaces = _parts(parts), _spaces(space, count)
         put = lambda name, value: object.__setattr__(self, name, value)
@@ -85,14 +93,19 @@ class Assembly(System):
             self._nonholonomic if nonholonomic else None,
             self._reaction if any(e.has("reaction") for e in elements) else None,
             Product(*spaces),
+            names,
+            units,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Assembly, (self.parts, list(self.node_spaces))
+        return Assembly, (self.parts, list(self.node_spaces), None, self.names, self.units)
 
     def __repr__(self) -> str:
         names = ", ".join(f"{len(e.part.nodes)} copies of {e.label}" for e in self.elements)
         return f"Assembly of {len(self.node_spaces)} nodes: {names}"
+
+    def _repr_html_(self) -> str:
+        return of_system(self, repr(self))
 
     def user_functions(self) -> list[Any]:
         found = [getattr(part, name) for part in self.parts for name in FUNCTIONS]

@@ -11,8 +11,9 @@ import numpy as np
 
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
 from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.spaces import Space
-from genalpha.mechanics.system import SIGNATURES
+from genalpha.mechanics.system import SIGNATURES, System
 from genalpha.numerics import codes
 
 TOLERANCE = 1e-8  # for constraint residuals at the start, relative to 1 + |q|
@@ -27,7 +28,7 @@ def consistent(begin: Beginning) -> Any:
     return jnp.all(jnp.abs(residuals) <= TOLERANCE * (1 + jnp.max(jnp.abs(begin.state.q))))
 
 
-def examine(begin: Beginning, initial: str, space: Space) -> None:
+def examine(begin: Beginning, initial: str, system: System) -> None:
     """Raise an error if the start is not finite, not consistent, redundant or singular."""
     if not isinstance(begin.M, np.ndarray):
         begin = jax.tree.map(np.asarray, begin)
@@ -35,10 +36,10 @@ def examine(begin: Beginning, initial: str, space: Space) -> None:
     if not np.isfinite(begin.rows).all():
         raise ValueError("the derivative of a constraint is NaN or infinite at the start: check it at q0")
     if initial == "check":
-        consistency(begin.state.q, begin.g, begin.g_dot, begin.k)
-    _rank(begin, space)
+        consistency(begin.state.q, begin.g, begin.g_dot, begin.k, system.labels)
+    _rank(begin, system)
     if int(begin.report.status) != codes.SUCCESS:
-        _unsolvable(begin)
+        _unsolvable(begin, system.labels)
 
 
 def finite(**values: Any) -> None:
@@ -50,20 +51,20 @@ def finite(**values: Any) -> None:
             raise ValueError(f"{name}{SIGNATURES[name]} is NaN or infinite at the start, entries [{where}]")
 
 
-def row_names(m: int, p: int) -> list[str]:
-    return [f"holonomic[{i}]" for i in range(m)] + [f"nonholonomic[{i}]" for i in range(p)]
+def row_names(m: int, p: int, labels: Labels) -> list[str]:
+    """The names of all constraints in messages."""
+    return [labels.row("holonomic", i) for i in range(m)] + [labels.row("nonholonomic", i) for i in range(p)]
 
 
-def consistency(q: Any, g: Any, g_dot: Any, k: Any) -> None:
+def consistency(q: Any, g: Any, g_dot: Any, k: Any, labels: Labels) -> None:
     """Raise an error if constraints are broken at the start, from q (size,), g and g_dot (m,), k (p,)."""
     m, p = g.size, k.size
     residuals = np.concatenate([g, g_dot, k])
     tolerance = TOLERANCE * (1 + np.abs(q).max())
-    names = [f"holonomic[{i}] = {{:.3g}}" for i in range(m)]
-    names += [f"d/dt holonomic[{i}] = {{:.3g}}" for i in range(m)]
-    names += [f"nonholonomic[{i}] = {{:.3g}}" for i in range(p)]
+    names = row_names(m, p, labels)
+    names[m:m] = [f"d/dt {name}" for name in names[:m]]
     broken = [
-        name.format(value)
+        f"{name} = {value:.3g}"
         for name, value in zip(names, residuals, strict=True)
         if not abs(value) <= tolerance
     ]
@@ -77,12 +78,12 @@ def consistency(q: Any, g: Any, g_dot: Any, k: Any) -> None:
         raise error
 
 
-def _rank(begin: Beginning, space: Space) -> None:
+def _rank(begin: Beginning, system: System) -> None:
     """Raise an error if rows of (G; K) depend on rows before them. The message names them."""
     rows = begin.rows
     if independent(rows):
         return
-    names = row_names(begin.g.size, begin.k.size)
+    names = row_names(begin.g.size, begin.k.size, system.labels)
     kept: list[int] = []
     dependent: list[str] = []
     for i, row in enumerate(rows):
@@ -104,7 +105,7 @@ def _rank(begin: Beginning, space: Space) -> None:
             f"{len(dependent)} of {len(rows)} constraints are redundant at the start, so their multipliers "
             f"are not unique: {some(dependent)}. Remove the redundant ones, or pass redundant='min_norm' to "
             "ga.solve. If they are dependent only at this configuration, it is a kinematic singularity: "
-            "start elsewhere." + _ignored(space)
+            "start elsewhere." + _ignored(system.space)
         )
 
 
@@ -130,10 +131,11 @@ def _ignored(space: Space) -> str:
     )
 
 
-def _unsolvable(begin: Beginning) -> None:
+def _unsolvable(begin: Beginning, labels: Labels) -> None:
     if int(begin.report.status) == codes.SINGULAR:
         rows = np.asarray(begin.rows)
-        nearly = dependence(rows, rows, begin.g.size, float(begin.state.t)) if len(rows) else ""
+        names = row_names(begin.g.size, begin.k.size, labels)
+        nearly = dependence(rows, rows, names, float(begin.state.t)) if len(rows) else ""
         condition = float(begin.report.condition)
         number = f" (condition number {condition:.1e})" if np.isfinite(condition) else ""
         raise SingularSystem(
@@ -150,7 +152,7 @@ def _unsolvable(begin: Beginning) -> None:
     )
 
 
-def dependence(rows: np.ndarray, before: np.ndarray, m: int, t: float) -> str:
+def dependence(rows: np.ndarray, before: np.ndarray, names: list[str], t: float) -> str:
     """A message that names the scaled constraint rows (m + p, n) that are nearly dependent at t.
 
     The measure is the smallest singular value of the rows, divided by the lengths of the rows ``before``.
@@ -164,7 +166,6 @@ def dependence(rows: np.ndarray, before: np.ndarray, m: int, t: float) -> str:
     if ratio > NEARLY:
         return ""
     share = np.abs(left[:, -1])
-    names = row_names(m, len(rows) - m)
     involved = [name for name, x in zip(names, share, strict=True) if x > 0.1 * share.max()]
     return (
         f"Near t = {t:.9g} the gradients of {some(involved)} become dependent, or vanish: their smallest "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from genalpha.errors import warn
+from genalpha.mechanics import labels
+from genalpha.mechanics.html import of_system
+from genalpha.mechanics.labels import NO_LABELS, Labels, Listed
 from genalpha.mechanics.programs import Programs
 from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
@@ -55,6 +58,10 @@ class System:
     reaction : callable (t, q, v, lam, psi, *args) -> (n,), optional; the default is −Gᵀλ − Kᵀψ with
         G = ∂g/∂q and K = ∂k/∂v. It may be nonlinear in λ and ψ. f = force + reaction.
     space : configuration space of q, default ``Euclidean(n)``.
+    names : dict with lists of strings for "q" (size,), "v" (n,), "holonomic" (m,) and "nonholonomic" (p,),
+        each optional. Messages, solutions, tables and plots use them. In a Euclidean space the velocity of a
+        coordinate x is called x' unless "v" is given.
+    units : dict of the same form, with those of the multipliers for constraints, and "t" for that of time.
 
     Everything else follows by differentiation: ``G``, ``K``, the hidden velocity constraint ``g_dot`` and
     the hidden acceleration constraints ``g_ddot`` and ``k_dot``.
@@ -82,6 +89,9 @@ class System:
     nonholonomic: Callable[..., ArrayLike] | None = None
     reaction: Callable[..., ArrayLike] | None = None
     space: Space = field(default_factory=Euclidean)
+    names: Listed | None = None
+    units: Mapping[str, Sequence[str] | str] | None = None
+    labels: Labels = field(default=NO_LABELS, init=False, repr=False)
     # Compiled programs belong to the system, and are freed with it.
     _programs: Programs = field(default_factory=Programs, init=False, repr=False)
     _traced: dict[str, Callable[..., Array]] = field(default_factory=dict, init=False, repr=False)
@@ -98,6 +108,7 @@ class System:
             elif isinstance(self.space, tuple | list):
                 hint = "; for several spaces write ga.Product(...)"
             raise TypeError(f"space must be a space such as ga.R3xSO3(), got {self.space!r}{hint}")
+        object.__setattr__(self, "labels", labels.read(self.names, self.units, self.space))
         if not callable(self.mass):
             object.__setattr__(self, "mass", _constant_mass(self.mass))
         for name in _FUNCTIONS:
@@ -144,7 +155,10 @@ class System:
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies hold what the user gave. They compile their own programs."""
         parts = (self.mass, self.force, self.holonomic, self.nonholonomic, self.reaction, self.space)
-        return System, parts
+        return System, (*parts, self.names, self.units)
+
+    def _repr_html_(self) -> str:
+        return of_system(self)
 
     @property
     def constant_mass(self) -> bool:

@@ -71,7 +71,7 @@ class Geometry:
         self.m = sum(at.g.size for at in system.places)
         self.p = sum(at.k.size for at in system.places)
         functions = system._programs.made(("multibody",), dict)
-        self.equations = Equations(parts, Dims(size, n, self.m, self.p), functions)
+        self.equations = Equations(parts, Dims(size, n, self.m, self.p), functions, system.labels)
         self.retract = Projector(models.of_nodes(system), self.equations).retract
 
     def at(self, q: np.ndarray, v: np.ndarray, t: float = 0.0) -> AtState:

@@ -68,6 +68,18 @@ class BodyKind(NamedTuple):
         dim = 0 if self.space is None else int(self.space.dim or 0)
         return (0 if self.space is None else self.space.size(dim)), dim
 
+    @property
+    def entries(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the coordinates and velocities of a body. A prime is a rate, w the angular velocity."""
+        place = ("x", "y", "z")[: 2 if self.name == "planar" else 3]
+        speed = tuple(f"{name}'" for name in place)
+        turned = {
+            "rigid": (("qw", "qx", "qy", "qz"), ("wx", "wy", "wz")),
+            "planar": (("angle",), ("angle'",)),
+        }
+        angles, spins = turned.get(self.name, ((), ()))
+        return (*place, *angles), (*speed, *spins)
+
     def state(self, q: Any, v: Any, r: Any, Q: Any) -> FrameState:
         """A frame of a body with coordinates ``q`` and velocities ``v``. For the ground both are unused."""
         zero = jnp.zeros(3)

@@ -136,7 +136,19 @@ class Model:
         parts = [self._part(kind, bodies) for kind in dict.fromkeys(type(body) for body in bodies)]
         parts += [group.part(numbers) for group in self.groups]
         spaces: Sequence[Any] = [body.kind.space for body in bodies]
-        return Assembly(parts, space=spaces)
+        return Assembly(parts, space=spaces, names=self._names())
+
+    def _names(self) -> dict[str, list[str]]:
+        """Names of the entries of the system, such as ``crank.x`` and ``hinge.about x``."""
+        entries = [(body.name, body.kind.entries) for body in self.bodies]
+        named = lambda k: [f"{name}.{entry}" for name, both in entries for entry in both[k]]
+        rows = lambda speeds: [
+            f"{member.name}.{name}"
+            for group in self.groups
+            for member in group.members
+            for _, name in member.kept(speeds)
+        ]
+        return {"q": named(0), "v": named(1), "holonomic": rows(False), "nonholonomic": rows(True)}
 
     def _part(self, kind: Any, bodies: list[AnyBody]) -> Part:
         """The part with the masses and weights of bodies of a kind."""

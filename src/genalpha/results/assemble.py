@@ -12,7 +12,8 @@ from genalpha.engine import interpolate
 from genalpha.engine.row import Errors, Rows
 from genalpha.engine.setup import Setup
 from genalpha.results.deferred import Deferred
-from genalpha.results.solution import NewtonHistory, Reactions, Residuals, Solution, Stats
+from genalpha.results.records import NewtonHistory, Reactions, Residuals, Stats
+from genalpha.results.solution import Solution
 
 # Quantities that are derived from rows, and computed on first access.
 DERIVED = ("a", "lam", "psi", "residuals", "reactions")

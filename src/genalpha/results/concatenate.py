@@ -10,10 +10,12 @@ import jax
 import numpy as np
 
 from genalpha.engine.interpolate import StepEnd
+from genalpha.mechanics.labels import NO_LABELS, Labels
 from genalpha.results.deferred import Deferred
 from genalpha.results.output import NAMES
 from genalpha.results.phases import Phase, Phases, stacked
-from genalpha.results.solution import COUNTS, Solution, Stats
+from genalpha.results.records import COUNTS, Stats
+from genalpha.results.solution import Solution
 
 # Differences that count as rounding: of t, relative to t and to the span; of q and v, relative to 1 + |q|.
 _TIME, _MOTION = 1e-9, 1e-8
@@ -64,10 +66,19 @@ def concatenate(*solutions: Solution, jumps: bool = False) -> Solution:
         not_unique=tuple(sorted({i for sol in parts for i in sol.not_unique})),
         nodes=nodes,
         complete=complete,
+        **_labels(parts),
     )
     if not connected:
         return together
     return together.connected(last.__dict__["_later"], _phases(parts, kinds))
+
+
+def _labels(parts: list[Solution]) -> dict[str, Any]:
+    """Names and units that all parts have in common, if they kept the same entries."""
+    if len({sol.entries for sol in parts}) > 1:
+        return {"labels": NO_LABELS, "entries": ()}
+    each = zip(*(sol.labels for sol in parts), strict=True)
+    return {"labels": Labels(*(one[0] if len(set(one)) == 1 else type(one[0])() for one in each))}
 
 
 def _checked(solutions: Sequence[Any]) -> list[Solution]:

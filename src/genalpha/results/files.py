@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from dataclasses import fields
 from typing import Any
 
@@ -13,27 +14,29 @@ from genalpha.engine import files
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Errors
 from genalpha.engine.run_data import RunState, sound
+from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.spaces import named
 from genalpha.results.global_errors import GlobalErrors
-from genalpha.results.solution import (
-    COUNTS,
-    META,
-    NewtonHistory,
-    Reactions,
-    Residuals,
-    Solution,
-    Stats,
-)
+from genalpha.results.records import COUNTS, NewtonHistory, Reactions, Residuals, Stats
+from genalpha.results.solution import META, Solution
 
-_FORMAT = 7
-_READ = (2, 3, 4, 5, 6, _FORMAT)
+# Files for other programs, by suffix, and what reads them.
+READERS = {
+    ".nc": "xarray.open_dataset",
+    ".zarr": "xarray.open_zarr",
+    ".csv": "pandas.read_csv",
+    ".parquet": "pandas.read_parquet",
+}
+_FORMAT = 8
+_READ = (2, 3, 4, 5, 6, 7, _FORMAT)
 
 
 def save(sol: Solution, path: str | os.PathLike[str]) -> None:
     """Write a solution. Its arrays are called ``q``, ``residuals.position`` and so on."""
     arrays: dict[str, Any] = {name: np.asarray(value) for name, value in parts(sol).items()}
-    header = {"genalpha": _FORMAT, "fallback": sol.stats.fallback}
+    header: dict[str, Any] = {"genalpha": _FORMAT, "fallback": sol.stats.fallback}
     header |= {name: getattr(sol, name) for name in META}
+    header["labels"] = sol.labels._asdict()
     header["space"] = None if sol.space is None else repr(sol.space)
     arrays["header"] = np.array(json.dumps(header))
     files.put(os.path.expanduser(os.fspath(path)), arrays)
@@ -107,6 +110,9 @@ def load_state(path: str | os.PathLike[str]) -> RunState:
 def _opened(path: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header of a solution's file, and its arrays by name."""
     foreign = f"{path} was not written by genalpha's Solution.save"
+    reader = READERS.get(os.path.splitext(path)[1].lower())
+    if reader is not None and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is a file of tables or datasets, which ga.load does not read: use {reader}")
     with open(path, "rb") as file:
         if file.read(2) != b"PK":
             raise ValueError(f"{foreign}: pass a file that it wrote")
@@ -141,7 +147,10 @@ def _solution(header: dict[str, Any], parts: dict[str, np.ndarray]) -> Solution:
     none = np.zeros_like(parts["stats.steps"])  # older files do not count all
     counts = {key: number(parts.pop(f"stats.{key}", none)) for key in COUNTS}
     stats, newton = Stats(**counts, fallback=header.get("fallback")), group(NewtonHistory, "newton")
-    extra = {key.removeprefix("extra."): parts.pop(key) for key in list(parts) if key.startswith("extra.")}
+    by_name = lambda name: {
+        key.removeprefix(name): parts.pop(key) for key in list(parts) if key.startswith(name)
+    }
+    extra, parameters = by_name("extra."), by_name("parameters.")
     arrays: dict[str, Any] = {name: parts.get(name) for name in ("t", "q", "v", "a", "a_alpha", "t_alpha")}
     for name in ("lam", "psi"):  # older files hold the method's own
         arrays |= {name: parts.get(name), f"{name}_method": parts.get(f"{name}_method", parts.get(name))}
@@ -173,4 +182,13 @@ def _solution(header: dict[str, Any], parts: dict[str, np.ndarray]) -> Solution:
         nodes=nodes,
         space=named(header.get("space")),
         complete=header.get("complete", False),
+        labels=_labels(header.get("labels", {})),
+        entries=tuple((str(name), tuple(map(int, at))) for name, at in header.get("entries", ())),
+        parameters={name: x if x.ndim else x.item() for name, x in parameters.items()},
     )
+
+
+def _labels(found: dict[str, Any]) -> Labels:
+    """Names and units in a header."""
+    text: Any = lambda value: value if isinstance(value, str) else tuple(map(str, value))
+    return Labels(**{name: text(found[name]) for name in Labels._fields if name in found})

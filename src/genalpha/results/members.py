@@ -21,7 +21,8 @@ from genalpha.results import assemble
 from genalpha.results.assemble import Ending, Work
 from genalpha.results.deferred import Deferred
 from genalpha.results.output import NAMES, Output
-from genalpha.results.solution import NewtonHistory, Solution
+from genalpha.results.records import NewtonHistory
+from genalpha.results.solution import Solution
 
 # Fields of a solution with one row for every kept time, except the history of Newton's method.
 TIMED = ("t_alpha", *(name for name in NAMES if name != "newton"))

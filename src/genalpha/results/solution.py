@@ -3,91 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import jax
 import numpy as np
-from jax import Array
 
 from genalpha.backends import sampling
 from genalpha.engine.discrete import ControlRecord
-from genalpha.engine.files import storable
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Errors
 from genalpha.engine.run_data import RunState
+from genalpha.mechanics.labels import NO_LABELS, Labels
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
-from genalpha.results import global_errors
+from genalpha.results import global_errors, named, summary
 from genalpha.results.deferred import Deferred
 from genalpha.results.global_errors import GlobalErrors
 from genalpha.results.phases import Phase, Phases
+from genalpha.results.records import NewtonHistory, Reactions, Residuals, Stats
 
-META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete")  # not arrays
-
-
-@storable
-class Residuals(NamedTuple):
-    """The largest constraint residual at each time, unscaled. Each array has shape (N+1,).
-
-    ``position`` is the residual of g, ``velocity`` that of g_t + G v, ``nonholonomic`` that of k.
-    """
-
-    position: Array
-    velocity: Array
-    nonholonomic: Array
-
-
-@storable
-class Reactions(NamedTuple):
-    """Reaction forces at each time. Each array has shape (N+1, n).
-
-    ``holonomic`` is −Gᵀλ and ``nonholonomic`` is −Kᵀψ. ``total`` is their sum, or the system's own
-    ``reaction`` if it has one.
-    """
-
-    holonomic: Array
-    nonholonomic: Array
-    total: Array
-
-
-@dataclass(frozen=True)
-class Stats:
-    """Totals of a run.
-
-    ``steps`` counts accepted steps and ``rejected`` the others. ``newton_iterations``, ``jacobians`` (new
-    Newton matrices) and ``factorizations`` are totals over both. ``rounding_limited`` counts steps whose
-    Newton iteration ended at rounding level. ``near_singular`` counts those of them in which the constraints
-    were nearly dependent, so that the method's own multipliers lost digits: the mechanism passed a kinematic
-    singularity. ``fallback`` is the reason why XLA computed the run, or a part
-    of it, instead of native code; it is None if there was no such change.
-    """
-
-    steps: Any
-    rejected: Any
-    newton_iterations: Any
-    jacobians: Any
-    factorizations: Any
-    rounding_limited: Any
-    near_singular: Any
-    fallback: str | None = None
-
-
-COUNTS = tuple(spec.name for spec in fields(Stats) if spec.name != "fallback")
-jax.tree_util.register_dataclass(Stats, data_fields=list(COUNTS), meta_fields=["fallback"])
-
-
-@storable
-class NewtonHistory(NamedTuple):
-    """Newton's work in each step, arrays (N,): iterations, new matrices, whether it ended at rounding, and
-    whether its matrix was nearly singular."""
-
-    iterations: Array
-    jacobians: Array
-    rounding: Array
-    near_singular: Array
+# Fields that are no arrays.
+META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete", "labels", "entries")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +65,9 @@ class Solution:
         with ``redundant="min_norm"``. The multipliers are then those of smallest norm.
     t_events, q_events, v_events, lam_events, psi_events : lists with one array for each event, which has one
         row for each occurrence. In a batch, members with fewer occurrences have NaN. None without events.
+    labels, entries : names and units of the entries of q, v, lam and psi (:class:`Labels`), and the places of
+        those that were kept, for quantities of which ``save`` chose some.
+    parameters : in a batch, the numbers in args that vary from member to member, by names such as "args.0".
     nodes, space, complete : data for ``sol(t)``: the ends of all steps (if the rows are not enough), the
         space of q, and whether the rows are enough.
 
@@ -178,6 +120,9 @@ class Solution:
     nodes: StepEnd | None = None
     space: Space | None = None
     complete: bool = False
+    labels: Labels = NO_LABELS
+    entries: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Move deferred values out of the fields. `__getattr__` computes them on first access."""
@@ -238,6 +183,14 @@ class Solution:
         object.__setattr__(self, "_control", control)
         object.__setattr__(self, "_later", later)
         object.__setattr__(self, "_equations", equations)
+        return self
+
+    def labelled(
+        self, labels: Labels, entries: Any = (), parameters: dict[str, Any] | None = None
+    ) -> Solution:
+        """This solution with names and units, places of entries, and parameters of a batch."""
+        for name, value in (("labels", labels), ("entries", entries), ("parameters", parameters or {})):
+            object.__setattr__(self, name, value)
         return self
 
     def __call__(self, t: Any) -> State:
@@ -313,8 +266,15 @@ class Solution:
         text = codes.message(int(self.status), end, steps, self.rotations)
         return f"{text}. {self.detail}" if self.detail else text
 
-    def __getitem__(self, index: Any) -> Solution:
-        """Member ``index`` of a batch, or some members if it is a slice or an array of numbers."""
+    def __getitem__(self, index: Any) -> Any:
+        """A quantity by name, or member ``index`` of a batch; a slice or an array of numbers gives several.
+
+        Names are those of coordinates, velocities and accelerations (``sol["x"]``, ``sol["x'"]``,
+        ``sol["x''"]``), and those of constraints for multipliers (``sol["lam[hinge]"]``). Numbers work too:
+        ``sol["q[0]"]``, ``sol["psi[1]"]``. Each is an array (N+1,), in a batch (B, N+1).
+        """
+        if isinstance(index, str):
+            return named.found(self, index)
         if not np.ndim(self.status):
             raise TypeError("this solution is a single run, not a batch: it has no members")
         pick = lambda tree: jax.tree.map(lambda leaf: leaf[index], tree)
@@ -353,18 +313,46 @@ class Solution:
         span = f"t = {self.t[0]:g} to {self.t[-1]:g}" if len(self.t) else "no times"
         return f"<Solution by {self.method}: {self.stats.steps} steps, {span}, {self.message}>"
 
+    def _repr_html_(self) -> str:
+        return summary.html(self)
+
     def summary(self) -> str:
-        """The end of the run, its work and its digits, in a few lines. Digits need ``accuracy``."""
-        return global_errors.summary(self)
+        """The run in a few lines of text: its end and its work, first and last values by name, residuals.
+
+        With ``accuracy`` it states digits, after a failure what to look at, and of a batch how members ended.
+        """
+        return summary.text(self)
+
+    def to_pandas(self, *keys: str) -> Any:
+        """A DataFrame of pandas with one row for each time, which is the index, and columns by name.
+
+        ``keys`` choose columns, as in :meth:`plot`; by default all of q, v, a, lam and psi. A batch has the
+        index (member, t), and its parameters as further columns. ``attrs`` holds units and metadata.
+        """
+        from genalpha.results import tables
+
+        return tables.to_pandas(self, keys)
+
+    def to_xarray(self) -> Any:
+        """A Dataset of xarray: q, v, a, lam, psi and residuals with named axes, and metadata.
+
+        Axes are time, coordinate, velocity, constraint (of lam), velocity_constraint (of psi), and member in
+        a batch, which has its parameters as coordinates.
+        """
+        from genalpha.results import tables
+
+        return tables.to_xarray(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the solution to one .npz file of NumPy, without loss. ``ga.load`` reads it back.
+        """Write the solution to a file.
 
-        A write replaces the whole file or leaves it unchanged.
+        The suffix chooses the form: .nc and .zarr hold :meth:`to_xarray`, .csv and .parquet the table of
+        :meth:`to_pandas`. Any other file is .npz of NumPy: everything, without loss, and ``ga.load`` reads it
+        back. Except for .zarr, which is a folder, a write replaces the whole file or leaves it unchanged.
         """
-        from genalpha.results import files
+        from genalpha.results import tables
 
-        files.save(self, path)
+        tables.save(self, path)
 
     def _nodes_for_a_file(self) -> StepEnd | None:
         """The ends of all steps with the multipliers that solve the equations of motion there."""
@@ -374,14 +362,16 @@ class Solution:
         exact = equations.at_nodes(self.nodes)
         return self.nodes._replace(lam=exact.lam, psi=exact.psi)
 
-    def plot(self, names: list[str] | None = None) -> Any:
-        """Draw coordinates, velocities, multipliers and constraint residuals; returns the figure.
+    def plot(self, *keys: str, names: Sequence[str] | None = None) -> Any:
+        """Draw curves over time, with one panel for each kind and unit; returns the figure.
 
-        ``names`` labels the coordinates. Needs matplotlib (``pip install genalpha[plot]``).
+        ``keys`` are names as in ``sol["x"]``, or whole quantities: "q", "v", "a", "lam", "psi", "residuals".
+        By default coordinates, velocities, multipliers and constraint residuals are drawn. ``names`` are
+        other names of the coordinates. Needs matplotlib (``pip install genalpha[plot]``).
         """
         from genalpha.results.plot import plot
 
-        return plot(self, names)
+        return plot(self, keys, names)
 
     def animate(self, path: str | os.PathLike[str], shapes: Any = None, **options: Any) -> None:
         """Write an animated GIF by matplotlib. ``options`` are those of ``ga.view`` and of ``View.animate``.

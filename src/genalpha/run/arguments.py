@@ -291,7 +291,9 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
     if system.reaction is not None:
         got = shape("reaction", system.reactions, t, q, v, jnp.zeros(m), jnp.zeros(p), args)
         demand("reaction", got, (n,))
-    return Dims(size, n, m, p), traced
+    dims = Dims(size, n, m, p)
+    system.labels.check(dims)
+    return dims, traced
 
 
 def point(space: Space, q: Any, name: str = "q0") -> Any:

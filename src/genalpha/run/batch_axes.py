@@ -18,6 +18,16 @@ def member(values: Any, axes: Any, i: int) -> Any:
     return jax.tree.map(lambda x, varies: x[i] if varies else x, values, axes)
 
 
+def varied(args: Args, axes: Any) -> dict[str, np.ndarray]:
+    """The numbers in ``args`` that vary from member to member (B,), by names such as ``args.0.mass``."""
+    leaves, flags = jax.tree_util.tree_leaves_with_path(args), jax.tree.leaves(axes)
+    name = lambda path: "args." + jax.tree_util.keystr(path, simple=True, separator=".")
+    numbers = (
+        (path, x) for (path, x), varies in zip(leaves, flags, strict=True) if varies and np.ndim(x) == 1
+    )
+    return {name(path): np.asarray(x) for path, x in numbers}
+
+
 def find_axes(system: System, t: float, q: Any, v: Any, args: Args, chosen: Any) -> tuple[Any, int]:
     """Which leaves of args vary, as a tree of booleans, and the number of members."""
     leaves, structure = jax.tree.flatten(args)

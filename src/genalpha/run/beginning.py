@@ -91,7 +91,7 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
     t, q, v, first, guess, mode = at.values(steps)
     start = program(setup, "start", start_run)(t, q, v, first, args, guess)
     begin = start.begin
-    start_errors.examine(begin, mode, setup.system.space)
+    start_errors.examine(begin, mode, setup.system)
     if not setup.system.constant_mass:
         warn_of_mass(begin.M, " at the start")
     crossed, memory = nothing_crossed(known(lambda: begin.state)), no_memory(start.x)

@@ -16,8 +16,10 @@ def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Soluti
     """``solve`` for independent constraints."""
     asked = request.parse(system, t_span, q0, v0, given)
     if asked.start.traced:
-        return traced.run(asked) if asked.accurate is None else under_transforms.run(asked)
+        sol = traced.run(asked) if asked.accurate is None else under_transforms.run(asked)
+        return sol.labelled(system.labels, asked.output.entries)
     sol = single.run(asked) if asked.accurate is None else accurate.run(asked)
+    sol = sol.labelled(system.labels, asked.output.entries)
     if asked.throw and not sol.success:
         raise IntegrationError(sol.message, sol)
     return sol

@@ -13,6 +13,7 @@ from genalpha.backends.sparse import front as sparse
 from genalpha.engine import start as starts
 from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values, start_errors
+from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
@@ -84,7 +85,8 @@ def _dependent(setup: Setup, at: State, h: float, args: Args) -> str:
         return scaled(t, q), scaled(t + h, setup.system.space.retract(q, h * v))
 
     before, after = program(setup, "rows", rows)(at.t, at.q, at.v, h, args)
-    return start_errors.dependence(np.asarray(after), np.asarray(before), dims.m, float(at.t) + h)
+    names = start_errors.row_names(dims.m, dims.p, setup.system.labels)
+    return start_errors.dependence(np.asarray(after), np.asarray(before), names, float(at.t) + h)
 
 
 def _history(setup: Setup, at: State, h: float, args: Args) -> str:
@@ -113,7 +115,7 @@ def _history(setup: Setup, at: State, h: float, args: Args) -> str:
                 break
     if not sizes:
         return ""
-    names = row_names(method.row_blocks(dims))
+    names = row_names(method.row_blocks(dims), system.labels)
     names += [f"row[{i}]" for i in range(len(names), len(worst))]
     rows = [names[i] for i in np.argsort(-worst)[:3] if worst[i] > 0.1 * worst.max() > 0]
     history = ", ".join(f"{size:.1e}" for size in sizes)
@@ -153,14 +155,14 @@ def _cause(sizes: list[float], setup: Setup) -> str:
     )
 
 
-def row_names(blocks: dict[str, int]) -> list[str]:
+def row_names(blocks: dict[str, int], labels: Labels) -> list[str]:
     """The names of all rows of a residual, from those of its blocks.
 
-    >>> row_names({"motion": 2, "holonomic (velocity)": 1})
-    ['motion[0]', 'motion[1]', 'holonomic[0] (velocity)']
+    >>> row_names({"motion": 2, "holonomic (velocity)": 1}, Labels(holonomic=("rod",)))
+    ['motion[0]', 'motion[1]', 'holonomic[0] (rod) (velocity)']
     """
     names = []
     for name, size in blocks.items():
         head, _, rest = name.partition(" ")
-        names += [f"{head}[{i}] {rest}".strip() for i in range(size)]
+        names += [f"{labels.row(head, i)} {rest}".strip() for i in range(size)]
     return names

@@ -254,7 +254,7 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
         found = _converged(setup, iteration, at, doubles)
     if found is None:
         found = _start_by_xla(setup, at, args)
-    start_errors.examine(found.begin, at.mode, setup.system.space)
+    start_errors.examine(found.begin, at.mode, setup.system)
     if not setup.system.constant_mass:
         warn_of_mass(found.begin.M, " at the start")
     step = kind(setup, Values(found.carry, found.begin.scale, args, found.x))
@@ -295,7 +295,7 @@ def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
     if made.iteration is not None:
         start = _converged(setup, made.iteration, at, doubles)
     start = _start_by_xla(setup, at, args) if start is None else start
-    start_errors.examine(start.begin, at.mode, setup.system.space)
+    start_errors.examine(start.begin, at.mode, setup.system)
     return NativeRun(made, start, doubles)
 
 

@@ -70,14 +70,16 @@ def _consistent(at: AtState) -> None:
 
 
 def row_name(at: AtState, kind: str, i: int) -> str:
-    """The name of constraint i: its part, copy and number."""
+    """Constraint i in messages: its part, copy and number, and its name if it has one."""
     what = "holonomic" if kind == "g" else "nonholonomic"
+    names = getattr(at.equations.labels, what)
+    told = f" ({names[i]})" if names else ""
     for model in at.parts:
         places = getattr(model.places, kind)
         if places.size and places[0, 0] <= i <= places[-1, -1]:
             copy, row = divmod(i - int(places[0, 0]), places.shape[1])
-            return f"{what}[{row}] of copy {copy} of {model.label}"
-    return f"{what}[{i}]"
+            return f"{what}[{row}] of copy {copy} of {model.label}{told}"
+    return f"{what}[{i}]{told}"
 
 
 @contextlib.contextmanager

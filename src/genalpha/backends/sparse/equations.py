@@ -16,6 +16,7 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse.models import KindModel
 from genalpha.compiler import machine
 from genalpha.compiler.sparse_pattern import by_columns
+from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
 from genalpha.numerics.derivatives import jacobian, value_and_rate
@@ -103,10 +104,11 @@ class Equations:
     """Functions of single copies, applied to all of them, and what the whole is made of.
 
     ``functions`` are those that were made before, by name; they do not depend on the numbers of a run.
+    ``labels`` are for messages.
     """
 
-    def __init__(self, parts: list[KindModel], dims: Dims, functions: dict[Any, Any]) -> None:
-        self.parts, self.dims, self._functions = parts, dims, functions
+    def __init__(self, parts: list[KindModel], dims: Dims, functions: dict[Any, Any], labels: Labels) -> None:
+        self.parts, self.dims, self._functions, self.labels = parts, dims, functions, labels
         self._data: dict[str, Any] = {}
 
     def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:

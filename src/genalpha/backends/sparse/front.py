@@ -119,7 +119,7 @@ def projector(setup: Setup, args: Args) -> Projector:
     assert isinstance(assembly, Assembly)
     parts = models.of_parts(assembly, args)
     functions = assembly._programs.made(("sparse functions", _shapes(parts)), dict)
-    return Projector(models.of_nodes(assembly), Equations(parts, setup.dims, functions))
+    return Projector(models.of_nodes(assembly), Equations(parts, setup.dims, functions, assembly.labels))
 
 
 def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known) -> SparseRun:
@@ -130,7 +130,7 @@ def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known)
     nodes, parts = models.of_nodes(assembly), models.of_parts(assembly, args)
     kinds = [*nodes, *parts]
     made = _made(setup, kinds, ControlledCode if steps.controlled else SparseCode, args)
-    equations = Equations(parts, setup.dims, made.functions)
+    equations = Equations(parts, setup.dims, made.functions, assembly.labels)
     state = equations.at(float(at.t), np.asarray(at.q, dtype=float), np.asarray(at.v, dtype=float))
     checks.examine(state, at.mode)
     with checks.explaining(state):
@@ -143,7 +143,8 @@ def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known)
         runner.coupled = lambda: _made(setup, kinds, type(made.code), args, coupled=True).code
 
     def derive(ends: StepEnd, args: Args = args) -> Derived:
-        return derived(Equations(models.of_parts(assembly, args), setup.dims, made.functions), ends)
+        parts = models.of_parts(assembly, args)
+        return derived(Equations(parts, setup.dims, made.functions, assembly.labels), ends)
 
     return SparseRun(runner, start.row, np.asarray(start.t_alpha), derive)
 

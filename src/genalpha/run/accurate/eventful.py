@@ -17,7 +17,8 @@ from genalpha.results.deferred import Deferred
 from genalpha.results.global_errors import GlobalErrors
 from genalpha.results.phases import Phases
 from genalpha.results.progress import Bar
-from genalpha.results.solution import Solution, Stats
+from genalpha.results.records import Stats
+from genalpha.results.solution import Solution
 from genalpha.run import restart
 from genalpha.run.accurate.columns import Column, ColumnStore
 from genalpha.run.accurate.combine import compared, relative

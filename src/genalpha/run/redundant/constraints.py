@@ -66,7 +66,7 @@ class Constraints:
     @property
     def names(self) -> list[str]:
         """Names of the rows of (G; K)."""
-        return start_errors.row_names(self.dims.m, self.dims.p)
+        return start_errors.row_names(self.dims.m, self.dims.p, self.system.labels)
 
     def look(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Seen:
         """The constraints at times (N,), coordinates (N, size) and velocities (N, n)."""

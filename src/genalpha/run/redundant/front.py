@@ -165,5 +165,5 @@ def _projected(
 def _on_all(full: Constraints, t: float, q: np.ndarray, v: np.ndarray) -> Seen:
     """The constraints at a state. Raises if they do not all hold."""
     seen = full.look_once(t, q, v)
-    start_errors.consistency(q, seen.g[0], seen.g_dot[0], seen.k[0])
+    start_errors.consistency(q, seen.g[0], seen.g_dot[0], seen.k[0], full.system.labels)
     return seen

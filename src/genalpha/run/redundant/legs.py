@@ -11,9 +11,11 @@ import numpy as np
 
 from genalpha.engine.step_choice import StepOptions
 from genalpha.mechanics import start_errors
+from genalpha.mechanics.labels import NO_LABELS
 from genalpha.numerics import codes
 from genalpha.results.members import TIMED
-from genalpha.results.solution import NewtonHistory, Reactions, Solution, Stats
+from genalpha.results.records import NewtonHistory, Reactions, Stats
+from genalpha.results.solution import Solution
 from genalpha.run import dispatch
 from genalpha.run.redundant.monitor import ConstraintMonitor, LegVerdict, Share
 from genalpha.run.redundant.rank import Kept
@@ -117,7 +119,7 @@ class Legs:
         """A message about the constraints ``kept``, in which their numbers are replaced by the user's."""
         names, m = self.watch.full.names, self.watch.full.dims.m
         holonomic = sum(i < m for i in kept)
-        counted = start_errors.row_names(holonomic, len(kept) - holonomic)
+        counted = start_errors.row_names(holonomic, len(kept) - holonomic, NO_LABELS)
         own = dict(zip(counted, (names[i] for i in kept), strict=True))
         return re.sub(r"(non)?holonomic\[\d+\]", lambda name: own.get(name[0], name[0]), text)
 
@@ -188,12 +190,12 @@ class Legs:
 
     def _finished(self, sol: Solution, verdict: LegVerdict) -> Solution:
         names, shared = self.watch.full.names, np.flatnonzero(self.shared)
-        which = start_errors.some([names[i] for i in shared])
-        note = f"The multipliers of {which} are not unique: these are the ones of minimum norm"
+        told = start_errors.some([names[i] for i in shared])
+        note = f"The multipliers of {told} are not unique: these are the ones of minimum norm"
         status = verdict.status if verdict.status != codes.SUCCESS else sol.status
-        return dataclasses.replace(
-            sol, status=status, detail=verdict.detail or note, not_unique=tuple(shared.tolist())
-        )
+        detail, which = verdict.detail or note, tuple(shared.tolist())
+        sol = dataclasses.replace(sol, status=status, detail=detail, not_unique=which)
+        return sol.labelled(self.watch.full.system.labels)
 
 
 def _joined(parts: list[Solution]) -> Solution:

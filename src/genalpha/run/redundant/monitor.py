@@ -9,7 +9,7 @@ import numpy as np
 
 from genalpha.mechanics import start_errors
 from genalpha.numerics import codes
-from genalpha.results.solution import Residuals
+from genalpha.results.records import Residuals
 from genalpha.run.redundant import rank
 from genalpha.run.redundant.constraints import Constraints, Seen
 from genalpha.run.redundant.rank import Kept, Relation
