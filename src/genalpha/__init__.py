@@ -22,6 +22,7 @@ from genalpha.errors import (  # noqa: E402
     SingularSystem,
 )
 from genalpha.mechanics.assembly import Assembly  # noqa: E402
+from genalpha.mechanics.lookup_table import LookupTable  # noqa: E402
 from genalpha.mechanics.parts import Part  # noqa: E402
 from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space, States  # noqa: E402
 from genalpha.mechanics.state_system import StateSystem  # noqa: E402
@@ -81,6 +82,7 @@ __all__ = [
     "Index3",
     "IntegrationError",
     "Live",
+    "LookupTable",
     "Method",
     "Newton",
     "Part",

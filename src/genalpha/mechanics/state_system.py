@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ class StateSystem(System):
     reaction : callable (t, q, v, z, lam, psi, *args) -> (n,), optional.
     space : configuration space of q. The default is ``Euclidean(n)`` if mass is an array; for a mass that is
         a function write ``ga.Euclidean(n)``.
+    names, units : as in :class:`System`; "v" lists those of the velocities and then those of the states.
 
     Example
     -------
@@ -70,6 +72,7 @@ class StateSystem(System):
         nonholonomic: Callable[..., ArrayLike] | None = None,
         reaction: Callable[..., ArrayLike] | None = None,
         space: Space | None = None,
+        **labels: Any,
     ) -> None:
         given = (mass, force, states, n_states, holonomic, nonholonomic, reaction, space)
         functions = {"force": force, "states": states, "nonholonomic": nonholonomic, "reaction": reaction}
@@ -90,10 +93,11 @@ class StateSystem(System):
             None if nonholonomic is None else self._nonholonomic,
             None if reaction is None else self._reaction,
             Product(*factors, added),
+            **labels,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StateSystem, self._given
+        return functools.partial(StateSystem, names=self.names, units=self.units), self._given
 
     def user_functions(self) -> list[Any]:
         return [part for part in self._given if callable(part) and not isinstance(part, Space)]
