@@ -107,9 +107,7 @@ class Controller:
             error.add_note(f"This happened in update of the controller at t = {t:.9g}.")
             raise
         if not isinstance(found, tuple | list) or len(found) != 2:
-            raise TypeError(
-                f"update of the controller must return a pair (s, u), got {found!r} at t = {t:.9g}"
-            )
+            raise TypeError(f"update of the controller must return (s, u), got {found!r} at t = {t:.9g}")
         new = Signals(*(_numbers(name, x, t) for name, x in (("u", found[1]), ("s", found[0]))))
         for name, before, after in zip(Signals._fields, held, new, strict=True):
             forms = [jax.tree.map(np.shape, x) for x in (before, after)]

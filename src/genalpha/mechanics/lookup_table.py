@@ -113,10 +113,12 @@ class LookupTable:
         return self._look(*jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in inputs)))
 
     def _evaluated(self, inputs: tuple[Array, ...]) -> Array:
-        inside = [jnp.clip(x, axis[0], axis[-1]) for x, axis in zip(inputs, self.axes, strict=True)]
+        # At an end of the table the derivative is that inside; jnp.clip would halve it.
+        near = lambda x, low, high: jnp.where(x < low, low, jnp.where(x > high, high, x))
+        inside = [near(x, axis[0], axis[-1]) for x, axis in zip(inputs, self.axes, strict=True)]
         if self.outside == "constant":
             return self._polynomial(*inside)
-        beyond = [x - near for x, near in zip(inputs, inside, strict=True)]
+        beyond = [x - end for x, end in zip(inputs, inside, strict=True)]
         if self.outside == "linear":
             value, more = jax.jvp(self._polynomial, inside, beyond)
             return value + more
