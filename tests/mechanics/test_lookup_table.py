@@ -70,6 +70,7 @@ def test_derivatives_through_a_table():
     assert jax.grad(last)(2.0) == pytest.approx(float((last(2 + 1e-5) - last(2 - 1e-5)) / 2e-5), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_that_needs_missing_values_stops_and_names_the_table():
     short = ga.LookupTable(GRID, GRID, outside="error", name="valve")
     system = ga.System(jnp.eye(1), lambda t, q, v: -short(q))

@@ -65,7 +65,7 @@ NAMES = [name for name in ga.methods.names() if name != "generalized-alpha"]
 
 @pytest.mark.parametrize(
     "method",
-    [name if name in ("soi2", "index3") else pytest.param(name, marks=pytest.mark.slow) for name in NAMES],
+    [name if name == "soi2" else pytest.param(name, marks=pytest.mark.slow) for name in NAMES],
 )
 def test_states_are_of_second_order(method):
     found = _order(PENDULUM, START, exact()[2:], method=method, z0=Z0, args=(0.2,))
@@ -150,6 +150,7 @@ def test_restart_event_file_and_batch(tmp_path):
     assert copy.copy(PENDULUM).n_states == 2
 
 
+@pytest.mark.slow
 def test_derivatives_with_respect_to_states_and_args():
     def last(z0, tau):
         return ga.solve(PENDULUM, (0.0, 0.5), *START, z0=z0, args=(tau,), h=0.01).q[-1, 0]

@@ -5,6 +5,7 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from examples import servo
 from scipy.linalg import expm, solve_discrete_are
 
 import genalpha as ga
@@ -70,6 +71,7 @@ def test_a_run_continues_at_a_sample_and_between_samples():
         assert np.append(first.control.t, rest.control.t) == pytest.approx(whole.control.t)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_continues_with_the_state_of_the_controller(tmp_path):
     path, left, whole = tmp_path / "run", [37], solved(h=T / 4)
 
@@ -140,3 +142,18 @@ def test_bad_controllers_are_named():
         ga.Controller(0.1, None, u0=0.0)
     with pytest.raises(ValueError, match="u0 of a controller holds NaN"):
         ga.Controller(0.1, update, u0=np.nan)
+
+
+@pytest.mark.slow
+def test_the_servo_keeps_its_energy_and_reaches_its_target(tmp_path, capsys):
+    sol = servo.main(str(tmp_path))
+    assert "500 samples" in capsys.readouterr().out
+    supplied, used = servo.energies(sol)
+    assert supplied == pytest.approx(used, abs=1e-3)
+    assert np.degrees(sol.q[-1, 0]) == pytest.approx(150.0, abs=1e-2)
+    # At rest the motor holds the load, less what friction holds at the last speed.
+    crank, slider = sol.q[-1]
+    lever = servo.CRANK * np.sin(crank) * slider / (slider - servo.CRANK * np.cos(crank))
+    torque = servo.LOAD * lever + float(servo.FRICTION(sol.v[-1, 0]))
+    assert servo.GEAR * servo.TORQUE * sol.z[-1, 0] == pytest.approx(torque, abs=1e-2)
+    assert (tmp_path / "servo.png").stat().st_size > 10_000

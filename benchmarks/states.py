@@ -1,0 +1,88 @@
+"""What first-order states cost: as states, and as velocities of coordinates that nothing depends on.
+
+A chain of filters z_i' = (z_{i−1} − z_i)/τ drives a pendulum. ``python -m benchmarks.states`` prints the time
+of a step and of the first run, and then the time of a sample of a discrete controller.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import genalpha as ga
+
+T_END, TAU = 1.0, 0.05
+
+
+def rates(t: Any, z: Any) -> Any:
+    return (jnp.concatenate([jnp.sin(t)[None], z[:-1]]) - z) / TAU
+
+
+def push(q: Any, z: Any) -> Any:
+    return jnp.array([0.0, -9.81]) + z[-1] * jnp.array([-q[1], q[0]])
+
+
+def as_states(count: int) -> tuple[ga.System, dict[str, Any]]:
+    system = ga.StateSystem(
+        jnp.eye(2),
+        lambda t, q, v, z: push(q, z),
+        lambda t, q, v, z: rates(jnp.asarray(t, float), z),
+        count,
+        holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    )
+    return system, {"q0": [1.0, 0.0], "v0": np.zeros(2 + count)}
+
+
+def as_coordinates(count: int) -> tuple[ga.System, dict[str, Any]]:
+    system = ga.System(
+        jnp.eye(2 + count),
+        lambda t, q, v: jnp.concatenate([push(q, v[2:]), rates(jnp.asarray(t, float), v[2:])]),
+        holonomic=lambda t, q: jnp.array([q[:2] @ q[:2] - 1.0]),
+    )
+    return system, {"q0": [1.0, *np.zeros(1 + count)], "v0": np.zeros(2 + count)}
+
+
+def best(run: Callable[[], Any], times: int = 5) -> float:
+    """The shortest time of several runs, in seconds."""
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def main(most: int = 30, steps: int = 20_000) -> None:
+    print("states  form         first run (s)  µs a step, h  µs a step, rtol  steps")
+    for count in (1, 3, 10, 30):
+        if count > most:
+            continue
+        for make in (as_states, as_coordinates):
+            system, start = make(count)
+            given = lambda system=system, start=start: ga.solve(
+                system, (0.0, T_END), **start, h=T_END / steps, save="final"
+            )
+            control = lambda system=system, start=start: ga.solve(
+                system, (0.0, T_END), **start, rtol=1e-6, save="final"
+            )
+            first = best(given, 1)
+            taken = control().stats.steps
+            each = 1e6 * best(given) / steps, 1e6 * best(control) / taken
+            name = make.__name__.removeprefix("as_")
+            print(f"{count:6d}  {name:12} {first:13.2f}  {each[0]:12.3f}  {each[1]:15.3f}  {taken:5d}")
+    cart = ga.System(jnp.eye(1), lambda t, q, v, c: c.u - q)
+    hold = ga.Controller(0.01, lambda t, q, v, s: (s, -q - v), u0=[0.0])
+    samples = 1000
+    run = lambda **how: ga.solve(cart, (0.0, 0.01 * samples), [1.0], [0.0], controller=hold, **how)
+    for how in ({"h": 0.01}, {"h": 0.001}, {"rtol": 1e-4}):
+        run(**how)
+        print(f"a sample of a controller, {how}: {1e3 * best(lambda how=how: run(**how)) / samples:.3f} ms")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
