@@ -7,7 +7,6 @@ of a step and of the first run, and then the time of a sample of a discrete cont
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import genalpha as ga
+from benchmarks.measure import in_turns, seconds
 
-T_END, TAU = 1.0, 0.05
+T_END, TAU, REPEATS = 1.0, 0.05, 7
 
 
 def rates(t: Any, z: Any) -> Any:
@@ -47,41 +47,32 @@ def as_coordinates(count: int) -> tuple[ga.System, dict[str, Any]]:
     return system, {"q0": [1.0, *np.zeros(1 + count)], "v0": np.zeros(2 + count)}
 
 
-def best(run: Callable[[], Any], times: int = 5) -> float:
-    """The shortest time of several runs, in seconds."""
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        run()
-        found.append(time.perf_counter() - start)
-    return min(found)
+def runs(make: Callable[[int], Any], count: int, steps: int) -> list[Callable[[], ga.Solution]]:
+    """A run with given steps, and one with error control."""
+    system, start = make(count)
+    how: list[dict[str, Any]] = [{"h": T_END / steps}, {"rtol": 1e-6}]
+    return [lambda one=one: ga.solve(system, (0.0, T_END), **start, **one, save="final") for one in how]
 
 
 def main(most: int = 30, steps: int = 20_000) -> None:
     print("states  form         first run (s)  µs a step, h  µs a step, rtol  steps")
-    for count in (1, 3, 10, 30):
-        if count > most:
-            continue
-        for make in (as_states, as_coordinates):
-            system, start = make(count)
-            given = lambda system=system, start=start: ga.solve(
-                system, (0.0, T_END), **start, h=T_END / steps, save="final"
-            )
-            control = lambda system=system, start=start: ga.solve(
-                system, (0.0, T_END), **start, rtol=1e-6, save="final"
-            )
-            first = best(given, 1)
-            taken = control().stats.steps
-            each = 1e6 * best(given) / steps, 1e6 * best(control) / taken
-            name = make.__name__.removeprefix("as_")
-            print(f"{count:6d}  {name:12} {first:13.2f}  {each[0]:12.3f}  {each[1]:15.3f}  {taken:5d}")
+    forms = (as_states, as_coordinates)
+    for count in [n for n in (1, 3, 10, 30) if n <= most]:
+        each = [runs(make, count, steps) for make in forms]
+        first = [seconds(given) for given, _ in each]
+        taken = [control().stats.steps for _, control in each]
+        times = [min(x) for x in in_turns([run for both in each for run in both], REPEATS)]
+        for i, make in enumerate(forms):
+            name, (given, control) = make.__name__.removeprefix("as_"), times[2 * i : 2 * i + 2]
+            step = (1e6 * given / steps, 1e6 * control / taken[i])
+            print(f"{count:6d}  {name:12} {first[i]:13.2f}  {step[0]:12.3f}  {step[1]:15.3f}  {taken[i]:5d}")
     cart = ga.System(jnp.eye(1), lambda t, q, v, c: c.u - q)
     hold = ga.Controller(0.01, lambda t, q, v, s: (s, -q - v), u0=[0.0])
     samples = 1000
     run = lambda **how: ga.solve(cart, (0.0, 0.01 * samples), [1.0], [0.0], controller=hold, **how)
     for how in ({"h": 0.01}, {"h": 0.001}, {"rtol": 1e-4}):
-        run(**how)
-        print(f"a sample of a controller, {how}: {1e3 * best(lambda how=how: run(**how)) / samples:.3f} ms")
+        best = min(in_turns([lambda how=how: run(**how)], 1 + REPEATS)[0][1:])
+        print(f"a sample of a controller, {how}: {1e3 * best / samples:.3f} ms")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def target(t: float) -> tuple[float, float]:
 
 
 def pid(t: float, q: Any, v: Any, integral: Any) -> tuple[Any, Any]:
-    """Voltage from angle and speed of the crank, with the one that the speed induces. The integral stands still at the limits of the supply."""
+    """The voltage, with that which the speed induces. The integral stops at the limits of the supply."""
     angle, speed = target(t)
     error = angle - q[0]
     wanted = GEAR * TORQUE * speed + KP * error + KI * integral + KD * (speed - v[0])
