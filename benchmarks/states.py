@@ -6,6 +6,7 @@ of a step and of the first run, and then the time of a sample of a discrete cont
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -50,8 +51,8 @@ def as_coordinates(count: int) -> tuple[ga.System, dict[str, Any]]:
 def runs(make: Callable[[int], Any], count: int, steps: int) -> list[Callable[[], ga.Solution]]:
     """A run with given steps, and one with error control."""
     system, start = make(count)
-    how: list[dict[str, Any]] = [{"h": T_END / steps}, {"rtol": 1e-6}]
-    return [lambda one=one: ga.solve(system, (0.0, T_END), **start, **one, save="final") for one in how]
+    run = functools.partial(ga.solve, system, (0.0, T_END), **start, save="final")
+    return [functools.partial(run, h=T_END / steps), functools.partial(run, rtol=1e-6)]
 
 
 def main(most: int = 30, steps: int = 20_000) -> None:
@@ -69,9 +70,9 @@ def main(most: int = 30, steps: int = 20_000) -> None:
     cart = ga.System(jnp.eye(1), lambda t, q, v, c: c.u - q)
     hold = ga.Controller(0.01, lambda t, q, v, s: (s, -q - v), u0=[0.0])
     samples = 1000
-    run = lambda **how: ga.solve(cart, (0.0, 0.01 * samples), [1.0], [0.0], controller=hold, **how)
+    run = functools.partial(ga.solve, cart, (0.0, 0.01 * samples), [1.0], [0.0], controller=hold)
     for how in ({"h": 0.01}, {"h": 0.001}, {"rtol": 1e-4}):
-        best = min(in_turns([lambda how=how: run(**how)], 1 + REPEATS)[0][1:])
+        best = min(in_turns([functools.partial(run, **how)], 1 + REPEATS)[0][1:])
         print(f"a sample of a controller, {how}: {1e3 * best / samples:.3f} ms")
 
 

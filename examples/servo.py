@@ -86,7 +86,7 @@ def simulate(**options: Any) -> ga.Solution:
 def energies(sol: ga.Solution) -> tuple[float, float]:
     """The energy from the supply, and what became of it: heat, friction, magnetic field, load and motion."""
     i, w = sol.z[:, 0], sol.v[:, 0]
-    held = np.concatenate([np.full(p.rows.stop - p.rows.start, p.args[-1].u[0]) for p in sol.phases])
+    held = np.concatenate([np.full(p.rows.stop - p.rows.start, p.args[-1].u[0]) for p in sol.phases or ()])
     total = lambda power: float(np.sum(0.5 * (power[1:] + power[:-1]) * np.diff(sol.t)))
     lost = total(RESISTANCE * i**2) + total(np.asarray(FRICTION(w)) * w)
     moving = 0.5 * (INERTIA * w[-1] ** 2 + SLIDER * sol.v[-1, 1] ** 2 + INDUCTANCE * i[-1] ** 2)
@@ -97,11 +97,12 @@ def main(folder: str = "out") -> ga.Solution:
     sol = simulate(h=SAMPLE / 4)
     wanted = np.array([target(t) for t in sol.t])
     error = np.degrees(wanted[:, 0] - sol.q[:, 0])
-    supplied, used = energies(sol)
-    print(f"{sol.message}: {sol.stats.steps} steps, {len(sol.control.t)} samples")
+    supplied, used, samples = *energies(sol), sol.control
+    assert samples is not None
+    print(f"{sol.message}: {sol.stats.steps} steps, {len(samples.t)} samples")
     print(f"largest error    {np.abs(error).max():.3f}° while moving, {abs(error[-1]):.4f}° at the end")
     print(f"largest current  {np.abs(sol.z).max():.2f} A, at the end {sol.z[-1, 0]:.2f} A")
-    print(f"largest voltage  {np.abs(sol.control.u).max():.2f} V of {SUPPLY:g} V")
+    print(f"largest voltage  {np.abs(samples.u).max():.2f} V of {SUPPLY:g} V")
     print(
         f"energy           {supplied:.3f} J from the supply, {used:.3f} J in heat, friction, load and motion"
     )
@@ -115,7 +116,7 @@ def main(folder: str = "out") -> ga.Solution:
     axes[1].set_ylabel("error (°)")
     axes[2].plot(sol.t, sol.z[:, 0])
     axes[2].set_ylabel("current (A)")
-    axes[3].step(sol.control.t, sol.control.u[:, 0], where="post")
+    axes[3].step(samples.t, samples.u[:, 0], where="post")
     axes[3].set(ylabel="voltage (V)", xlabel="time (s)")
     figure.savefig(Path(folder) / "servo.png", dpi=150)
     plt.close(figure)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import importlib.util
 import itertools
 import os
 from collections.abc import Callable
@@ -80,10 +81,13 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Pages whose examples take long."""
+    """Pages whose examples take long, or need libraries that may be missing."""
+    missing = [name for name in ("pandas", "xarray", "pyarrow") if importlib.util.find_spec(name) is None]
     for item in items:
         if item.path.name == "fitting.md":
             item.add_marker(pytest.mark.slow)
+        if item.path.name == "tables.md" and missing:
+            item.add_marker(pytest.mark.skip(reason=f"not installed: {', '.join(missing)}"))
 
 
 def pytest_sessionfinish() -> None:

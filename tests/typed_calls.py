@@ -14,6 +14,8 @@ pendulum = ga.System(
     mass=np.eye(2),
     force=lambda t, q, v: jnp.array([0.0, -9.81]),
     holonomic=lambda t, q: jnp.array([q @ q - 1.0]),
+    names={"q": ["x", "y"], "holonomic": ("rod",)},
+    units={"q": ["m", "m"], "t": "s"},
 )
 
 

@@ -1,5 +1,6 @@
 """What may be wrong with large assemblies: at the start, half-way, and runs that need dense matrices."""
 
+import copy
 import functools
 
 import jax.numpy as jnp
@@ -47,6 +48,14 @@ def test_broken_constraints_are_named_by_part_and_copy():
     assert "holonomic[0] of copy 1 of the part 'bars' = 0.105" in text
     assert "d/dt holonomic[0] of copy 0 of the part 'bars' = -0.3" in text
     assert "initial='project'" in text
+
+
+def test_broken_constraints_are_told_with_their_names():
+    names = {"holonomic": ["upper", "lower"]}
+    named = ga.Assembly(points().parts, space=ga.Euclidean(2), count=3, names=names)
+    with pytest.raises(ga.InconsistentInitialValues, match=r"copy 1 of the part 'bars' \(lower\) = 0.105"):
+        start(named, q0=ROW + 0.1 * np.eye(6)[4])
+    assert copy.deepcopy(named).labels == named.labels
 
 
 def test_initial_values_are_projected():

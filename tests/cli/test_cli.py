@@ -158,6 +158,10 @@ def test_json_holds_no_nan(genalpha, tmp_path):
         ([*SHORT, "--save", "nowhere/run.npz"], "no folder nowhere"),
         ([*SHORT, "--plot", "nowhere/run.png"], "no folder nowhere"),
         ([*SHORT, "--save", "."], r"--save \. is a folder"),
+        (
+            [*SHORT, "--save", "run.h5"],
+            r"--save run.h5: a solution cannot be written as .h5: choose .npz, .nc",
+        ),
         ([*SHORT, "--plot", "picture"], "--plot picture: .*such as picture.png"),
         ([*SHORT, "--plot", "picture.xyz"], r"--plot picture.xyz: .* png"),
         (["run"], "genalpha run: .*required: PROBLEM"),

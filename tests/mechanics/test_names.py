@@ -86,6 +86,19 @@ def test_broken_and_redundant_constraints_are_told_by_name():
         ga.consistent(twice, 0.0, [1.0, 0.0], [0.0, 0.0])
 
 
+def test_values_that_are_no_numbers_are_told_by_name():
+    system = ga.System(
+        jnp.eye(2),
+        lambda t, q, v: jnp.where(t > 0.5, jnp.nan, 1.0) * jnp.array([q[0], 0.0]),
+        names={"q": ["x", "y"]},
+    )
+    with pytest.raises(ga.IntegrationError, match=r"force\[0\] \(x'\) is nan"):
+        ga.solve(system, (0.0, 1.0), [1.0, 0.0], [0.0, 0.0], h=0.1)
+    bad = ga.System(jnp.eye(2), lambda t, q, v: q / q[1], names={"q": ["x", "y"]})
+    with pytest.raises(ValueError, match=r"is NaN or infinite at the start, entries \[0 \(x'\), 1 \(y'\)\]"):
+        ga.consistent(bad, 0.0, [1.0, 0.0], [0.0, 0.0])
+
+
 def test_a_pickled_system_has_its_names():
     system = ga.System(np.eye(1), np.negative, names={"q": ["x"]}, units={"q": ["m"]})
     assert pickle.loads(pickle.dumps(system)).labels == system.labels

@@ -44,6 +44,7 @@ def test_keys_mean_columns(sol):
         "x'": sol.v[:, 0],
         "y''": sol.a[:, 1],
         "lam[rod]": sol.lam[:, 0],
+        "lam_rod": sol.lam[:, 0],
         "lam[0]": sol.lam[:, 0],
         "q[1]": sol.q[:, 1],
         "a[0]": sol.a[:, 0],

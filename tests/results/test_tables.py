@@ -232,6 +232,8 @@ def test_other_suffixes(sol, tmp_path):
     sol.save(tmp_path / "run.PARQUET")
     with pytest.raises(ValueError, match=r"which ga.load does not read: use pandas.read_parquet"):
         ga.load(tmp_path / "run.PARQUET")
+    with pytest.raises(FileNotFoundError):
+        ga.load(tmp_path / "nothing.nc")
 
 
 def test_every_suffix_has_a_reader():

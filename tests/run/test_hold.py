@@ -79,3 +79,19 @@ def test_with_redundant_constraints():
         twice, (0.0, 0.1), [0.6, 0.9], [0.0, 0.0], h=0.05, initial="project", hold=[0], redundant="min_norm"
     )
     np.testing.assert_allclose(sol.q[0], [0.6, 0.8], atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["heavy-top", "wheel-on-rod", "slider-crank"])
+def test_machine_code_finds_what_xla_finds(name, rng):
+    """Plain calls iterate with machine code, traced ones by XLA with second derivatives of constraints."""
+    p = problem(name)
+    q0, v0 = np.array(p.q0, dtype=float), np.array(p.v0, dtype=float)
+    q0[:2] += 1e-3 * rng.normal(size=2)
+    v0 = v0 + 0.1 * rng.normal(size=len(v0))
+    q = ga.project_position(p.system, 0.0, q0, p.args)
+    v = ga.project_velocity(p.system, 0.0, q, v0, p.args)
+    by_xla = jax.jit(lambda q0: ga.project_position(p.system, 0.0, q0, p.args))(q0)
+    np.testing.assert_allclose(q, by_xla, atol=1e-12)
+    by_xla = jax.jit(lambda v0: ga.project_velocity(p.system, 0.0, q, v0, p.args))(v0)
+    np.testing.assert_allclose(v, by_xla, rtol=1e-11, atol=1e-11)

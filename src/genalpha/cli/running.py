@@ -19,6 +19,7 @@ from genalpha.cli.text import WIDTH, as_json, table, vector
 from genalpha.engine.step_choice import ATOL_PER_RTOL, DEFAULT_RTOL
 from genalpha.errors import unknown
 from genalpha.numerics.newton import Policy
+from genalpha.results import tables
 from genalpha.run.request import DEFAULT_RHO_INF, Backend, Initial
 
 _LABELS = 19  # width of the labels in the summary
@@ -89,6 +90,11 @@ def _check(options: argparse.Namespace) -> None:
             raise Refused(f"--{name} {path}: there is no folder {path.parent}. Create it first")
         if path is not None and path.is_dir():
             raise Refused(f"--{name} {path} is a folder: pass the name of a file")
+    if options.save is not None:
+        try:
+            tables.check(options.save)
+        except (ImportError, ValueError) as error:
+            raise Refused(f"--save {options.save}: {error}") from error
     if options.plot is not None:
         _check_plot(options.plot)
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.compiler.arithmetic import COMPARISONS, FUNCTIONS, LOGIC, SEARCHES, operate
+from genalpha.compiler.evaluate import evaluator
 from genalpha.compiler.stated import Rule
 
 ZERO, ONE, FALSE, TRUE = 0, 1, 2, 3
@@ -379,12 +380,5 @@ class Graph:
         return sorted(seen)
 
     def evaluate(self, outputs: Sequence[int], values: dict[int, Any]) -> list[Any]:
-        """Numbers for ``outputs``, given those of inputs or other nodes: slow, but it defines the results."""
-        # Python's floats overflow without a warning, NumPy's with one.
-        given = {i: float(x) if self.nodes[i].kind == "f" else x for i, x in values.items()}
-        known: dict[int, Any] = {**self.constants, **self.contents, **given}
-        for i in self.reachable(outputs, values):
-            if i not in known:
-                op, inputs, _ = self.nodes[i]
-                known[i] = operate(op, *(known[j] for j in inputs))
-        return [known[i] for i in outputs]
+        """Numbers for ``outputs``, given those of inputs or other nodes."""
+        return evaluator(self, outputs, values)(values)

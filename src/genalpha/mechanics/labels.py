@@ -57,16 +57,27 @@ class Labels(NamedTuple):
                         "one for each, or leave the list out"
                     )
 
-    def row(self, kind: str, i: int) -> str:
-        """A row in messages, with its name if it has one.
+    def told(self, function: str, i: int) -> str:
+        """The name of row i of a function of the system, in brackets; empty if it has none.
 
-        ``kind`` is the name of a constraint, or "motion" for an equation of motion.
+        "motion" are the equations of motion, which belong to velocities as forces do.
+        """
+        rows = {
+            "motion": self.v,
+            "force": self.v,
+            "holonomic": self.holonomic,
+            "nonholonomic": self.nonholonomic,
+        }
+        names = rows.get(function)
+        return f" ({names[i]})" if names else ""
+
+    def row(self, function: str, i: int) -> str:
+        """A row of a function in messages, with its name if it has one.
 
         >>> Labels(holonomic=("x", "hinge")).row("holonomic", 1), Labels().row("holonomic", 1)
         ('holonomic[1] (hinge)', 'holonomic[1]')
         """
-        names = {"motion": self.v, "holonomic": self.holonomic, "nonholonomic": self.nonholonomic}.get(kind)
-        return f"{kind}[{i}] ({names[i]})" if names else f"{kind}[{i}]"
+        return f"{function}[{i}]{self.told(function, i)}"
 
 
 NO_LABELS = Labels()
@@ -125,21 +136,26 @@ def _lists(given: Any, what: str, known: Sequence[str]) -> dict[str, tuple[str, 
 def _different(labels: Labels) -> None:
     """Raise an error if a name has two meanings."""
     for kind in LISTS:
-        for name, count in Counter(getattr(labels, kind)).items():
-            if count > 1:
-                raise ValueError(f"names[{kind!r}] has {name!r} {count} times: names must differ")
+        for name in getattr(labels, kind):
             if name == "t" or (name.endswith("]") and name.partition("[")[0] in RESERVED):
                 raise ValueError(
                     f"names[{kind!r}] has {name!r}, by which solutions know something else: choose another"
                 )
-    motion = [*labels.q, *labels.v, *labels.a]
-    for name, count in Counter(motion).items():
-        if count > 1:
-            raise ValueError(
-                f"the name {name!r} belongs to two of coordinates, velocities and accelerations: choose "
-                "others in names['q'] or names['v']. A velocity without a name is called x' after its "
-                "coordinate x, and an acceleration has one more prime than its velocity"
-            )
+        for name, count in _repeated(getattr(labels, kind)):
+            raise ValueError(f"names[{kind!r}] has {name!r} {count} times: names must differ")
+    for name, _ in _repeated((*labels.q, *labels.v, *labels.a)):
+        raise ValueError(
+            f"the name {name!r} belongs to two of coordinates, velocities and accelerations: choose "
+            "others in names['q'] or names['v']. A velocity without a name is called x' after its "
+            "coordinate x, and an acceleration has one more prime than its velocity"
+        )
+
+
+def _repeated(names: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Names that occur several times, and how often."""
+    if len(set(names)) == len(names):
+        return []
+    return [(name, count) for name, count in Counter(names).items() if count > 1]
 
 
 def _flat(space: Space) -> bool:

@@ -32,7 +32,7 @@ def examine(begin: Beginning, initial: str, system: System) -> None:
     """Raise an error if the start is not finite, not consistent, redundant or singular."""
     if not isinstance(begin.M, np.ndarray):
         begin = jax.tree.map(np.asarray, begin)
-    finite(mass=begin.M, force=begin.applied, holonomic=begin.g, nonholonomic=begin.k)
+    finite(system.labels, mass=begin.M, force=begin.applied, holonomic=begin.g, nonholonomic=begin.k)
     if not np.isfinite(begin.rows).all():
         raise ValueError("the derivative of a constraint is NaN or infinite at the start: check it at q0")
     if initial == "check":
@@ -42,12 +42,12 @@ def examine(begin: Beginning, initial: str, system: System) -> None:
         _unsolvable(begin, system.labels)
 
 
-def finite(**values: Any) -> None:
+def finite(labels: Labels, **values: Any) -> None:
     """Raise an error if a value at the start, given by the name of its function, is not finite."""
     for name, value in values.items():
         if not np.isfinite(value).all():
             entries = np.argwhere(~np.isfinite(value)).tolist()
-            where = ", ".join(str(i if len(i) > 1 else i[0]) for i in entries)
+            where = ", ".join(str(i) if len(i) > 1 else f"{i[0]}{labels.told(name, i[0])}" for i in entries)
             raise ValueError(f"{name}{SIGNATURES[name]} is NaN or infinite at the start, entries [{where}]")
 
 

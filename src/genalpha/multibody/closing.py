@@ -10,7 +10,6 @@ import scipy.linalg
 import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
-from genalpha.backends.native.code import uncollected
 from genalpha.backends.sparse import models
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.projection import Projector
@@ -87,7 +86,6 @@ class Geometry:
         return found[0] + found[1]
 
 
-@uncollected
 def closed(model: Model, hold: Sequence[str], redundant: str) -> Closed:
     """Close the joints of a model, and move its bodies."""
     if redundant not in ("error", "drop", "keep"):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.backends.native.code import uncollected
 from genalpha.engine.events import Event
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
@@ -235,7 +236,8 @@ class Model:
         reactions count as zero), or "keep" them, for ``solve(..., redundant="min_norm")``. A dependence that
         exists at this position only is not one.
         """
-        return closing.closed(self, hold, redundant)
+        with uncollected:
+            return closing.closed(self, hold, redundant)
 
     def solve(self, t_span: Any, **options: Any) -> Solution:
         """``ga.solve`` of the model from where its bodies are, with its options."""

@@ -111,7 +111,7 @@ def _opened(path: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header of a solution's file, and its arrays by name."""
     foreign = f"{path} was not written by genalpha's Solution.save"
     reader = READERS.get(os.path.splitext(path)[1].lower())
-    if reader is not None and not zipfile.is_zipfile(path):
+    if reader is not None and os.path.exists(path) and not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is a file of tables or datasets, which ga.load does not read: use {reader}")
     with open(path, "rb") as file:
         if file.read(2) != b"PK":

@@ -1,8 +1,8 @@
-"""The estimated global errors of an extrapolated run, its digits in words, and its motion between rows."""
+"""The estimated global errors of an extrapolated run, and its motion between rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,11 +10,6 @@ from genalpha.backends import sampling
 from genalpha.engine.files import storable
 from genalpha.engine.interpolate import Smooth, StepEnd
 from genalpha.numerics.data import State
-
-if TYPE_CHECKING:
-    pass
-
-_NAMES = {"q": "q", "v": "v", "a": "v'", "lam": "λ", "psi": "ψ"}
 
 
 @storable

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from genalpha.results.solution import Solution
 
 # Quantities with one column for each entry, and the list of names that they have.
-LISTS = {"q": "q", "v": "v", "a": "a", "lam": "holonomic", "psi": "nonholonomic"}
+QUANTITIES = {"q": "q", "v": "v", "a": "a", "lam": "holonomic", "psi": "nonholonomic"}
 RESIDUALS = ("position", "velocity", "nonholonomic")
-_NUMBERED = re.compile(rf"({'|'.join(LISTS)})\[(\d+)\]")
+_NUMBERED = re.compile(rf"({'|'.join(QUANTITIES)})\[(\d+)\]")
+_UNDERLINED = re.compile(r"^(lam|psi)_(.+)$")  # lam_rod is short for lam[rod]
 _MOST_LISTED = 12
 
 
@@ -36,7 +37,7 @@ def places(sol: Solution, kind: str) -> Sequence[int]:
 
 def entries(sol: Solution, kind: str) -> list[str]:
     """The names of the columns of a quantity: those of its entries, or their numbers such as ``v[0]``."""
-    names, number = getattr(sol.labels, LISTS[kind]), LISTS[kind]
+    names, number = getattr(sol.labels, QUANTITIES[kind]), QUANTITIES[kind]
     return [names[i] if names else f"{number}[{i}]" for i in places(sol, kind)]
 
 
@@ -44,13 +45,13 @@ def keys(sol: Solution, kind: str) -> list[str]:
     """The keys of the columns of a quantity. Multipliers have those of their constraints in brackets."""
     if kind not in ("lam", "psi"):
         return entries(sol, kind)
-    names = getattr(sol.labels, LISTS[kind])
+    names = getattr(sol.labels, QUANTITIES[kind])
     return [f"{kind}[{names[i] if names else i}]" for i in places(sol, kind)]
 
 
 def units(sol: Solution, kind: str) -> list[str]:
     """The units of the columns of a quantity, empty where they are not known."""
-    known = getattr(sol.labels, f"{LISTS[kind]}_units")
+    known = getattr(sol.labels, f"{QUANTITIES[kind]}_units")
     return [known[i] if known else "" for i in places(sol, kind)]
 
 
@@ -63,7 +64,7 @@ def of_kind(sol: Solution, kind: str) -> list[NamedColumn]:
 
 def kept(sol: Solution) -> list[str]:
     """The quantities with columns that the solution has."""
-    every = {kind: getattr(sol, kind) for kind in LISTS}
+    every = {kind: getattr(sol, kind) for kind in QUANTITIES}
     return [kind for kind, values in every.items() if values is not None and values.shape[-1]]
 
 
@@ -77,7 +78,7 @@ def chosen(sol: Solution, wanted: Sequence[str]) -> list[NamedColumn]:
             columns += [_residual(sol, name) for name in residuals(sol)]
         elif key.startswith("residuals.") and key.removeprefix("residuals.") in RESIDUALS:
             columns.append(_residual(sol, key.removeprefix("residuals.")))
-        elif key in LISTS and key not in _index(sol.labels):
+        elif key in QUANTITIES and key not in _index(sol.labels):
             _values(sol, key)
             columns += of_kind(sol, key)
         else:
@@ -98,7 +99,7 @@ def _residual(sol: Solution, name: str) -> NamedColumn:
 def found(sol: Solution, key: str) -> Any:
     """What ``sol[key]`` means: a column, a whole quantity, or a parameter of a batch."""
     if key not in _index(sol.labels):
-        if key in (*LISTS, "t"):
+        if key in (*QUANTITIES, "t"):
             return _values(sol, key)
         if key in sol.parameters:
             return sol.parameters[key]
@@ -109,8 +110,9 @@ def found(sol: Solution, key: str) -> Any:
 
 def column(sol: Solution, key: str) -> NamedColumn:
     """The column with this key."""
-    number = _NUMBERED.fullmatch(key)
-    at = _index(sol.labels).get(key) or (number and (number[1], int(number[2])))
+    number, index = _NUMBERED.fullmatch(key), _index(sol.labels)
+    at = index.get(key) or index.get(_UNDERLINED.sub(r"\1[\2]", key))
+    at = at or (number and (number[1], int(number[2])))
     if not at:
         raise KeyError(_unknown(sol, key))
     kind, place = at
@@ -135,7 +137,7 @@ def _values(sol: Solution, kind: str) -> Any:
 def _index(labels: Labels) -> dict[str, tuple[str, int]]:
     """Which quantity and which of its entries a name belongs to."""
     known: dict[str, tuple[str, int]] = {}
-    for kind, listed in LISTS.items():
+    for kind, listed in QUANTITIES.items():
         shown = "{}" if kind not in ("lam", "psi") else kind + "[{}]"
         known |= {shown.format(name): (kind, i) for i, name in enumerate(getattr(labels, listed))}
     return known
@@ -144,7 +146,7 @@ def _index(labels: Labels) -> dict[str, tuple[str, int]]:
 def _unknown(sol: Solution, key: str) -> str:
     """A message about a wrong key, with those that are near. (KeyError escapes quotes, so it has none.)"""
     for kind in ("lam", "psi"):
-        if key in getattr(sol.labels, LISTS[kind]):
+        if key in getattr(sol.labels, QUANTITIES[kind]):
             return f"{key} is a constraint: its multiplier is {kind}[{key}]"
     known = [*_index(sol.labels), *sol.parameters]
     lower = {name.lower(): name for name in known}

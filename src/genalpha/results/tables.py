@@ -44,9 +44,8 @@ def needed(library: str, what: str) -> Any:
     try:
         return importlib.import_module(library)
     except ImportError as error:
-        package = library.partition(".")[0]
         raise ImportError(
-            f"{what} needs {package}, which is not installed: pip install genalpha[tables]"
+            f"{what} needs {library}, which is not installed: pip install genalpha[tables]"
         ) from error
 
 
@@ -103,7 +102,9 @@ def _csv(sol: Solution, path: str) -> None:
 
 
 def _parquet(sol: Solution, path: str) -> None:
-    arrow, parquet = (needed(name, "a .parquet file") for name in ("pyarrow", "pyarrow.parquet"))
+    import pyarrow as arrow
+    from pyarrow import parquet
+
     found, units = columns(sol)
     arrays = {name: arrow.array(x) for name, x in found.items()}
     fields = [
@@ -171,7 +172,6 @@ def _netcdf(sol: Solution, path: str) -> None:
 
 
 def _zarr(sol: Solution, path: str) -> None:
-    needed("zarr", "a .zarr folder")
     to_xarray(sol).to_zarr(path, mode="w", zarr_format=2)  # format 3 has no fixed text yet
 
 
@@ -183,12 +183,19 @@ _WRITERS: dict[str, Callable[[Solution, str], None]] = {
     ".csv": _csv,
     ".parquet": _parquet,
 }
+_NEEDED = {".nc": ("xarray",), ".zarr": ("xarray", "zarr"), ".parquet": ("pyarrow",)}
+
+
+def check(path: str | os.PathLike[str]) -> str:
+    """The suffix of a file, in small letters. Raises if a solution cannot be written to such a file."""
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if suffix in _REFUSED:
+        raise ValueError(f"a solution cannot be written as {suffix}: choose .npz, {', '.join(_WRITERS)}")
+    for library in _NEEDED.get(suffix, ()):
+        needed(library, f"a {suffix} file")
+    return suffix
 
 
 def save(sol: Solution, path: str | os.PathLike[str]) -> None:
     """Write a file whose suffix says in which form."""
-    name = os.path.expanduser(os.fspath(path))
-    suffix = os.path.splitext(name)[1].lower()
-    if suffix in _REFUSED:
-        raise ValueError(f"a solution cannot be written as {suffix}: choose .npz, {', '.join(_WRITERS)}")
-    _WRITERS.get(suffix, files.save)(sol, name)
+    _WRITERS.get(check(path), files.save)(sol, os.path.expanduser(os.fspath(path)))

@@ -54,19 +54,19 @@ class StartPoint(NamedTuple):
         return StartValues(self.t, np.asarray(self.q), np.asarray(self.v), first, self.guess, self.mode)
 
 
-@uncollected
 def begun(
     setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known, machine_code: bool
 ) -> tuple[Begun, str | None]:
     """A run by machine code if wanted and possible, else by XLA; and why machine code cannot run it."""
     fallback = None
-    if machine_code:
-        try:
-            return by_machine_code(setup, at, steps, args, known), None
-        except Unsupported as reason:
-            fallback = str(reason)
-            warn_of_fallback(reason)
-    return by_xla(setup, at, steps, args, known), fallback
+    with uncollected:
+        if machine_code:
+            try:
+                return by_machine_code(setup, at, steps, args, known), None
+            except Unsupported as reason:
+                fallback = str(reason)
+                warn_of_fallback(reason)
+        return by_xla(setup, at, steps, args, known), fallback
 
 
 def by_machine_code(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known) -> Begun:
@@ -105,14 +105,14 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
     return Begun(runner, np.asarray(start.row), np.asarray(start.t_alpha), derive, "xla")
 
 
-@uncollected
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args, held: Held) -> tuple[Any, Any]:
     """q and v projected onto the constraints."""
     run = lambda projector: projector.placed(float(t), np.asarray(q), np.asarray(v), held)
-    found = projection.without_xla(setup, args, run)
-    if found is None:
-        by_xla = functools.partial(project, held=held)
-        found = program(setup, ("project", held), by_xla)(t, q, v, args)
+    with uncollected:
+        found = projection.without_xla(setup, args, run)
+        if found is None:
+            by_xla = functools.partial(project, held=held)
+            found = program(setup, ("project", held), by_xla)(t, q, v, args)
     q, v, status = found
     if int(status) != codes.SUCCESS:
         raise ValueError(

@@ -65,7 +65,8 @@ def _not_finite(setup: Setup, at: State, h: float, args: Args) -> str:
         for name, value in seen(t, q, v, args).items():
             for index in np.argwhere(~np.isfinite(np.asarray(value)))[:3].tolist():
                 number = ", ".join(map(str, index))
-                bad.append(f"{name}[{number}] is {np.asarray(value)[tuple(index)]}")
+                told = system.labels.told(name, index[0])
+                bad.append(f"{name}[{number}]{told} is {np.asarray(value)[tuple(index)]}")
         if bad:
             return f"{start_errors.some(bad)} {where}, t = {float(t):.9g}"
     return ""

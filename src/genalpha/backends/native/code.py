@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ PIECE = 1500
 OPTIMIZED, OPTIMIZED_ROWS, OPTIMIZED_DATA = 40_000, 10_000, 15_000
 
 
-class _Uncollected(contextlib.ContextDecorator):
+class _Uncollected:
     """Python does not look for unused objects as long as some thread is in here.
 
     To trace and to write code makes many objects that stay, so the search takes a sixth of the time and finds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 from genalpha.backends.native.writer import ITERATION, RUN, STEP, Writer
 from genalpha.compiler import lu
 from genalpha.compiler.differentiate import jacobian
+from genalpha.compiler.evaluate import evaluator
 from genalpha.compiler.graph import ZERO, Graph, Unsupported
 from genalpha.compiler.program import Builder, Loop, Program
 from genalpha.compiler.reader import Helpers, Symbols, inline
@@ -252,7 +253,8 @@ class StepKernels:
 
     def matrices_at(self, slots: np.ndarray, start: bool) -> list[np.ndarray]:
         """Matrices (N, N) as numbers: at the first guess of a step if ``start``, else at its last iterate."""
-        return self._numbers(self._values(slots), start)
+        values = self._values(slots)
+        return self._numbers(values)(values, start)
 
     def _values(self, slots: np.ndarray) -> dict[int, Any]:
         """The numbers of inputs, and of tables that are the same during a run."""
@@ -260,41 +262,53 @@ class StepKernels:
         values: dict[int, Any] = dict(zip(places, slots[list(places.values())].tolist(), strict=True))
         return values | dict(zip(self._tables, self.graph.evaluate(self._tables, values), strict=True))
 
-    def _numbers(self, values: dict[int, float], start: bool) -> list[np.ndarray]:
+    def _numbers(self, given: Iterable[int]) -> Callable[[dict[int, Any], bool], list[np.ndarray]]:
+        """A function that evaluates all matrices, from the values of the nodes ``given``."""
         x = self.symbols["x"].ids.tolist()
-        with np.errstate(all="ignore"):
-            if start:
-                known = {i: v for i, v in values.items() if i not in x}
-                values = values | dict(
-                    zip(x, self.graph.evaluate(self.guess.ids.tolist(), known), strict=True)
-                )
-            flat = self.graph.evaluate([i for m in self.matrices for i in m.reshape(-1).tolist()], values)
-        parts = np.split(np.array(flat, dtype=float), np.cumsum([m.size for m in self.matrices])[:-1])
-        return [part.reshape(m.shape) for part, m in zip(parts, self.matrices, strict=True)]
+        guess = evaluator(self.graph, self.guess.ids.tolist(), set(given).difference(x))
+        entries = evaluator(self.graph, [i for m in self.matrices for i in m.reshape(-1).tolist()], given)
+        cuts = np.cumsum([m.size for m in self.matrices])[:-1]
+
+        def run(values: dict[int, Any], start: bool) -> list[np.ndarray]:
+            with np.errstate(all="ignore"):
+                if start:
+                    known = {i: v for i, v in values.items() if i not in x}
+                    values = values | dict(zip(x, guess(known), strict=True))
+                parts = np.split(np.array(entries(values), dtype=float), cuts)
+            return [part.reshape(m.shape) for part, m in zip(parts, self.matrices, strict=True)]
+
+        return run
 
     def choose(self, slots: np.ndarray, start: bool) -> Orders | None:
         """Orders of pivots for the matrices of a step that are good for other configurations too."""
         values = self._values(slots)
         rng = np.random.default_rng(0)
-        samples = [self._numbers(values, start)]
-        samples += [self._numbers(values | self._elsewhere(values, rng), start=True) for _ in range(SAMPLES)]
+        numbers_at, elsewhere = self._numbers(values), self._elsewhere(values)
+        samples = [numbers_at(values, start)]
+        samples += [numbers_at(values | elsewhere(rng), True) for _ in range(SAMPLES)]
         orders = tuple(
             lu.choose(m != ZERO, np.stack(numbers))
             for m, numbers in zip(self.matrices, zip(*samples, strict=True), strict=True)
         )
         return None if None in orders else orders  # type: ignore[return-value]
 
-    def _elsewhere(self, values: dict[int, float], rng: np.random.Generator) -> dict[int, float]:
-        """Another configuration, with other velocities and the method's own choices for it."""
-        q, v = self.symbols["q"].ids.tolist(), self.symbols["v"].ids.tolist()
-        turns = dict(zip(self.turn.tolist(), 2 * rng.normal(size=len(self.turn)), strict=True))
-        with np.errstate(all="ignore"):
-            moved = self.graph.evaluate(self.turned.tolist(), values | turns)
-            faster = np.array([values[i] for i in v]) * rng.normal(size=len(v))
-            there = dict(zip([*q, *v], [*moved, *faster], strict=True))
-            for own, chosen in self.chosen:
-                there |= zip(own.tolist(), self.graph.evaluate(chosen.tolist(), values | there), strict=True)
-        return there
+    def _elsewhere(self, values: dict[int, Any]) -> Callable[[np.random.Generator], dict[int, float]]:
+        """Returns other configurations, with other velocities and the method's own choices for them."""
+        q, v, turn = self.symbols["q"].ids.tolist(), self.symbols["v"].ids.tolist(), self.turn.tolist()
+        turned = evaluator(self.graph, self.turned.tolist(), [*values, *turn])
+        chosen = [(own.tolist(), evaluator(self.graph, by.tolist(), values)) for own, by in self.chosen]
+
+        def draw(rng: np.random.Generator) -> dict[int, float]:
+            turns = dict(zip(turn, 2 * rng.normal(size=len(turn)), strict=True))
+            with np.errstate(all="ignore"):
+                moved = turned(values | turns)
+                faster = np.array([values[i] for i in v]) * rng.normal(size=len(v))
+                there = dict(zip([*q, *v], [*moved, *faster], strict=True))
+                for own, choice in chosen:
+                    there |= zip(own, choice(values | there), strict=True)
+            return there
+
+        return draw
 
     # --- kernels --------------------------------------------------------------------------------
 

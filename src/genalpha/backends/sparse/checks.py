@@ -72,8 +72,7 @@ def _consistent(at: AtState) -> None:
 def row_name(at: AtState, kind: str, i: int) -> str:
     """Constraint i in messages: its part, copy and number, and its name if it has one."""
     what = "holonomic" if kind == "g" else "nonholonomic"
-    names = getattr(at.equations.labels, what)
-    told = f" ({names[i]})" if names else ""
+    told = at.equations.labels.told(what, i)
     for model in at.parts:
         places = getattr(model.places, kind)
         if places.size and places[0, 0] <= i <= places[-1, -1]:

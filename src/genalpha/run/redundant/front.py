@@ -93,9 +93,9 @@ class _IndependentStart(NamedTuple):
 def _start(full: Constraints, t: float, q: Any, v: Any, given: Options) -> _IndependentStart | None:
     """The start; None if all constraints are independent."""
     seen = full.look_once(t, q, v)
-    start_errors.finite(holonomic=seen.g[0], nonholonomic=seen.k[0])
+    start_errors.finite(full.system.labels, holonomic=seen.g[0], nonholonomic=seen.k[0])
     if not np.isfinite(seen.unit).all():
-        start_errors.finite(mass=full.system.M(t, q, full.args))
+        start_errors.finite(full.system.labels, mass=full.system.M(t, q, full.args))
     if not np.isfinite(seen.gradients).all():
         raise ValueError(
             "the derivative of a constraint is NaN or infinite at the start: change q0 or the constraint"
