@@ -182,8 +182,7 @@ def with_states(system: Any, v0: Any, z0: Any) -> Any:
             raise ValueError(f"{name} must have shape ({width},), got shape {np.shape(given)}")
         if not is_traced(given) and not np.isfinite(np.asarray(given, float)).all():
             raise ValueError(f"{name} holds NaN or infinite values: all must be finite")
-    parts = (v0, z0) if is_traced(v0, z0) else (np.asarray(v0, float), np.asarray(z0, float))
-    rows = np.broadcast_shapes(*(np.shape(x)[:-1] for x in parts))
-    joined = [jnp.broadcast_to(x, (*rows, np.shape(x)[-1])) for x in map(jnp.asarray, parts)]
-    found = jnp.concatenate(joined, axis=-1)
-    return found if is_traced(found) else np.asarray(found)
+    np_: Any = jnp if is_traced(v0, z0) else np
+    parts = [np_.asarray(x, float) for x in (v0, z0)]
+    rows = np.broadcast_shapes(*(x.shape[:-1] for x in parts))
+    return np_.concatenate([np_.broadcast_to(x, (*rows, x.shape[-1])) for x in parts], axis=-1)
