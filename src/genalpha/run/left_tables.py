@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -32,22 +33,33 @@ def messages(asked: Request, sol: Solution) -> list[str]:
     widths = [None if x is None else np.shape(x)[-1] for x in (sol.q, sol.v)]
     if not len(lookup_table.known) or widths != [dims.size, dims.n]:
         return []
-    parts = [(phase.args, phase.rows) for phase in sol.phases or ()] or [(asked.args, slice(None))]
-    seen: dict[int, tuple[LookupTable, list[np.ndarray], list[np.ndarray]]] = {}
-    for args, rows in parts:
-        used = _used(asked.setup, args)
+    parts = [(phase.args, phase.rows) for phase in sol.phases or ()] or [(asked.args, slice(len(sol.t)))]
+    told = []
+    for used, rows, doubles in _grouped(asked.setup, parts):
         t = np.asarray(sol.t)[rows]
-        if used is None or not len(t):
-            continue
-        doubles = [np.asarray(x)[None] for x in floating(args)[0]]
         found = used.inputs((t, np.asarray(sol.q)[rows], np.asarray(sol.v)[rows], doubles))
-        for table, inputs in zip(used.tables, found, strict=True):
-            _, times, values = seen.setdefault(id(table), (table, [], []))
-            inputs = np.moveaxis(inputs, 1, -1)  # (K, copies, axes)
-            times.append(np.repeat(t, inputs.shape[1]))
-            values.append(inputs.reshape(-1, inputs.shape[-1]))
-    told = (_about(table, np.concatenate(t), np.concatenate(x), sol) for table, t, x in seen.values())
+        for table in dict.fromkeys(used.tables):
+            own = [x for one, x in zip(used.tables, found, strict=True) if one is table]  # (K, axes, copies)
+            inputs = np.moveaxis(np.concatenate(own, axis=2), 1, 2)
+            times = np.repeat(t, inputs.shape[1])
+            told.append(_about(table, times, inputs.reshape(len(times), -1), sol))
     return [text for text in told if text]
+
+
+def _grouped(setup: Setup, parts: list[tuple[Args, slice]]) -> Iterator[tuple[_Used, np.ndarray, list[Any]]]:
+    """The rows with the same tables, and the args of each; of all phases of a run, which may be many."""
+    groups: dict[int, tuple[_Used, list[np.ndarray], list[Any]]] = {}
+    for args, rows in parts:
+        used = _used(setup, args)
+        if used is not None:
+            _, numbers, doubles = groups.setdefault(id(used), (used, [], []))
+            numbers.append(np.arange(rows.start or 0, rows.stop))
+            doubles.append(floating(args)[0])
+    for used, numbers, doubles in groups.values():
+        count = [len(x) for x in numbers]
+        each = [np.repeat(np.stack(x), count, axis=0) for x in zip(*doubles, strict=True)]
+        if sum(count):
+            yield used, np.concatenate(numbers), each
 
 
 def _about(table: LookupTable, t: np.ndarray, x: np.ndarray, sol: Solution) -> str:

@@ -90,7 +90,7 @@ class SingleRun:
             self._use(self.args.after(outcome.args))
             guess = (at.lam, at.psi)
             again = StartPoint(float(at.t), at.q, at.v, guess, "check", just=just, before=before)
-            steps = steps.resumed(float(at.t))
+            steps = self._resumed(steps, at)
             self.grid = restart.shortened(self.grid, steps)
             try:
                 outcome.check_finite()
@@ -178,6 +178,14 @@ class SingleRun:
             steps = steps.resumed(t)
         return StartPoint(t, at.q, at.v, guess, mode), self._until(steps, t)
 
+    def _resumed(self, steps: Steps, at: State) -> Steps:
+        """The steps after an event, which may happen at the very time of a sample."""
+        t = float(at.t)
+        if self.controller is None or t < steps.end - self._aside:
+            return steps.resumed(t)
+        self._sample(at)
+        return self._until(steps.resumed(t) if isinstance(steps, Controlled) else steps, steps.end)
+
     def _use(self, args: RunArgs) -> None:
         """Continue with these args."""
         self.args = args
@@ -243,7 +251,7 @@ class SingleRun:
             error.solution = self._finished(pieces, None)  # type: ignore[attr-defined]
             raise
         if self.saving is not None and outcome is None:
-            self._save(pieces, pieces.last_row, pieces.done, now=steps.end >= self.asked.span[1])
+            self._save(pieces, pieces.last_row, pieces.done, now=self.stopped or not self._at_breakpoint())
         return outcome
 
     def _restore(self, begun: Begun, state: RunState, done: int) -> None:
@@ -362,7 +370,8 @@ class SingleRun:
             return codes.NOT_RESUMED
         if outcome is not None and outcome.stop:
             return codes.CROWDED if outcome.crowded else codes.EVENT
-        ended = runner.finished and not (self.stopped and outcome is not None)
+        reached = runner.finished and pieces.course.steps.end >= self.asked.span[1]
+        ended = reached and not (self.stopped and outcome is not None)
         if runner.status == codes.SUCCESS and not ended:
             return codes.STOPPED if self.stopped else codes.TOO_MANY
         return runner.status
