@@ -15,13 +15,16 @@ from genalpha.engine.discrete import Controller  # noqa: E402
 from genalpha.engine.events import Event, Reset  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
+    EquilibriumNotFound,
     FallbackWarning,
+    HostWarning,
     InconsistentInitialValues,
     IntegrationError,
     RedundantConstraints,
     SingularSystem,
 )
 from genalpha.mechanics.assembly import Assembly  # noqa: E402
+from genalpha.mechanics.host import host  # noqa: E402
 from genalpha.mechanics.lookup_table import LookupTable  # noqa: E402
 from genalpha.mechanics.parts import Part  # noqa: E402
 from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space, States  # noqa: E402
@@ -58,6 +61,10 @@ from genalpha.results.solution import Solution  # noqa: E402
 from genalpha.sensitivity import Sensitivity, sensitivity  # noqa: E402
 from genalpha.solve import solve  # noqa: E402
 from genalpha.solve_batch import solve_batch  # noqa: E402
+from genalpha.statics.equilibrium import Equilibrium, equilibrium  # noqa: E402
+from genalpha.statics.inverse import InverseDynamics, inverse_dynamics  # noqa: E402
+from genalpha.statics.linear import Linear, linearize  # noqa: E402
+from genalpha.statics.modes import Modes, modes  # noqa: E402
 from genalpha.view import shapes  # noqa: E402
 from genalpha.view.front import View, view  # noqa: E402
 from genalpha.view.live import Live  # noqa: E402
@@ -74,16 +81,22 @@ __all__ = [
     "Controller",
     "CoordinateSplit",
     "DAEAlpha",
+    "Equilibrium",
+    "EquilibriumNotFound",
     "Euclidean",
     "Event",
     "FallbackWarning",
     "GeneralizedAlpha",
+    "HostWarning",
     "InconsistentInitialValues",
     "Index3",
     "IntegrationError",
+    "InverseDynamics",
+    "Linear",
     "Live",
     "LookupTable",
     "Method",
+    "Modes",
     "Newton",
     "Part",
     "Phase",
@@ -109,10 +122,15 @@ __all__ = [
     "chung_hulbert",
     "concatenate",
     "consistent",
+    "equilibrium",
     "hht",
+    "host",
+    "inverse_dynamics",
+    "linearize",
     "load",
     "load_state",
     "methods",
+    "modes",
     "multibody",
     "newmark",
     "problems",

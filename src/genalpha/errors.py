@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from genalpha.results.solution import Solution
+    from genalpha.statics.equilibrium import Equilibrium
 
 
 def hint(name: object, known: Iterable[str], listing: str) -> str:
@@ -40,10 +41,14 @@ class FallbackWarning(UserWarning):
     """Native code cannot run a system, so XLA does, which compiles for long. The message gives the reason."""
 
 
+class HostWarning(UserWarning):
+    """A function of a system cannot be traced by JAX, so it runs in Python. The message gives the reason."""
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the user's program that called the package."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("genalpha"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("genalpha", "jax")):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 
@@ -80,3 +85,14 @@ class IntegrationError(RuntimeError):
 
     def __reduce__(self) -> tuple[type[IntegrationError], tuple[str, Solution]]:
         return IntegrationError, (str(self), self.solution)
+
+
+class EquilibriumNotFound(RuntimeError):
+    """No equilibrium was found. ``best`` is how far the search came."""
+
+    def __init__(self, message: str, best: Equilibrium) -> None:
+        super().__init__(message)
+        self.best = best
+
+    def __reduce__(self) -> tuple[type[EquilibriumNotFound], tuple[str, Equilibrium]]:
+        return EquilibriumNotFound, (str(self), self.best)

@@ -68,7 +68,10 @@ def sensitivity(
         raise ValueError(f"of = {list(of)}: {name!r} has no derivatives. Choose among {', '.join(_ROWS)}")
     given = (jnp.asarray(q0, float), jnp.asarray(v0, float), tuple(args))
     paths, structure = jax.tree_util.tree_flatten_with_path(given)
-    leaves, places = [leaf for _, leaf in paths], _places([_names(path) for path, _ in paths], names)
+    leaves, places = (
+        [leaf for _, leaf in paths],
+        places_of([names_of(path) for path, _ in paths], names, "wrt"),
+    )
     solution = solve(system, t_span, q0, v0, args=args, **options)
     if len(solution.t) > MOST_TRACED and options.get("h") is None:  # room for all rows of error control
         options.setdefault("max_steps", 2 ** len(solution.t).bit_length())
@@ -85,7 +88,7 @@ def sensitivity(
     return Sensitivity(solution, **jax.tree.map(np.asarray, found))
 
 
-def _names(path: Any) -> set[str]:
+def names_of(path: Any) -> set[str]:
     """What a leaf of (q0, v0, args) may be called."""
     first = path[0].idx
     if first < 2:
@@ -94,14 +97,14 @@ def _names(path: Any) -> set[str]:
     return keys | ({f"args[{path[1].idx}]"} if len(path) == 2 else set())
 
 
-def _places(known: list[set[str]], names: list[str]) -> dict[str, int]:
-    """The numbers of the leaves with these names."""
+def places_of(known: list[set[str]], names: list[str], what: str) -> dict[str, int]:
+    """The numbers of the leaves with these names. ``what`` is the argument that has them, for messages."""
     found = {}
     for name in names:
         where = [i for i, each in enumerate(known) if name in each]
         if len(where) != 1:
             every = ", ".join(sorted(set().union(*known)))
             reason = "names several parameters" if where else f"is unknown. Known: {every}"
-            raise ValueError(f"wrt: {name!r} {reason}")
+            raise ValueError(f"{what}: {name!r} {reason}")
         found[name] = where[0]
     return found

@@ -17,6 +17,7 @@ from genalpha.engine.step_choice import StepOptions
 from genalpha.engine.steps import Controlled, Given, Steps
 from genalpha.mechanics.state_system import with_states
 from genalpha.mechanics.system import System
+from genalpha.numerics.host import watched
 from genalpha.numerics.newton import Newton
 from genalpha.numerics.tracing import is_traced, under_transform
 from genalpha.results import members, output
@@ -147,10 +148,11 @@ def solve_batch(
     batch = _parse(system, t_span, q0, with_states(system, v0, z0), given, args_axes)
     bar = Progress(len(batch.q), progress)
     want = step_choice.accurate(batch.span, batch.setup.dims.n, steps)
-    if want is None:
-        sol = batch.run(backend, bar)
-    else:
-        sol = AccurateBatch(batch, request.suited(want, batch.setup.method), backend, bar).solution()
+    with watched():
+        if want is None:
+            sol = batch.run(backend, bar)
+        else:
+            sol = AccurateBatch(batch, request.suited(want, batch.setup.method), backend, bar).solution()
     return sol.labelled(system.labels, batch.output.entries, varied(batch.args, batch.varying))
 
 

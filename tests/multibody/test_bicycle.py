@@ -1,10 +1,11 @@
-"""The benchmark bicycle: eigenvalues of lean and steer by differences of the equations of the model.
+"""The benchmark bicycle: eigenvalues of lean and steer from the linear equations of the model.
 
 J. P. Meijaard, J. M. Papadopoulos, A. Ruina, A. L. Schwab: Linearized dynamics equations for the balance and
 steer of a bicycle: a benchmark and review. Proc. R. Soc. A 463 (2007), 1955-1982. Its formulas for the
 matrices of M q'' + v C1 q' + (g K0 + v² K2) q = 0 are repeated here, with x forwards and z down.
 """
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from examples import mechanisms
@@ -116,29 +117,32 @@ class Bicycle:
         speeds = np.linalg.solve(np.vstack([B, rows]), [*np.zeros(len(B)), *state[2:], v / RR])
         return q, speeds, rows, R
 
-    def accelerations(self, state, v):
-        """Second derivatives (2,) of lean and steer."""
-        q, speeds, rows, R = self.placed(state, v)
-        frame, cos = self.slices["frame"][1].stop - 3, np.sqrt(1 - R[2, 1] ** 2)
-        found = ga.consistent(self.model.system, 0.0, q, speeds)
-        # lean'' from that of sin(lean); the axes of the steering joint are fixed in both bodies.
-        w, dw = speeds[frame : frame + 3], found.a[frame : frame + 3]
-        y = np.array([0.0, 1.0, 0.0])
-        second = R @ (np.cross(dw, y) + np.cross(w, np.cross(w, y)))
-        lean = (second[2] + R[2, 1] * state[2] ** 2) / cos
-        steer = rows[1] @ found.a
-        return np.array([lean, steer])
+    def turned(self, q):
+        """The axes of the frame and of the fork, as functions of q."""
+        return [ga.rotation.matrix(q[self.slices[name][0]][3:]) for name in ("frame", "fork")]
 
-    def matrix(self, v, step=1e-3):
-        """The matrix (4, 4) of the linear equations, by central differences of fourth order."""
-        columns = []
-        for direction in np.eye(4):
-            one, two = (
-                self.accelerations(k * step * direction, v) - self.accelerations(-k * step * direction, v)
-                for k in (1, 2)
-            )
-            columns.append((8 * one - two) / (12 * step))
-        return np.vstack([np.eye(4)[2:], np.stack(columns, axis=1)])
+    def lean_and_steer(self, t, q):
+        R, S = self.turned(q)
+        y, side = jnp.array([0.0, 1.0, 0.0]), jnp.cross(jnp.array(self.axis), jnp.array([0.0, 1.0, 0.0]))
+        return jnp.stack([jnp.arcsin(R[2, 1]), jnp.arctan2(side @ R.T @ S @ y, y @ R.T @ S @ y)])
+
+    def rates(self, t, q, v):
+        """Those of lean and steer, and the spin of the rear wheel."""
+        R, S = self.turned(q)
+        frame, fork, wheel = (v[self.slices[name][1]][3:] for name in ("frame", "fork", "rear wheel"))
+        lean = (R[2, 2] * frame[0] - R[2, 0] * frame[2]) / jnp.sqrt(1 - R[2, 1] ** 2)
+        return jnp.stack([lean, jnp.array(self.axis) @ (R.T @ S @ fork - frame), wheel[1] - frame[1]])
+
+    def linear(self, v, **options):
+        return ga.linearize(self.model.system, (0.0, *self.placed(np.zeros(4), v)[:2]), **options)
+
+    def matrix(self, v):
+        """The matrix (4, 4) of the linear equations of lean, steer and their rates."""
+        found = self.linear(v, coordinates=self.lean_and_steer, speeds=self.rates)
+        assert found.steady
+        np.testing.assert_allclose(found.A[:, 4], 0, atol=1e-10)  # the speed does not matter to first order
+        np.testing.assert_allclose(found.A[4], 0, atol=1e-10)
+        return found.A[:4, :4]
 
 
 @pytest.fixture(scope="module")
@@ -159,13 +163,24 @@ def test_the_matrices_of_the_paper():
         np.testing.assert_allclose(found, wanted, rtol=1e-13, err_msg=name)
 
 
-def test_equations_of_lean_and_steer_are_those_of_the_paper(bike):
-    """All entries at speeds from 0 to 10 m/s, and the eigenvalues: weave, capsize and castering."""
+@pytest.mark.parametrize("v", [5.0, *(pytest.param(v, marks=pytest.mark.slow) for v in (0.0, 2.0, 10.0))])
+def test_equations_of_lean_and_steer_are_those_of_the_paper(bike, v):
+    np.testing.assert_allclose(bike.matrix(v), first_order(*published_formulas(), v), atol=1e-10)
+
+
+def test_weave_capsize_and_castering(bike):
+    """Without a choice of coordinates: four eigenvalues, and six zeros of place, heading, turns and speed.
+
+    The zeros are defective, so rounding is seen in eigenvalues near them.
+    """
     for v in np.arange(11.0):
-        wanted, found = first_order(*published_formulas(), v), bike.matrix(v)
-        np.testing.assert_allclose(found, wanted, atol=2e-9 * (1 + v**2), err_msg=f"v = {v}")
-        roots = [np.sort_complex(np.linalg.eigvals(matrix)) for matrix in (found, wanted)]
-        np.testing.assert_allclose(*roots, atol=1e-8, err_msg=f"v = {v}")
+        found = bike.linear(v)
+        assert found.A.shape == (10, 10)  # seven positions, three velocities
+        assert found.steady
+        values = np.linalg.eigvals(found.A)
+        values = np.sort_complex(values[np.argsort(-np.abs(values))[:4]])
+        wanted = np.sort_complex(np.linalg.eigvals(first_order(*published_formulas(), v)))
+        np.testing.assert_allclose(values, wanted, atol=3e-7, err_msg=f"v = {v}")
 
 
 PRINTED = {  # table 2 of the paper
@@ -181,7 +196,8 @@ PRINTED = {  # table 2 of the paper
 
 @pytest.mark.parametrize("v", PRINTED)
 def test_printed_eigenvalues(bike, v):
-    found = np.sort_complex(np.linalg.eigvals(bike.matrix(v)))
+    values = np.linalg.eigvals(bike.linear(v).A)
+    found = np.sort_complex(values[np.argsort(-np.abs(values))[:4]])
     np.testing.assert_allclose(found, PRINTED[v], atol=1e-8)
 
 

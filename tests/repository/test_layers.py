@@ -30,6 +30,7 @@ LAYERS = (
     "run",
     "consistent solve solve_batch",
     "sensitivity",
+    "statics",
     "multibody",
     "problems",
     "convergence",

@@ -112,6 +112,21 @@ def test_samples_with_an_offset_hold_the_first_output_before():
     assert sol.control.s == ()
 
 
+def test_events_and_stops_at_the_time_of_a_sample():
+    push = ga.System(jnp.eye(1), lambda t, q, v, c: jnp.array([c.u]))
+    on = ga.Controller(0.25, lambda t, q, v, s: (s, 1.0), u0=1.0)
+    turn = ga.Event(lambda t, q, v, c: t - 0.5, reset=lambda t, q, v, c: -v)
+    for steps in ({"h": 0.125}, {"rtol": 1e-5}):
+        sol = ga.solve(push, (0.0, 1.0), [0.0], [0.0], controller=on, events=turn, **steps)
+        assert sol.t_events[0] == pytest.approx([0.5])
+        assert sol.v[-1, 0] == pytest.approx(0.0, abs=1e-9)
+        assert sol.control.t == pytest.approx([0.0, 0.25, 0.5, 0.75])
+    stop = ga.solve(push, (0.0, 1.0), [0.0], [0.0], controller=on, callback=lambda s: s.t >= 0.5, h=0.125)
+    assert (stop.t[-1], stop.message) == (0.5, "the callback ended the run")
+    rest = ga.solve(push, (0.5, 1.0), state=stop.state, controller=on, h=0.125)
+    assert rest.v[-1, 0] == pytest.approx(1.0)
+
+
 BAD = {
     "no step ends at the sample t = 0.05": {"h": 0.03},
     "u of the form (2,)": {"update": lambda t, q, v, s: (s, [1.0, 2.0])},

@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from genalpha.numerics.host import raise_pending
+
 # The most steps in one call of compiled code. Between calls Python can react to an interrupt.
 BLOCK = 100_000
 # The initial number of rows if the number of steps is not known, and the size of a block if few are kept.
@@ -153,6 +155,7 @@ def run(
             over = occur(out[taken - 2] if taken > 1 else before, last, done, events)
         before = last.copy()
         keeper.add(taken)
+        raise_pending()
         if over:
             verdicts = [w.look(last, done) for w in watchers if counted(w) == 0]
             return any(verdicts)

@@ -19,6 +19,7 @@ _COSTS = {"div": 8, "sqrt": 8, "fmod": 15, "cbrt": 20, "pow": 40}
 _COSTS |= dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "atan2"), 25)
 _COSTS |= dict.fromkeys(("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 25)
 _COSTS |= dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "erf", "erfc", *SEARCHES), 20)
+_COSTS["host"] = 1000
 # A side that costs less is always computed: a wrong branch prediction costs as much.
 WORTHWHILE = 30
 

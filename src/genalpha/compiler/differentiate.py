@@ -9,6 +9,7 @@ import numpy as np
 
 from genalpha.compiler.arithmetic import SEARCHES
 from genalpha.compiler.graph import FEW, ONE, ZERO, Graph, Unsupported
+from genalpha.compiler.substitute import substitution
 
 Slopes = dict[int, int]  # the derivatives of one node that are not zero, by variable
 
@@ -194,7 +195,7 @@ def _taken_slopes(graph: Graph, index: int, tables: Slopes) -> Slopes:
 
 def _released(graph: Graph, held: Sequence[int], slopes: Slopes) -> Slopes:
     """The derivatives, in which the nodes ``held`` are no longer stopped."""
-    put = graph.substitution({graph.stopped(i): i for i in held if i not in graph.constants})
+    put = substitution(graph, {graph.stopped(i): i for i in held if i not in graph.constants})
     moved = put(np.array(list(slopes.values()), dtype=np.int64)).tolist()
     return dict(zip(slopes, moved, strict=True))
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from genalpha.compiler.branches import Body, Branch, structured
+from genalpha.compiler.graph import CallsHost
 from genalpha.compiler.program import (
     Call,
     If,
@@ -196,6 +197,8 @@ class CudaEmitter:
             if op == "table":
                 self.fill(part)
                 continue
+            if op == "host":
+                raise CallsHost(self.program.hosts[part])
             if op in ("sin", "cos") and inputs in sines and inputs in cosines:  # one function computes both
                 sine, cosine = sines[inputs], cosines[inputs]
                 if part not in done:

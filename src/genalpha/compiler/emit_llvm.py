@@ -217,6 +217,7 @@ def emit(
     """
     used: set[str] = set()
     searches: dict[str, str] = {}
+    hosts: set[str] = set()
     lines: list[str] = []
     for k, (program, entries) in enumerate(parts):
         emitter = LoopEmitter(program, lanes, f"p{k}", common)
@@ -229,6 +230,7 @@ def emit(
                 emitter.map(name, entry)
         used |= emitter.used
         searches |= emitter.searches
+        hosts |= emitter.hosts
         lines += emitter.tables() + emitter.lines
-    emitter.used, emitter.searches = used, searches
+    emitter.used, emitter.searches, emitter.hosts = used, searches, hosts
     return "\n".join([*emitter.declarations(), *lines, ""])

@@ -9,6 +9,8 @@ import numpy as np
 
 from genalpha.compiler.arithmetic import FUNCTIONS, SEARCHES
 from genalpha.compiler.branches import Body, Branch, structured
+from genalpha.compiler.graph import CallsHost
+from genalpha.compiler.machine import host_symbol
 from genalpha.compiler.program import Kernel, Program
 
 _ARITHMETIC = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
@@ -87,6 +89,7 @@ class KernelEmitter:
         self.lines: list[str] = []
         self.used: set[str] = set()
         self.searches: dict[str, str] = {}  # functions that are called, by name
+        self.hosts: set[str] = set()  # names of Python functions that are called
         self.labels = 0
 
     # --- small things ---------------------------------------------------------------------------
@@ -245,6 +248,8 @@ class KernelEmitter:
             self.say(f"%n{i} = select {boolean} {self.constant(True)}, {kind} {at[0]}, {kind} {at[0]}")
         elif op == "table":
             self.fill(i)
+        elif op == "host":
+            self.host(i)
         elif op == "take":
             self.take(i, *inputs)
         elif op in SEARCHES:
@@ -319,6 +324,20 @@ class KernelEmitter:
         for k, j in others:
             self.store(self.place(place.first + k), j, f"{place.first + k}.t")
 
+    def host(self, i: int) -> None:
+        """Call a Python function with a block of memory: places for the results, then the inputs.
+
+        The name of the function becomes a pointer when the code is loaded (see `machine`).
+        """
+        if self.lanes > 1:
+            raise CallsHost(self.program.hosts[i])
+        place, count = self.program.tables[i], self.program.hosts[i].count
+        for slot, j in zip(place.slots[count:], self.program.nodes[i].inputs, strict=True):
+            self.store(self.place(slot), j, f"{slot}.t")
+        self.hosts.add(host_symbol(i))
+        self.say(f"%p{i} = getelementptr double, {self.place(place.first)}")
+        self.say(f"call void @{host_symbol(i)}(ptr %p{i})")
+
     def take(self, i: int, table: int, index: int) -> None:
         """Read an entry of a table."""
         pointer, first, step, apart = self.memory(table)
@@ -372,6 +391,7 @@ class KernelEmitter:
                 lines.append(f"declare {self.number} @llvm.{_INTRINSICS[op]}.{self.suffix}({kinds})")
             else:
                 lines.append(f"declare double @{op}({', '.join(['double'] * count)}) nounwind readnone")
+        lines += [f"declare void @{name}(ptr) nounwind" for name in sorted(self.hosts)]
         if self.lanes > 1:
             lines.append(f"declare i1 @llvm.vector.reduce.or.v{self.lanes}i1({self.boolean})")
         lines.append("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")

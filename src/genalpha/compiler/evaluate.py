@@ -30,6 +30,8 @@ def evaluator(
                 known[i] = known[inputs[0]] * known[inputs[1]]
             elif op == "add":
                 known[i] = known[inputs[0]] + known[inputs[1]]
+            elif op == "host":
+                known[i] = graph.hosts[i]([known[j] for j in inputs])
             else:
                 known[i] = operate(op, *[known[j] for j in inputs])
         return [known[i] for i in outputs]

@@ -16,6 +16,7 @@ import numpy as np
 from genalpha.compiler.arithmetic import COMPARISONS, FUNCTIONS, LOGIC, SEARCHES, operate
 from genalpha.compiler.evaluate import evaluator
 from genalpha.compiler.stated import Rule
+from genalpha.numerics.host import HostCall
 
 ZERO, ONE, FALSE, TRUE = 0, 1, 2, 3
 # What needs no code, and does not count as an operation.
@@ -28,8 +29,18 @@ class Unsupported(Exception):  # not an error: another backend is used then
     """Why a function cannot become a scalar program."""
 
 
+class CallsHost(Unsupported):
+    """A program calls Python functions, so it cannot run in lanes or on a GPU."""
+
+    def __init__(self, call: HostCall) -> None:
+        super().__init__(f"{call.name} runs in Python, which has no form for lanes or a GPU")
+
+
 class Node(NamedTuple):
-    """An operation on earlier nodes; ``kind`` is "f" (doubles, integers), "b" (booleans) or "t" (tables)."""
+    """An operation on earlier nodes; ``kind`` is "f" (doubles, integers), "b" (booleans) or "t" (tables).
+
+    The results of a call of a Python function ("host") are a table too.
+    """
 
     op: str
     inputs: tuple[int, ...]
@@ -43,8 +54,9 @@ class Graph:
         self.nodes: list[Node] = []
         self.constants: dict[int, float | bool] = {}
         self.contents: dict[int, np.ndarray] = {}  # the numbers of tables that are known
+        self.hosts: dict[int, HostCall] = {}  # the calls of Python functions
         self.limit, self.operations = limit, 0
-        self._resets: list[int] = []  # how many nodes were left by each
+        self.resets: list[int] = []  # how many nodes were left by each
         self._known: dict[tuple[object, ...], int] = {}
         self.rules: dict[int, Rule] = {}
         for value in (0.0, 1.0):
@@ -58,14 +70,15 @@ class Graph:
         self._known = {key: i for key, i in self._known.items() if i < count}
         self.constants = {i: value for i, value in self.constants.items() if i < count}
         self.contents = {i: numbers for i, numbers in self.contents.items() if i < count}
+        self.hosts = {i: call for i, call in self.hosts.items() if i < count}
         self.rules = {i: rule for i, rule in self.rules.items() if i < count}
         self.operations = sum(node.op not in _FREE for node in self.nodes)
-        self._resets.append(count)
+        self.resets.append(count)
 
     def kept(self) -> Callable[[], bool]:
         """A function that says whether no reset has forgotten a node of the present graph."""
-        count, resets = len(self.nodes), len(self._resets)
-        return lambda: all(left >= count for left in self._resets[resets:])
+        count, resets = len(self.nodes), len(self.resets)
+        return lambda: all(left >= count for left in self.resets[resets:])
 
     # --- making nodes ---------------------------------------------------------------------------
 
@@ -305,10 +318,18 @@ class Graph:
         numbers = self.contents.get(table)
         if numbers is not None and (numbers == numbers[0]).all():
             return self.constant(numbers[0])
-        if index not in self.constants:
+        if index not in self.constants or table in self.hosts:
             return self._new(("take", table, index), "take", (table, index), "f")
         at = int(self.constants[index])
         return self.nodes[table].inputs[at] if numbers is None else self.constant(numbers[at])
+
+    def host(self, call: HostCall, *inputs: int) -> int:
+        """The results of a call of a Python function, as a table."""
+        if all(i in self.constants for i in inputs):
+            return self.known_table(call([self.constants[i] for i in inputs]))
+        node = self._new(("host", call, *inputs), "host", inputs, "t")
+        self.hosts[node] = call
+        return node
 
     def search(self, op: str, table: int, x: int) -> int:
         """Where ``x`` belongs in a sorted table, as `jnp.searchsorted` finds it."""
@@ -331,40 +352,6 @@ class Graph:
         if op in ("stop", "copy"):
             return self.stopped(*inputs) if op == "stop" else inputs[0]
         return self.apply(op, *inputs)
-
-    def substitution(self, others: dict[int, int]) -> Callable[[np.ndarray], np.ndarray]:
-        """A function that replaces nodes by ``others``, and rebuilds the expressions that contain them."""
-        known = dict(others)
-
-        def again(i: int) -> int:
-            op, inputs, _ = self.nodes[i]
-            moved = [known[j] for j in inputs]
-            if i not in self.rules:
-                return i if tuple(moved) == inputs else self.make(op, *moved)
-            old = self.rules[i]
-            given = put(np.array(old.inputs)).tolist()
-            if tuple(moved) == inputs and tuple(given) == old.inputs:
-                return i
-
-            def partials() -> Sequence[tuple[int, int]]:
-                flat = put(np.array(old.partials(), dtype=np.int64).reshape(-1)).tolist()
-                return list(zip(flat[::2], flat[1::2], strict=True))
-
-            rule = Rule(tuple(given), partials, lambda: put(np.array(old.held(), dtype=np.int64)).tolist())
-            if op == "copy":
-                return self.stated(moved[0], rule)
-            node = self.make(op, *moved)
-            if node not in self.constants:
-                self.rules.setdefault(node, rule)
-            return node
-
-        def put(ids: np.ndarray) -> np.ndarray:
-            for i in self.reachable(ids.tolist(), known):
-                if i not in known:
-                    known[i] = again(i)
-            return np.array([known[i] for i in ids.tolist()], dtype=np.int64)
-
-        return put
 
     # --- questions ------------------------------------------------------------------------------
 

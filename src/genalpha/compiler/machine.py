@@ -9,11 +9,12 @@ import itertools
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from genalpha.compiler import code_cache, objects
+from genalpha.numerics.host import HostCall, raise_pending
 
 _names = itertools.count()
 _SIZE = struct.Struct("<q")
@@ -50,6 +51,11 @@ def lanes() -> int:
     return 4 if "+avx2" in features or "+avx," in features else 2
 
 
+def host_symbol(node: int) -> str:
+    """What machine code calls the Python function of a node."""
+    return f"host{node}"
+
+
 def cores() -> int:
     """Number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -60,6 +66,10 @@ def cores() -> int:
 class Library:
     """Functions of one module, callable from Python without holding the interpreter's lock.
 
+    ``hosts`` are Python functions that the code calls, by node. Their addresses are not part of the code, so
+    code from the cache calls those of this process. A call takes the interpreter's lock. Their exceptions are
+    raised after a function, except after the function "steps", whose steps before the exception are kept.
+
     Code that runs only once or twice is better not optimized, since optimization takes most of the compile
     time. Without it, contraction would depend on the number of lanes, so it is switched off too. In long
     functions, more than half of the time of optimization is for the order of instructions, which makes them
@@ -67,7 +77,12 @@ class Library:
     """
 
     def __init__(
-        self, text: str, functions: Sequence[str], optimized: bool = True, scheduled: bool = True
+        self,
+        text: str,
+        functions: Sequence[str],
+        optimized: bool = True,
+        scheduled: bool = True,
+        hosts: Mapping[int, HostCall] | None = None,
     ) -> None:
         if not optimized:
             text = "; not optimized\n" + text.replace(" contract", "")  # another key in the cache
@@ -81,6 +96,7 @@ class Library:
             self._code += objects.compiled(text, 2 if optimized else 0, scheduled, cores())
         else:
             self._code += _parts(kept)
+        self.hosts = {host_symbol(node): call.pointer for node, call in (hosts or {}).items()}
         if len(self._code) == 1:
             self._link()
 
@@ -88,7 +104,15 @@ class Library:
         """A function of the library. If other threads are still compiling it, this waits for them."""
         found = ctypes.CFUNCTYPE(result, *kinds)(self._link()[name])
         found.library = self  # type: ignore[attr-defined] # keeps the code alive
-        return found
+        if not self.hosts or name == "steps":
+            return found
+
+        def called(*arguments: Any) -> Any:
+            result = found(*arguments)
+            raise_pending()
+            return result
+
+        return called
 
     def _link(self) -> Any:
         """The addresses of the functions. At the first call the code is kept on disk and linked."""
@@ -101,6 +125,8 @@ class Library:
             builder = llvm.JITLibraryBuilder().add_current_process()
             for part in parts:
                 builder = builder.add_object_img(part)
+            for name, pointer in self.hosts.items():
+                builder = builder.import_symbol(name, ctypes.cast(pointer, ctypes.c_void_p).value)
             for name in self._names:
                 builder = builder.export_symbol(name)
             self._tracker = builder.link(_linker(), f"kernel{next(_names)}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from genalpha.compiler.formula import Formula, equidistant, find
 from genalpha.compiler.graph import Graph, Node
+from genalpha.numerics.host import HostCall
 
 
 class Call(NamedTuple):
@@ -86,7 +87,7 @@ class Program:
 
     ``slots`` is the size of the array that the kernels work on. ``tables`` says where tables are. If a kernel
     was cut, ``pieces`` lists the names of its parts. The slots from ``kept`` on are in another array, the
-    scratch (see `frames`).
+    scratch (see `frames`). ``hosts`` are the Python functions that its nodes "host" call.
     """
 
     nodes: tuple[Node, ...]
@@ -96,6 +97,7 @@ class Program:
     tables: dict[int, Table]
     pieces: dict[str, list[str]] = field(default_factory=dict)
     kept: int | None = None
+    hosts: dict[int, HostCall] = field(default_factory=dict)
 
     def tables_of(self, kernel: Kernel) -> set[int]:
         """The tables that a kernel reads."""
@@ -193,6 +195,9 @@ class Builder:
             entries, numbers = self.graph.nodes[i].inputs, self.graph.contents.get(i)
             if numbers is not None:
                 self.tables[i] = Table(len(numbers), numbers=numbers)
+            elif i in self.graph.hosts:  # results, and after them inputs
+                size = self.graph.hosts[i].count + len(entries)
+                self.tables[i] = Table(size, int(self.slot(size)[0]), copied=True)
             elif (place := equidistant(entries, self.slot_of)) is not None:
                 self.tables[i] = Table(len(entries), *place)
             else:
@@ -216,7 +221,8 @@ class Builder:
         for i, place in self.tables.items():
             if place.formula is not None:
                 nodes[i] = nodes[i]._replace(inputs=place.formula.needs)
-        return Program(tuple(nodes), constants, kernels, self.slots, dict(self.tables))
+        hosts = {i: call for i, call in self.graph.hosts.items() if i in self.tables}
+        return Program(tuple(nodes), constants, kernels, self.slots, dict(self.tables), hosts=hosts)
 
     def _cut(
         self,
@@ -302,7 +308,7 @@ def cut(program: Program, most: int) -> Program:
             piece = name if len(parts) == 1 else f"{name}_{k}"
             kernels[piece] = Kernel(piece, tuple(loads), tuple(part), tuple(stores))
             names[name].append(piece)
-    return Program(program.nodes, program.constants, kernels, slots, program.tables, names)
+    return replace(program, kernels=kernels, slots=slots, pieces=names)
 
 
 def _crossing(

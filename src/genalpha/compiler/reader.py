@@ -17,6 +17,7 @@ from jax.extend import core
 
 from genalpha.compiler.graph import ZERO, Graph, Unsupported
 from genalpha.numerics.derivatives import left_to_reader
+from genalpha.numerics.host import from_host
 
 
 class Symbols(NamedTuple):
@@ -129,6 +130,8 @@ class Reader:
         except RecursionError as error:
             raise Unsupported("functions are nested too deeply") from error
         except Exception as error:
+            if from_host(error):
+                raise
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise Unsupported(f"this use of the operation {name!r} has no scalar form ({what})") from error
 

@@ -14,12 +14,13 @@ from jax.typing import ArrayLike
 
 from genalpha.errors import warn
 from genalpha.mechanics import labels
+from genalpha.mechanics.host import HostFunction, automatic
 from genalpha.mechanics.html import of_system
 from genalpha.mechanics.labels import NO_LABELS, Labels, Listed
 from genalpha.mechanics.programs import Programs
 from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
-from genalpha.mechanics.user_errors import explaining
+from genalpha.mechanics.user_errors import NotTraceable, explaining
 from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pulled_back, value_and_rate
 
 Args = tuple[Any, ...]
@@ -48,6 +49,7 @@ class System:
         0 = k(t, q, v).
 
     All functions are written with ``jax.numpy`` and take the entries of ``args`` after their own arguments.
+    One that is not, such as one written with NumPy, runs in Python, with a warning (see `ga.host`).
 
     Parameters
     ----------
@@ -97,6 +99,10 @@ class System:
     _traced: dict[str, Callable[..., Array]] = field(default_factory=dict, init=False, repr=False)
     # What functions read from outside: those of the system (key 0), those of recent events (key: their id).
     _reads: dict[int, tuple[Any, Reads]] = field(default_factory=dict, init=False, repr=False)
+    # Functions that JAX cannot trace, as functions that run in Python, by name and shapes of arguments; and
+    # arguments to try functions with.
+    _hosted: dict[tuple[str, Any], HostFunction] = field(default_factory=dict, init=False, repr=False)
+    _examples: dict[str, tuple[Any, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.space is None:
@@ -121,7 +127,7 @@ class System:
                 raise TypeError(
                     f"{name} must be a function {SIGNATURES[name]}, got {type(function).__name__}"
                 )
-            self._traced[name] = _as_array_function(name, function)
+            self._traced[name] = self._as_array_function(name, function)
 
     def forget_if_changed(self, others: tuple[Any, ...] = ()) -> None:
         """Forget all programs if a value that a function reads from outside has changed.
@@ -134,7 +140,7 @@ class System:
             self._programs.clear()
             known.clear()
             for name in self._traced:
-                self._traced[name] = _as_array_function(name, getattr(self, name))
+                self._traced[name] = self._as_array_function(name, getattr(self, name))
         if 0 not in known:
             known[0] = None, Reads(self.user_functions())
         for function in others:
@@ -144,8 +150,31 @@ class System:
             del known[next(key for key in known if key)]
 
     def user_functions(self) -> list[Any]:
-        """The functions that the user gave."""
-        return [getattr(self, name) for name in self._traced]
+        """The functions that the user gave and that JAX traces."""
+        hosted = {name for name, _ in self._hosted}
+        return [getattr(self, name) for name in self._traced if name not in hosted]
+
+    def _as_array_function(self, name: str, function: Callable[..., Any]) -> Callable[..., Array]:
+        """The user's function in double precision. Its Python code runs once for each set of shapes.
+
+        If JAX cannot trace it, it runs in Python at every call.
+        """
+
+        def evaluate(*inputs: Any) -> Array:
+            shapes = _shapes(inputs)
+            if (name, shapes) not in self._hosted:
+                try:
+                    with explaining(name), left_to_reader(False):  # JAX reuses this trace for other purposes
+                        return jnp.asarray(function(*inputs), dtype=float)
+                except NotTraceable as reason:
+                    example = self._examples.get(name)
+                    example = None if _shapes(example) != shapes else example
+                    self._hosted[name, shapes] = automatic(name, function, inputs, example, reason)
+                    self._reads[0] = None, Reads(self.user_functions())  # it reads what it needs when it runs
+            return jnp.asarray(self._hosted[name, shapes](*inputs))
+
+        evaluate.__name__ = name
+        return jax.jit(evaluate, inline=True)
 
     def settle(self, others: tuple[Any, ...] = ()) -> None:
         """Disregard values that the functions themselves have changed while they were traced."""
@@ -264,6 +293,10 @@ class System:
         return value_and_rate(function, (t, q, v), direction)[1]
 
 
+def _shapes(inputs: Any) -> tuple[Any, ...]:
+    return tuple(jnp.shape(x) for x in jax.tree.leaves(inputs))
+
+
 SIGNATURES = {
     "mass": "(t, q, *args) -> (n, n)",
     "force": "(t, q, v, *args) -> (n,)",
@@ -310,14 +343,3 @@ def odd_mass(matrix: np.ndarray) -> str:
         return f"is not symmetric: mass[{i}, {j}] = {matrix[i, j]:g}, mass[{j}, {i}] = {matrix[j, i]:g}"
     least = float(np.linalg.eigvalsh(matrix).min(initial=0.0))
     return f"has the negative eigenvalue {least:g}" if least < -_SYMMETRIC * size else ""
-
-
-def _as_array_function(name: str, function: Callable[..., Any]) -> Callable[..., Array]:
-    """The user's function in double precision. Its Python code runs once for each set of shapes."""
-
-    def evaluate(*inputs: Any) -> Array:
-        with explaining(name), left_to_reader(False):  # JAX reuses this trace for other purposes
-            return jnp.asarray(function(*inputs), dtype=float)
-
-    evaluate.__name__ = name
-    return jax.jit(evaluate, inline=True)

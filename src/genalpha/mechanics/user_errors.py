@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import linecache
 import os
 import re
@@ -31,7 +32,11 @@ _CONVERT = (
 )
 
 
-class Place(NamedTuple):
+class NotTraceable(TypeError):
+    """A function of the user that JAX cannot trace. The message says why, and what to write instead."""
+
+
+class CodeLine(NamedTuple):
     """A place in the user's code: file, line number, the line, and the expression in it."""
 
     file: str
@@ -46,13 +51,13 @@ def explaining(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        better = _explained(name, error)
+        better = explained(name, error)
         if better is None:
             raise
         raise better from error
 
 
-def _explained(name: str, error: Exception) -> TypeError | None:
+def explained(name: str, error: Exception) -> NotTraceable | None:
     """The error for the user, if JAX or NumPy raised ``error`` because the function ``name`` was traced."""
     place = _place(error)
     if place is None:
@@ -62,10 +67,10 @@ def _explained(name: str, error: Exception) -> TypeError | None:
         return None
     where = f"{os.path.basename(place.file)}, line {place.line}"
     shown = place.text if _ITEM in advice else place.expression
-    return TypeError(f"{name}: `{shown}` ({where}) {advice}")
+    return NotTraceable(f"{name}: `{shown}` ({where}) {advice}")
 
 
-def _place(error: Exception) -> Place | None:
+def _place(error: Exception) -> CodeLine | None:
     """The innermost line of the user's own code."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         file = os.path.realpath(frame.filename)
@@ -76,11 +81,11 @@ def _place(error: Exception) -> Place | None:
         if frame.end_lineno == frame.lineno and frame.colno is not None and frame.end_colno is not None:
             part = line.encode()[frame.colno : frame.end_colno].decode(errors="ignore")  # they count bytes
             expression = part.strip() or text
-        return Place(frame.filename, frame.lineno or 0, text, expression)
+        return CodeLine(frame.filename, frame.lineno or 0, text, expression)
     return None
 
 
-def _advice(error: Exception, place: Place) -> str | None:
+def _advice(error: Exception, place: CodeLine) -> str | None:
     errors: Any = jax.errors
     text, message = place.text, str(error)
     if isinstance(error, errors.NonConcreteBooleanIndexError):
@@ -107,4 +112,6 @@ def _advice(error: Exception, place: Place) -> str | None:
         if re.search(r"\.(item|tolist)\(", text):
             return "asks for a plain number, which is not known when the function is compiled; use the array"
         return "needs a value that is not known when the function is compiled; write it with jax.numpy"
+    if "Tracer" in message or isinstance(error, ctypes.ArgumentError):  # a dict, or a compiled library
+        return "cannot use values that are not known when the function is compiled; write it with jax.numpy"
     return None

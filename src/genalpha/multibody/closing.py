@@ -7,25 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sparse
-from scipy.sparse.linalg import splu
 
 from genalpha.backends.sparse import models
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.projection import Projector
 from genalpha.mechanics.system import Dims
+from genalpha.statics import positions
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
-# Joints are closed if no row is larger than this, times 1 + |q|.
-TOLERANCE = 1e-10
-MOST_TURNS = 60
 # Rows are redundant if a combination of the others comes as close to them, in units of their length.
 RANK = 1e-8
 # The most rows whose rank is found.
 MOST_ROWS = 3000
-_DAMPING = 1e-12  # of the square of the largest entry
 _FAR = 0.02  # how far a mechanism is moved to see whether a dependence is one of this position alone
 
 
@@ -117,38 +112,13 @@ def _free(model: Model, hold: Sequence[str]) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _least(B: Any, wanted: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """The smallest d (n,) with B d = wanted, as nearly as possible."""
-    rows, n = B.shape
-    B = B @ sparse.diags(free)
-    size = max(abs(B).max(), 1e-300)
-    matrix = sparse.bmat([[sparse.eye(n), B.T], [B, -_DAMPING * size**2 * sparse.eye(rows)]], format="csc")
-    return splu(matrix).solve(np.concatenate([np.zeros(n), wanted]))[:n]
-
-
 def _positions(
     geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    at = geometry.at(q, v)
-    first = size = float(np.abs(at.g).max(initial=0.0))
-    for _ in range(MOST_TURNS):
-        if size <= TOLERANCE * (1 + np.abs(q).max()):
-            # One more correction costs little and leaves rounding.
-            better = geometry.retract(q, _least(at.B[: geometry.m], -at.g, free)) if size else q
-            last = np.abs(geometry.at(better, v).g).max(initial=0.0)
-            return (better if last <= size else q), first
-        step, share = _least(at.B[: geometry.m], -at.g, free), 1.0
-        step *= min(1.0, 1.0 / max(np.abs(step).max(), 1e-300))  # at most one radian, or one unit of length
-        while share > 1e-4:
-            there = geometry.retract(q, share * step)
-            after = geometry.at(there, v)
-            if np.linalg.norm(after.g) < (1 - 1e-4 * share) * np.linalg.norm(at.g):
-                break
-            share /= 2
-        else:
-            break
-        q, at, size = there, after, float(np.abs(after.g).max())
-    raise _open(geometry, at)
+    found = positions.closed(lambda q: geometry.at(q, v), geometry.retract, q, free)
+    if found.open:
+        raise _open(geometry, found.at)
+    return found.q, found.first
 
 
 def _open(geometry: Geometry, at: AtState) -> ValueError:
@@ -170,7 +140,7 @@ def _velocities(geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarr
         value = np.concatenate([at.g_dot, at.k])
         if np.abs(value).max(initial=0.0) <= 1e-13 * (1 + np.abs(v).max(initial=0.0)):
             return v
-        v = v + _least(at.B, -value, free)
+        v = v + positions.least(at.B, -value, free)
     at = geometry.at(q, v)
     worst = np.abs(np.concatenate([at.g_dot, at.k])).max(initial=0.0)
     if worst > 1e-9 * (1 + np.abs(v).max(initial=0.0)):

@@ -108,7 +108,7 @@ def _beyond(d: Any, soft: Any, xp: Any) -> tuple[Any, Any]:
 # --- events -------------------------------------------------------------------------------------------
 
 
-def _chosen(model: Model, joint: Any, name: str) -> tuple[Joint, Coordinate]:
+def chosen(model: Model, joint: Any, name: str) -> tuple[Joint, Coordinate]:
     found = model[joint] if isinstance(joint, str) else joint
     if not isinstance(found, Joint):
         raise TypeError(f"{found!r} is no joint")
@@ -117,7 +117,7 @@ def _chosen(model: Model, joint: Any, name: str) -> tuple[Joint, Coordinate]:
     return found, found.coordinate(name)
 
 
-def _frames(model: Model, joint: Joint) -> Callable[..., list[FrameState]]:
+def frames_of(model: Model, joint: Joint) -> Callable[..., list[FrameState]]:
     """The frames of a joint as a function of q and v of the whole."""
     slices, none = model.slices(), (slice(0, 0), slice(0, 0))
     ends = [(m.body.kind, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
@@ -128,9 +128,9 @@ def event(
     model: Model, joint: Any, value: Any, coordinate: str = "", rate: bool = False, **options: Any
 ) -> Event:
     """The event of a coordinate of a joint, or its rate, that reaches a value."""
-    found, by = _chosen(model, joint, coordinate)
+    found, by = chosen(model, joint, coordinate)
     wanted = ends_of(value, None, False, f"the event of {found.name!r}")["lower"]
-    frames = _frames(model, found)
+    frames = frames_of(model, found)
 
     def reached(t: Any, q: Any, v: Any, *args: Any) -> Any:
         a, b = frames(q, v)
@@ -146,7 +146,7 @@ def stops(
     model: Model, joint: Any, ends: tuple[Any, Any], restitution: Any, coordinate: str = "", rest: Any = 1e-3
 ) -> list[Event]:
     """The impacts of a joint on stops at the ends of its range."""
-    found, by = _chosen(model, joint, coordinate)
+    found, by = chosen(model, joint, coordinate)
     what = f"the stops of {found.name!r}"
     part, slow = positive(restitution, f"restitution of {what}"), positive(rest, f"rest of {what}")
     if part > 1:
@@ -190,7 +190,7 @@ class _Bounce:
     def _rate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
         """The rates (K,) of the coordinate for velocities (K, n)."""
         if self._rates is None:
-            frames, by = _frames(self.model, self.joint), self.by
+            frames, by = frames_of(self.model, self.joint), self.by
             one = lambda q, v: JointForce.moved(by, *frames(q, v))[1]
             self._rates = Rowwise("rate", one, (np.asarray(q), v[0]))
         return np.asarray(self._rates((np.asarray(q)[None], v), machine.lanes()))

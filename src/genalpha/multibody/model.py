@@ -15,7 +15,7 @@ from genalpha.engine.events import Event
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
-from genalpha.multibody import closing, files, limits
+from genalpha.multibody import closing, files, limits, linear
 from genalpha.multibody.bodies import AnyBody, Body, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
@@ -27,6 +27,10 @@ from genalpha.multibody.motion import Motion
 from genalpha.multibody.posing import posed
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
+from genalpha.statics.equilibrium import Equilibrium
+from genalpha.statics.inverse import InverseDynamics
+from genalpha.statics.linear import Linear
+from genalpha.statics.modes import Modes
 from genalpha.view.front import View, animated, shown
 from genalpha.view.live import Live
 
@@ -249,6 +253,37 @@ class Model:
         except RedundantConstraints as error:
             error.add_note("model.assemble(redundant='drop') leaves redundant rows of joints out.")
             raise
+
+    def equilibrium(self, **options: Any) -> Equilibrium:
+        """``ga.equilibrium`` of the model from where its bodies are, with its options. They move there.
+
+        >>> from genalpha import multibody as mb
+        >>> model = mb.Model(gravity=(0, 0, -9.81))
+        >>> arm = model.add(mb.Body("arm", mb.rod(1.0, 2.0), at=(1, 0, 0)))
+        >>> hinge = model.add(mb.Revolute("hinge", model.ground, arm, at=(0, 0, 0), axis=(0, 1, 0)))
+        >>> model.equilibrium().stable, (arm.x.round(6) + 0.0).tolist()
+        (True, [0.0, 0.0, -1.0])
+        >>> linear = model.linearize(inputs=["hinge"], outputs=["hinge"])
+        >>> linear.eigenvalues.imag.round(2).tolist()  # ± √(3 g / 2 l)
+        [-2.71, 2.71]
+        """
+        return linear.at_rest(self, options)
+
+    def linearize(self, inputs: Any = (), outputs: Any = None, **options: Any) -> Linear:
+        """``ga.linearize`` about where the bodies are, with their velocities, or a ``state`` in its options.
+
+        Inputs and outputs may be joints or their names: forces or torques along their coordinates, and these
+        coordinates. ("axle", "displacement") is a coordinate that is not the first.
+        """
+        return linear.linear(self, inputs, outputs, options)
+
+    def modes(self, count: int | None = None, **options: Any) -> Modes:
+        """``ga.modes`` about where the bodies are, with their velocities, or a ``state`` in its options."""
+        return linear.vibrations(self, count, options)
+
+    def inverse_dynamics(self, t: Any, q: Any, actuators: Any = None, **options: Any) -> InverseDynamics:
+        """``ga.inverse_dynamics`` of the model. Actuators may be joints or their names, as in linearize."""
+        return linear.needed(self, t, q, actuators, options)
 
     def event(
         self, joint: Any, value: Any = 0.0, coordinate: str = "", rate: bool = False, **options: Any

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -16,6 +15,7 @@ from genalpha.errors import unknown
 from genalpha.mechanics.system import System
 from genalpha.problems._flexible_slider_crank_data import PUBLISHED
 from genalpha.problems._problem import Problem, ReducedODE, Vector
+from genalpha.statics.modes import modes
 
 Params = dict[str, Any]
 _NONE = np.zeros(0)
@@ -308,25 +308,12 @@ def flexible_slider_crank(
 def frequencies(problem: Problem, q: Any) -> np.ndarray:
     """Angular frequencies (n − m,) of small vibrations about a configuration q at rest, sorted.
 
-    The stiffness is minus the derivative of all forces, applied and reaction, for the multipliers at rest.
-    Mass and stiffness are restricted to the directions that the constraints leave free, the null space of G.
-    Directions without stiffness and unstable ones have frequency 0, up to rounding. If q is not an
-    equilibrium, the result is meaningful only for vibrations that are much faster than the motion.
+    They are those of :func:`genalpha.modes`. Unstable ones have frequency 0. If q is not an equilibrium, the
+    result is meaningful only for vibrations that are much faster than the motion.
 
     >>> crank = flexible_slider_crank(k=1)
     >>> frequencies(crank, crank.q0)[1:].round().tolist()
     [1818.0, 7775.0]
     """
-    system, args, t, v = problem.system, problem.args, problem.t_span[0], jnp.zeros(len(problem.v0))
-
-    @jax.jit
-    def linear(q: Array) -> tuple[Array, ...]:
-        G, M = system.G(t, q, args), system.M(t, q, args)
-        along = jnp.linalg.solve(M, G.T).T
-        lam = jnp.linalg.solve(along @ G.T, along @ system.applied(t, q, v, args))  # at rest, G a = 0
-        return G, M, -jax.jacfwd(lambda q: system.f(t, q, v, lam, jnp.zeros(0), args))(q)
-
-    G, M, stiffness = map(np.asarray, linear(jnp.asarray(q, dtype=float)))
-    N = np.linalg.svd(G)[2][len(G) :].T
-    squares = np.linalg.eigvals(np.linalg.solve(N.T @ M @ N, N.T @ stiffness @ N))
-    return np.sqrt(np.sort(np.maximum(squares.real, 0.0)))
+    values = modes(problem.system, (problem.t_span[0], q), args=problem.args).eigenvalues
+    return np.sort(np.where(values.imag > 0, np.abs(values), 0.0))

@@ -255,6 +255,8 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
 
     def shape(name: str, function: Callable[..., Array], *inputs: Any) -> tuple[int, ...]:
         nonlocal traced
+        if not is_traced(inputs):
+            system._examples[name] = (*inputs[:-1], *inputs[-1])
         try:
             jaxpr = jax.make_jaxpr(function)(*inputs)
         except Exception as error:

@@ -19,7 +19,7 @@ from genalpha.backends.native.kernels import Kernels, StartValues
 from genalpha.backends.native.lean_step import lean
 from genalpha.backends.native.step import floating
 from genalpha.backends.sparse import front as sparse
-from genalpha.compiler.graph import Unsupported
+from genalpha.compiler.graph import CallsHost, Unsupported
 from genalpha.engine.events import Event
 from genalpha.engine.extrapolation import Accurate
 from genalpha.engine.setup import Setup
@@ -35,6 +35,7 @@ from genalpha.errors import (
 from genalpha.mechanics.initial_values import Held
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
+from genalpha.numerics.host import from_host
 from genalpha.results import members as gathered
 from genalpha.results.members import Alone, BatchSolution, NotStarted
 from genalpha.results.output import Output
@@ -136,7 +137,7 @@ class Batch(NamedTuple):
                 raise ValueError(
                     f'backend="cuda" cannot run this system: {reason}. Use backend="auto"'
                 ) from reason
-            if self.events:
+            if self.events or isinstance(reason, CallsHost):
                 return batch.each_alone(refused, "auto", bar)
             warn_of_fallback(reason)
             return batch.by_xla(refused, str(reason), bar)
@@ -306,7 +307,7 @@ class Batch(NamedTuple):
         except (RedundantConstraints, SingularSystem):
             return NotStarted(i, codes.SINGULAR)
         except Exception as error:
-            if not isinstance(error, ValueError) or _of_a_reset(error):
+            if not isinstance(error, ValueError) or _of_a_reset(error) or from_host(error):
                 error.add_note(f"This happened in member {i} of the batch.")
                 raise
             return NotStarted(i, codes.NOT_FINITE)

@@ -20,6 +20,7 @@ from genalpha.engine.run_data import Fields, RunState, identity
 from genalpha.engine.steps import Controlled, Given, Steps
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
+from genalpha.numerics.host import from_host
 from genalpha.numerics.tracing import is_traced
 from genalpha.results import assemble, collect
 from genalpha.results.assemble import Ending, Work
@@ -246,9 +247,10 @@ class SingleRun:
         counts = loop.Counts(steps.room(before), done, before, patience)
         try:
             self.stopped = loop.run(begun.runner, pieces.keeper, record, watchers, occur, counts)
-        except KeyboardInterrupt as error:
-            self.interrupted = True
-            error.solution = self._finished(pieces, None)  # type: ignore[attr-defined]
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) or from_host(error):
+                self.interrupted = True
+                error.solution = self._finished(pieces, None)  # type: ignore[attr-defined]
             raise
         if self.saving is not None and outcome is None:
             self._save(pieces, pieces.last_row, pieces.done, now=self.stopped or not self._at_breakpoint())

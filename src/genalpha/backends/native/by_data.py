@@ -126,7 +126,7 @@ class DataLibrary:
             "entries": entries,
         }
         text, head, _ = emit_repeated.emit(self.program, loop, {}, "steps", machine.lanes(), plans, {})
-        return machine.Library(text, ["steps", *plans], optimized, scheduled=False), head
+        return machine.Library(text, ["steps", *plans], optimized, False, self.program.hosts), head
 
     def patterns(self, slots: np.ndarray, plan: str) -> list[Pattern]:
         """Pivots for the matrices at the first guess of a step ("probe"), or at its iterate ("entries").

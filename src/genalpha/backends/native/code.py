@@ -74,7 +74,9 @@ class StepCode:
         self.program = cut(program, PIECE)
         self.common = np.array(common, dtype=int)
         text = emit_llvm.emit([(self.program, {"steps": loop})], lanes, common)
-        self.library = machine.Library(text, ["steps"], optimized=small(program, OPTIMIZED))
+        self.library = machine.Library(
+            text, ["steps"], optimized=small(program, OPTIMIZED), hosts=program.hosts
+        )
         self.steps = self.library.function("steps", *[POINTER] * 5, *[COUNT] * 2, result=COUNT)
 
     @property
@@ -90,7 +92,10 @@ class RowCode:
         self.rows, self.lanes, self.program = rows, lanes, cut(rows.program, PIECE)
         text = emit_llvm.emit([(self.program, {rows.name: rows.map})], lanes)
         self.library = machine.Library(
-            text, [rows.name], optimized=rows.often and small(rows.program, OPTIMIZED_ROWS)
+            text,
+            [rows.name],
+            optimized=rows.often and small(rows.program, OPTIMIZED_ROWS),
+            hosts=self.program.hosts,
         )
         self._map = self.library.function(rows.name, *[POINTER] * 3, *[COUNT] * 2)
 

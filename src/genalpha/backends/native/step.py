@@ -23,6 +23,7 @@ from genalpha.engine.start import RunStart
 from genalpha.engine.step import extrapolated, moved_parabola, rounding_levels, sizes_of_motion
 from genalpha.numerics import linear, newton
 from genalpha.numerics.data import COUNTED, Carry, Scale, StepOutput
+from genalpha.numerics.host import lenient
 
 # The most scalar operations in one step. Programs with more are made too slowly (docs/native.md).
 LIMIT = 400_000
@@ -285,7 +286,8 @@ class StepKernels:
         rng = np.random.default_rng(0)
         numbers_at, elsewhere = self._numbers(values), self._elsewhere(values)
         samples = [numbers_at(values, start)]
-        samples += [numbers_at(values | elsewhere(rng), True) for _ in range(SAMPLES)]
+        with lenient():  # functions of the user may not be defined there
+            samples += [numbers_at(values | elsewhere(rng), True) for _ in range(SAMPLES)]
         orders = tuple(
             lu.choose(m != ZERO, np.stack(numbers))
             for m, numbers in zip(self.matrices, zip(*samples, strict=True), strict=True)

@@ -27,6 +27,7 @@ from genalpha.compiler.differentiate import along, jacobian, pulled_back
 from genalpha.compiler.graph import ONE, TRUE, ZERO, Unsupported
 from genalpha.compiler.program import Builder, Map, cut
 from genalpha.compiler.reader import Symbols
+from genalpha.compiler.substitute import substitution
 
 # The numbers of rows of a tape from which an order of pivots is chosen.
 SAMPLES = 5
@@ -110,6 +111,7 @@ class Derivative:
             [self.name],
             optimized=optimized,
             scheduled=False,
+            hosts=program.hosts,
         )
         self._make, self._code = make, dict[int, Callable[..., Any]]()
 
@@ -150,7 +152,7 @@ class Derivative:
             for fine in lu.examine(graph, system.matrix, factors):
                 good = graph.logic("and", good, fine)
         if others:
-            found = graph.substitution(others)(found)
+            found = substitution(graph, others)(found)
         rows = step.value.ids
         matrix = jacobian(graph, rows, self.tape.x)
         factors = lu.factor(graph, matrix, order)

@@ -155,7 +155,7 @@ class Equations:
     @property
     def linear(self) -> bool:
         """Whether all reactions are the default ones, which are linear in λ and ψ."""
-        return not any(model.element and model.element.has("reaction") for model in self.parts)
+        return not any(model.own_reaction for model in self.parts)
 
     @property
     def structure(self) -> Structure:
@@ -292,7 +292,7 @@ class AtState:
         for model, terms in zip(self.parts, self.terms, strict=True):
             at = model.places
             forces = lam[at.g], psi[at.k]
-            if model.element is not None and model.element.has("reaction"):
+            if model.own_reaction:
                 found.append(self._of_part("loads", model, _loads, self.q[at.q], self.v[at.v], *forces))
             else:
                 pushes = [np.einsum("kmn,km->kn", *x) for x in zip((terms.G, terms.K), forces, strict=True)]

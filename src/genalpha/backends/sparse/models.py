@@ -38,6 +38,11 @@ class KindModel(NamedTuple):
     def copies(self) -> int:
         return len(self.places.q)
 
+    @property
+    def own_reaction(self) -> bool:
+        """Whether its reactions are a function of the user's own."""
+        return self.element is not None and self.element.has("reaction")
+
     def system(self, data: Any, whole: Dims) -> System:
         """One copy as a system of its own; ``data`` are the numbers of this copy, and may be traced.
 

@@ -22,6 +22,7 @@ from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Controlled
 from genalpha.numerics import codes
+from genalpha.numerics.host import raise_pending
 
 
 class _ControlledOnly(NativeControlled):
@@ -85,6 +86,7 @@ class ControlledRun(RunOperation):
                 if taken == len(table):
                     table = np.concatenate([table, np.empty_like(table)])
                 taken += runner.take(table[taken : min(len(table), self.most)])
+                raise_pending()
             status, rejected, totals = runner.status, runner.rejected, np.array(runner.totals)
             status = codes.TOO_MANY if status == codes.SUCCESS and not runner.finished else status
         table = np.concatenate([first[None], table[:taken]])

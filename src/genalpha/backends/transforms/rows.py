@@ -56,7 +56,8 @@ class RowDerivative:
         self._widths, self._slots = (len(of_row), len(given), len(places)), program.slots
         self._total = slice(len(given) - shared, len(given))
         map_ = Map("change_row", range(len(given)), range(int(places[0]), int(places[0]) + len(places)))
-        library = machine.Library(emit_llvm.emit([(program, {"change": map_})]), ["change"], optimized=False)
+        text = emit_llvm.emit([(program, {"change": map_})])
+        library = machine.Library(text, ["change"], optimized=False, hosts=program.hosts)
         self._run = library.function("change", *[POINTER] * 3, *[COUNT] * 2)
 
     def run(

@@ -19,11 +19,13 @@ from genalpha.backends.transforms.base_run import Rebuild, RunOperation
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.transforms.records import NUMBERS, Block, Taken
 from genalpha.backends.xla import whole
+from genalpha.compiler.graph import CallsHost
 from genalpha.engine import step_choice
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given
 from genalpha.numerics import codes
 from genalpha.numerics.data import Times
+from genalpha.numerics.host import raise_pending
 
 # The most numbers in a tape. Runs with more are computed again for their derivatives, in blocks.
 TAPE = 4_000_000
@@ -115,6 +117,7 @@ class GivenRun(RunOperation):
             first, table = runner.done, np.empty((min(size, count - runner.done) + 1, width))
             table[0] = last
             taken = runner.take(table[1:])
+            raise_pending()
             last = table[taken].copy()
             if taken:
                 yield first, table[: taken + 1]
@@ -174,7 +177,10 @@ class GivenRun(RunOperation):
         made = None if first is None or self.iterates else self.made(first, one[6:])
         if made is None:
             return super().members(kind, size, inputs, own, more)
-        batch = lanes.LaneMembers(self, made, size, inputs, own)
+        try:
+            batch = lanes.LaneMembers(self, made, size, inputs, own)
+        except CallsHost:
+            return super().members(kind, size, inputs, own, more)
         compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
         found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
         for i in np.flatnonzero(batch.alone):

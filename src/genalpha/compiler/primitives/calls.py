@@ -9,9 +9,10 @@ import numpy as np
 
 from genalpha.compiler import differentiate
 from genalpha.compiler.graph import Graph, Unsupported
-from genalpha.compiler.primitives import custom, lookup
+from genalpha.compiler.primitives import custom, hosts, lookup
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
-from genalpha.numerics import derivatives
+from genalpha.compiler.substitute import substitution
+from genalpha.numerics import derivatives, host
 
 # Largest number of turns of a loop that is unrolled.
 MOST_TURNS = 1000
@@ -54,7 +55,7 @@ def _derivative(reader: Reader, equation: Any, inputs: list[Value], kind: str, c
         found = differentiate.pulled_back(graph, value.reshape(-1), of, by)
     else:
         found = differentiate.jacobian(graph, value.reshape(-1), of)
-    put = graph.substitution(dict(zip(of.tolist(), _flat(point).tolist(), strict=True)))
+    put = substitution(graph, dict(zip(of.tolist(), _flat(point).tolist(), strict=True)))
     shapes = [variable.aval.shape for variable in equation.outvars]
     both = zip((value, found), shapes, strict=True)
     return [Symbols(put(ids.reshape(-1)).reshape(shape), "f") for ids, shape in both]
@@ -74,12 +75,16 @@ def _call(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
 
 def _custom_jvp(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     find = lambda: custom.forward(reader, equation, inputs)
-    return custom.with_rule(reader.graph, equation, inputs, _call(reader, equation, inputs), find)
+    return custom.with_rule(
+        reader.graph, custom.kinds(equation), inputs, _call(reader, equation, inputs), find
+    )
 
 
 def _custom_vjp(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
     find = lambda: custom.backward(reader, equation, inputs)
-    return custom.with_rule(reader.graph, equation, inputs, _call(reader, equation, inputs), find)
+    return custom.with_rule(
+        reader.graph, custom.kinds(equation), inputs, _call(reader, equation, inputs), find
+    )
 
 
 def _same(reader: Reader, equation: Any, inputs: list[Value]) -> list[Value]:
@@ -175,6 +180,7 @@ CALLS: dict[str, Callable[[Reader, Any, list[Value]], Sequence[Value]]] = {
     "while": _while,
     "scan": _scan,
     derivatives.STAND_IN.name: _stand_in,
+    host.HOST.name: hosts.call,
     "optimization_barrier": _same,
     "device_put": _same,
 }

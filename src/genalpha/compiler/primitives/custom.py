@@ -19,7 +19,7 @@ Partials = dict[int, list[tuple[int, int]]]  # for each output, by its position 
 
 def with_rule(
     graph: Graph,
-    equation: Any,
+    kinds: Sequence[str],
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     find: Callable[[], Partials],
@@ -27,7 +27,7 @@ def with_rule(
 ) -> list[Value]:
     """The outputs of a call as new nodes, whose derivatives are those that ``find`` returns.
 
-    The nodes that ``held`` returns are stopped in these derivatives.
+    ``kinds`` are those of the outputs. The nodes that ``held`` returns are stopped in these derivatives.
     """
     given = tuple(dict.fromkeys(i for x in inputs for i in _variables(graph, x)))
     if not given:
@@ -44,9 +44,9 @@ def with_rule(
 
     result: list[Value] = []
     first = 0
-    for output, variable in zip(outputs, equation.outvars, strict=True):
+    for output, kind in zip(outputs, kinds, strict=True):
         ids = nodes(graph, output)
-        if kind_of(variable.aval.dtype) == "f":
+        if kind == "f":
             flat = [
                 i
                 if i in graph.constants and folds
@@ -58,6 +58,11 @@ def with_rule(
             result.append(output)
         first += ids.size
     return result
+
+
+def kinds(equation: Any) -> list[str]:
+    """The kinds of the outputs of an equation."""
+    return [kind_of(variable.aval.dtype) for variable in equation.outvars]
 
 
 def _at(
@@ -214,7 +219,7 @@ def _solved(
         return partials
 
     outputs = reader.closed(jaxprs.solve, [*consts, *rhs])
-    result += with_rule(graph, equation, [*matrix, *rhs], outputs, find, held)
+    result += with_rule(graph, kinds(equation), [*matrix, *rhs], outputs, find, held)
     return result
 
 

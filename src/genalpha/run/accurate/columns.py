@@ -21,6 +21,7 @@ from genalpha.engine.run_data import identity
 from genalpha.engine.steps import Given
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED
+from genalpha.numerics.host import raise_pending
 from genalpha.results.collect import Begun
 from genalpha.results.output import Output
 from genalpha.results.progress import Bar
@@ -191,6 +192,7 @@ class ColumnRuns:
             self._proceed()
             block = np.empty((min(BLOCK, len(times) - 1 - done), runner.width))
             taken = runner.take(block)
+            raise_pending()
             totals += layout.report(block[:taken]).sum(axis=0)
             rows.append(block[(-done - 1) % parts : taken : parts])
             done += taken

@@ -1,0 +1,80 @@
+"""Equilibria, linear equations, modes and inverse dynamics of models, with inputs and outputs by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.backends.rowwise import Rowwise
+from genalpha.multibody.forces import JointForce
+from genalpha.multibody.joints import Joint
+from genalpha.multibody.limits import chosen, frames_of
+from genalpha.numerics.derivatives import jacobian
+from genalpha.statics.equilibrium import Equilibrium, equilibrium
+from genalpha.statics.inverse import InverseDynamics, inverse_dynamics
+from genalpha.statics.linear import Linear, linearize
+from genalpha.statics.modes import Modes, modes
+
+if TYPE_CHECKING:
+    from genalpha.multibody.model import Model
+
+
+def at_rest(model: Model, options: dict[str, Any]) -> Equilibrium:
+    """An equilibrium from where the bodies are. They move there, at rest."""
+    found = equilibrium(model.system, model.q0, **options)
+    if found.found:
+        model.place(found.q, found.v)
+    return found
+
+
+def linear(model: Model, inputs: Any, outputs: Any, options: dict[str, Any]) -> Linear:
+    """The linear equations about where the bodies are, with their velocities."""
+    state = options.pop("state", (0.0, model.q0, model.v0))
+    seen = outputs if outputs is None or callable(outputs) else _each(model, outputs, _measured)
+    return linearize(model.system, state, _each(model, inputs, _action), seen, **options)
+
+
+def vibrations(model: Model, count: int | None, options: dict[str, Any]) -> Modes:
+    return modes(model.system, options.pop("state", (0.0, model.q0, model.v0)), count, **options)
+
+
+def needed(model: Model, t: Any, q: Any, actuators: Any, options: dict[str, Any]) -> InverseDynamics:
+    given = None if actuators is None else _each(model, actuators, _action)
+    return inverse_dynamics(model.system, t, q, actuators=given, **options)
+
+
+def _each(model: Model, given: Any, make: Callable[..., Any]) -> dict[Any, Any]:
+    """What users list by names of joints, such as "hinge" or ("hinge", "angle"), made by ``make``."""
+    if not isinstance(given, Mapping):
+        listed = [given] if isinstance(given, str | Joint) else list(given)
+        named = lambda x: ".".join(x) if isinstance(x, tuple) else getattr(x, "name", x)
+        given = {named(x): x for x in listed}
+    found = {}
+    for name, value in given.items():
+        one, coordinate = value if isinstance(value, tuple) else (value, "")
+        joint = isinstance(one, Joint) or (isinstance(one, str) and isinstance(_known(model, one), Joint))
+        found[name] = make(model, one, coordinate) if joint else value
+    return found
+
+
+def _known(model: Model, name: str) -> Any:
+    return model[name] if name in model or not name.startswith("args[") else None
+
+
+def _measured(model: Model, joint: Any, coordinate: str) -> Callable[..., Any]:
+    """A coordinate of a joint as a function (t, q, v, *args)."""
+    found, by = chosen(model, joint, coordinate)
+    frames = frames_of(model, found)
+    return lambda t, q, v, *args: by.value(*frames(q, v))
+
+
+def _action(model: Model, joint: Any, coordinate: str) -> Callable[..., Any]:
+    """The generalized force (n,) of a unit force or torque along a coordinate: the gradient of its rate."""
+    found, by = chosen(model, joint, coordinate)
+    frames, n = frames_of(model, found), len(model.v0)
+    rate = lambda q, v: jnp.reshape(JointForce.moved(by, *frames(q, v))[1], (1,))
+    one = Rowwise("action", lambda q: jacobian(lambda v: rate(q, v), jnp.zeros(n))[0], (model.q0,))
+    return lambda t, q, *args: np.asarray(one.one((np.asarray(q),)))
