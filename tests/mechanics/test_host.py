@@ -2,10 +2,12 @@
 
 import ctypes
 import ctypes.util
+import gc
 import math
 import pickle
 import threading
 import warnings
+import weakref
 
 import jax.numpy as jnp
 import numpy as np
@@ -299,6 +301,24 @@ def test_batch(exact):
     assert apart(found, right) < 1e-13
     with pytest.raises((ValueError, ImportError), match="cuda"):
         ga.solve_batch(oscillator(), (0.0, 1.0), q0, np.zeros(2), h=0.02, backend="cuda")
+
+
+def test_equilibrium():
+    """Functions of rows run without lanes."""
+    law = ga.host(lambda x: 2.0 * np.sin(x), ())
+    system = ga.System(np.eye(1), lambda t, q, v: jnp.array([1.0 - law(q[0])]))
+    assert ga.equilibrium(system, [0.3]).q == pytest.approx([math.pi / 6], abs=1e-10)
+
+
+def test_systems_are_freed():
+    system = ga.System(np.eye(1), lambda t, q, v: np.sin(q))
+    left = weakref.ref(system)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ga.HostWarning)
+        system.applied(0.0, np.ones(1), np.ones(1))
+    del system
+    gc.collect()
+    assert left() is None
 
 
 def test_threads(exact):

@@ -69,7 +69,7 @@ class Rowwise:
         """The function of rows (K, ...) of arguments. An array with one row is shared by all."""
         if self.rows is None:
             return self._xla(arguments)
-        found, good = self.code(lanes)(arguments)
+        found, good = self.code(1 if self.rows.program.hosts else lanes)(arguments)
         if not good.all():  # these rows need other pivots
             bad, count = np.flatnonzero(~good), len(good)
             again = self._xla(jax.tree.map(lambda x: x[bad] if len(x) == count else x, arguments))

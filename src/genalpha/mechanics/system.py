@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -160,18 +161,23 @@ class System:
         If JAX cannot trace it, it runs in Python at every call.
         """
 
+        # No reference to the system, which is freed with its last user.
+        hosted, examples, owner = self._hosted, self._examples, weakref.ref(self)
+
         def evaluate(*inputs: Any) -> Array:
             shapes = _shapes(inputs)
-            if (name, shapes) not in self._hosted:
+            if (name, shapes) not in hosted:
                 try:
                     with explaining(name), left_to_reader(False):  # JAX reuses this trace for other purposes
                         return jnp.asarray(function(*inputs), dtype=float)
                 except NotTraceable as reason:
-                    example = self._examples.get(name)
+                    example = examples.get(name)
                     example = None if _shapes(example) != shapes else example
-                    self._hosted[name, shapes] = automatic(name, function, inputs, example, reason)
-                    self._reads[0] = None, Reads(self.user_functions())  # it reads what it needs when it runs
-            return jnp.asarray(self._hosted[name, shapes](*inputs))
+                    hosted[name, shapes] = automatic(name, function, inputs, example, reason)
+                    system = owner()
+                    if system is not None:  # this function reads what it needs when it runs
+                        system._reads[0] = None, Reads(system.user_functions())
+            return jnp.asarray(hosted[name, shapes](*inputs))
 
         evaluate.__name__ = name
         return jax.jit(evaluate, inline=True)
