@@ -29,9 +29,10 @@ class _Used(NamedTuple):
 
 def messages(asked: Request, sol: Solution) -> list[str]:
     """What to say about tables that the rows of a solution have left, or that may have stopped the run."""
+    if not len(lookup_table.known):
+        return []
     dims = asked.setup.dims
-    widths = [None if x is None else np.shape(x)[-1] for x in (sol.q, sol.v)]
-    if not len(lookup_table.known) or widths != [dims.size, dims.n]:
+    if [None if x is None else np.shape(x)[-1] for x in (sol.q, sol.v)] != [dims.size, dims.n]:
         return []
     parts = [(phase.args, phase.rows) for phase in sol.phases or ()] or [(asked.args, slice(len(sol.t)))]
     told = []
