@@ -133,12 +133,6 @@ def test_shapes_of_what_functions_return(parts, message):
         solve(ga.System(**{**good, **parts}))
 
 
-def test_numpy_on_traced_values_is_explained():
-    system = ga.System(np.eye(2), lambda t, q, v: np.sin(q))
-    with pytest.raises(TypeError, match=r"force: `np\.sin\(q\)`.*mixes NumPy.*jax\.numpy"):
-        solve(system)
-
-
 def test_an_error_in_a_users_function_says_where():
     system = ga.System(np.eye(2), lambda t, q, v: jnp.zeros(2) * missing_name)  # noqa: F821
     with pytest.raises(NameError) as caught:

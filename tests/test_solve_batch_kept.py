@@ -8,7 +8,8 @@ import pytest
 
 import genalpha as ga
 import systems
-from genalpha.backends.batch import lanes, pool
+from genalpha.backends.batch import pool
+from genalpha.compiler import machine
 
 GRAVITIES = np.linspace(5.0, 15.0, 21)
 NAMES = [["q"], ["q", "v"], ["lam"], ["a", "residuals"], ["reactions", "newton", "extra"], ["a_alpha", "psi"]]
@@ -117,7 +118,7 @@ def peak(function):
 @pytest.fixture
 def two_cores(monkeypatch):
     """Every core has a buffer of its own."""
-    for module in (lanes, pool):
+    for module in (machine, pool):
         monkeypatch.setattr(module, "cores", lambda: 2)
 
 

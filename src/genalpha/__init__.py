@@ -11,6 +11,7 @@ jax.config.update("jax_enable_x64", True)
 from genalpha import analysis, methods, multibody, problems, rotation  # noqa: E402
 from genalpha._version import __version__ as __version__  # noqa: E402
 from genalpha.consistent import consistent, project_position, project_velocity  # noqa: E402
+from genalpha.engine.discrete import Controller  # noqa: E402
 from genalpha.engine.events import Event, Reset  # noqa: E402
 from genalpha.engine.run_data import RunState  # noqa: E402
 from genalpha.errors import (  # noqa: E402
@@ -25,8 +26,10 @@ from genalpha.errors import (  # noqa: E402
 )
 from genalpha.mechanics.assembly import Assembly  # noqa: E402
 from genalpha.mechanics.host import host  # noqa: E402
+from genalpha.mechanics.lookup_table import LookupTable  # noqa: E402
 from genalpha.mechanics.parts import Part  # noqa: E402
-from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space  # noqa: E402
+from genalpha.mechanics.spaces import SE3, SO3, Euclidean, Product, R3xSO3, Space, States  # noqa: E402
+from genalpha.mechanics.state_system import StateSystem  # noqa: E402
 from genalpha.mechanics.system import System  # noqa: E402
 from genalpha.methods import (  # noqa: E402
     HHTI3,
@@ -83,6 +86,7 @@ __all__ = [
     "SOI2",
     "Assembly",
     "Coefficients",
+    "Controller",
     "CoordinateSplit",
     "DAEAlpha",
     "Equilibrium",
@@ -100,6 +104,7 @@ __all__ = [
     "InverseDynamics",
     "Linear",
     "Live",
+    "LookupTable",
     "Method",
     "Modes",
     "Newton",
@@ -119,6 +124,8 @@ __all__ = [
     "Space",
     "StabilizedIndex2",
     "State",
+    "StateSystem",
+    "States",
     "Sweep",
     "System",
     "Unknown",

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 from genalpha import methods
+from genalpha.engine.discrete import Controller
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import StepOptions
+from genalpha.mechanics.state_system import with_states
 from genalpha.mechanics.system import System
 from genalpha.numerics.data import State
 from genalpha.numerics.newton import Newton
@@ -27,6 +29,7 @@ def solve(
     q0: Numbers | RunState | None = None,
     v0: Numbers | None = None,
     *,
+    z0: Numbers | None = None,
     method: str | methods.Method = "soi2",
     rho_inf: float | None = None,
     h: Numbers | None = None,
@@ -47,6 +50,7 @@ def solve(
     events: Any = None,
     max_events: int | None = None,
     args: Sequence[Any] = (),
+    controller: Controller | None = None,
     initial: Initial = "check",
     hold: Hold | None = None,
     multipliers: tuple[Numbers, Numbers] | None = None,
@@ -70,6 +74,7 @@ def solve(
     system : the equations of motion.
     t_span : (t0, t1) with t1 > t0.
     q0 (size,), v0 (n,) : coordinates and velocities at t0.
+    z0 (n_states,) : first-order states at t0, of a :class:`StateSystem`.
     method : "soi2" (JN08 (13)), "hht-soi2" (JN08 (17)), "index3" and "hht-i3" (ACB15 (3)), "stabilized"
         (ACB15 section 3), "dae-alpha" (YPR98 (3.3)), "cs" and "cm" (YPR98 (3.6)), "projected" (YPR98 (2.5)),
         "generalized-alpha" (JN08 (2)), or a method object such as
@@ -114,6 +119,7 @@ def solve(
     max_events : how often an event may happen under a JAX transform, where ``t_events`` and so on have this
         length and end with NaN (docs/guide.md, Gradients). It has no effect elsewhere. The default is 64.
     args : a tuple of pytrees of numbers. They are appended to the arguments of every function of the system.
+    controller : a :class:`Controller` with a sample time. Functions get one more argument after ``args``.
     initial : "check" (default) raises if q0, v0 break the constraints by more than 1e-8 (1 + |q|).
         "project" moves them onto the constraints first. "assume" takes them as they are.
     hold : with ``initial="project"``, the numbers of the components that stay as given, such as the angle and
@@ -194,6 +200,7 @@ def solve(
         events=events,
         max_events=max_events,
         args=args,
+        controller=controller,
         initial=initial,
         hold=hold,
         multipliers=multipliers,
@@ -208,4 +215,4 @@ def solve(
     )
     one_of("redundant", redundant, get_args(Redundant))
     run = min_norm.run if redundant == "min_norm" else dispatch.run
-    return run(system, t_span, q0, v0, given)
+    return run(system, t_span, q0, with_states(system, v0, z0), given)

@@ -15,6 +15,7 @@ from genalpha.engine.row import layout
 from genalpha.engine.setup import Setup
 from genalpha.engine.step_choice import StepOptions
 from genalpha.engine.steps import Controlled, Given, Steps
+from genalpha.mechanics.state_system import with_states
 from genalpha.mechanics.system import System
 from genalpha.numerics.host import watched
 from genalpha.numerics.newton import Newton
@@ -36,6 +37,7 @@ def solve_batch(
     q0: Numbers,
     v0: Numbers,
     *,
+    z0: Numbers | None = None,
     h: Numbers | None = None,
     rtol: Numbers | None = None,
     atol: Numbers | None = None,
@@ -67,6 +69,7 @@ def solve_batch(
     Parameters
     ----------
     q0 (size,) or (B, size), v0 (n,) or (B, n) : initial values, shared by all members or one row for each.
+    z0 (n_states,) or (B, n_states) : first-order states of a :class:`StateSystem`, in the same way.
     h, rtol, atol, first_step, max_step, min_step, max_steps : as in :func:`solve`. Under error control
         (``h=None``) every member takes its own steps. The rows are then the last one, or those at ``t_eval``.
     accuracy, force_accuracy, breakpoints : as in :func:`solve`. Every member has its own rows and its own
@@ -142,7 +145,7 @@ def solve_batch(
     one_of("backend", backend, get_args(BatchBackend))
     if events is not None and backend == "cuda":
         raise ValueError('events are not possible with backend="cuda": use backend="native"')
-    batch = _parse(system, t_span, q0, v0, given, args_axes)
+    batch = _parse(system, t_span, q0, with_states(system, v0, z0), given, args_axes)
     bar = Progress(len(batch.q), progress)
     want = step_choice.accurate(batch.span, batch.setup.dims.n, steps)
     with watched():

@@ -136,12 +136,6 @@ def test_a_reference_that_fails_does_not_lose_the_run(run):
             "model.py:problem",
             r"model.py, line 7: NameError: name 'mg' is not defined This happened in force\(t, q, v",
         ),
-        (
-            HEAD.replace("jnp.array([0.0, -g])", "jnp.array([0.0, -g if q[0] > 0 else g])")
-            + "problem = parts",
-            "model.py:problem",
-            r"force: `q\[0\] > 0` \(model.py, line 7\) asks for a truth value",
-        ),
     ],
 )
 def test_messages_for_bad_models(run, text, what, message):

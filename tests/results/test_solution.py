@@ -8,6 +8,7 @@ import pytest
 import genalpha as ga
 import systems
 from conftest import problem, run
+from genalpha.results.files import parts
 
 
 def test_shapes_and_times():
@@ -101,7 +102,7 @@ def test_save_and_load_without_loss(tmp_path):
     path = tmp_path / "run.genalpha"  # any name will do
     sol.save(path)
     again = ga.load(path)
-    ours, theirs = sol._parts(), again._parts()
+    ours, theirs = parts(sol), parts(again)
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         other = theirs[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from genalpha.mechanics.spaces import Space
@@ -80,11 +81,17 @@ class Pace(NamedTuple):
 
 
 def norm(space: Space, tolerances: Tolerances, before: Carry, after: Carry, error: Array) -> Array:
-    """The root mean square of the errors (2n,) of q and v, each divided by its tolerance."""
+    """The root mean square of the errors (2n,) of q and v, each divided by its tolerance.
+
+    States have no positions, so they have one error each, that of v.
+    """
     rtol_q, atol_q, rtol_v, atol_v = tolerances
     q = jnp.maximum(space.magnitude(before.q), space.magnitude(after.q))
     v = jnp.maximum(jnp.abs(before.v), jnp.abs(after.v))
     allowed = jnp.concatenate([atol_q + rtol_q * q, atol_v + rtol_v * v])
+    if not (moved := space.moved(len(v))).all():
+        counted = np.flatnonzero(np.append(moved, np.ones(len(v), bool)))
+        allowed, error = allowed[counted], error[counted]
     return jnp.sqrt(jnp.mean(jnp.where(error == 0, 0.0, error / allowed) ** 2))
 
 
@@ -100,18 +107,21 @@ def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_
     # Components with zero tolerance (atol = 0, at rest) are left out.
     some = lambda allowed: jnp.where(allowed > 0, allowed, jnp.inf)
     allowed_q = some(FIRST_ERROR * (atol_q + rtol_q * space.magnitude(state.q)))
+    if not (moved := space.moved(len(state.v))).all():
+        allowed_q = jnp.where(moved, allowed_q, jnp.inf)
     allowed_v = some(FIRST_ERROR * (atol_v + rtol_v * jnp.abs(state.v)))
     known = jnp.all(jnp.isfinite(a_dot))
     a_dot = jnp.where(known, a_dot, 0.0)
     a = jnp.where(known, 0.0, state.a)
     least_q = jnp.where(jnp.isfinite(allowed_q), allowed_q, 0.0)
     whole = jnp.maximum(FIRST_MOVE * _size(space.magnitude(state.q)), _size(least_q))
+    motion = _moving(space, state)
     guesses = [
         _size(a_dot / (12 * allowed_q)) ** (1 / 3),
         _size(a_dot / (2 * allowed_v)) ** (1 / 2),
         _size(a / (2 * allowed_q)) ** (1 / 2),
         _size(a / allowed_v),
-        *_rates(whole, state),
+        *_rates(whole, motion),
     ]
     fastest = jnp.max(jnp.stack(guesses))
     longest = FIRST_SPAN * (limits.end - state.t)
@@ -122,8 +132,16 @@ def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_
 
 def asked(space: Space, state: State, wish: Array) -> Array:
     """The size of the first step that the user asks for. It is shortened if q would change too much."""
-    rates = _rates(FIRST_MOVE * _size(space.magnitude(state.q)), state)
+    rates = _rates(FIRST_MOVE * _size(space.magnitude(state.q)), _moving(space, state))
     return 1 / jnp.maximum(1 / wish, jnp.max(jnp.stack(rates)) / FIRST_ASKED)
+
+
+def _moving(space: Space, state: State) -> State:
+    """The state without the values and rates of first-order states, which change no position."""
+    moved = space.moved(len(state.v))
+    if moved.all():
+        return state
+    return state._replace(v=jnp.where(moved, state.v, 0.0), a=jnp.where(moved, state.a, 0.0))
 
 
 def _rates(change: Array, state: State) -> list[Array]:

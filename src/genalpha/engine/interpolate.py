@@ -67,7 +67,13 @@ def smooth(space: Space, before: Smooth, after: Smooth, t: Array) -> tuple[Array
     speed = (first + x * (2 * second + x * (3 * c3 + x * (4 * c4 + x * 5 * c5)))) / h
     q = space.retract(before.q, theta)
     moved = lambda s: space.difference(q, space.retract(before.q, theta + s * speed))
-    return q, value_and_rate(moved, (zero,), (jnp.ones(()),))[1]
+    v = value_and_rate(moved, (zero,), (jnp.ones(()),))[1]
+    if not (of_positions := space.moved(len(v))).all():  # states: Hermite's cubic
+        rise, slope = after.v - before.v, h * before.a
+        bend = 3 * rise - h * (2 * before.a + after.a)
+        cubic = before.v + x * (slope + x * (bend + x * (rise - slope - bend)))
+        v = jnp.where(of_positions, v, cubic)
+    return q, v
 
 
 def within(space: Space, nodes: StepEnd, steps: Any, t: Any) -> State:
@@ -96,7 +102,8 @@ def between(space: Space, before: StepEnd, after: StepEnd, t: Array) -> State:
     The velocity is the parabola through v_0 and v_1 whose mean leads from q_0 to q_1. The position is its
     integral. On a vector space this is Hermite's cubic and its derivative. On a Lie group
     log(q_0⁻¹ q(t)) = ∫v + (t − t_0)³/12 [v, v'] + O(h⁴), and both formulas include the bracket. The
-    acceleration is the derivative of the velocity. Multipliers are interpolated linearly.
+    acceleration is the derivative of the velocity. Multipliers, and first-order states, which have no
+    positions, are interpolated linearly.
 
     >>> from genalpha import Euclidean
     >>> ends = [StepEnd(t, jnp.array([t**3]), jnp.array([3 * t**2]), *jnp.zeros((2, 0))) for t in (1.0, 2.0)]
@@ -110,6 +117,8 @@ def between(space: Space, before: StepEnd, after: StepEnd, t: Array) -> State:
     rise = after.v - before.v
     mean = space.difference(before.q, after.q) / h - turn
     bulge = 6 * (mean - before.v - 0.5 * rise)
+    if not (of_positions := space.moved(len(rise))).all():
+        bulge = jnp.where(of_positions, bulge, 0.0)
     along = h * (s * before.v + s**2 * (0.5 * rise + (0.5 - s / 3) * bulge) + s**3 * turn)
     mix = lambda a, b: a + s * (b - a)
     return State(

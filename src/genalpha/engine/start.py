@@ -40,7 +40,8 @@ class RunStart(NamedTuple):
 
 def begin(setup: Setup, t: Any, q: Any, v: Any, args: Args, guess: Any = None) -> Beginning:
     """Consistent values at the start, as the method needs them."""
-    return initial_values.begin(setup.system, setup.dims, t, q, v, args, guess, setup.method.needs_rate)
+    wanted = setup.method.needs_rate or not setup.system.space.moved(setup.dims.n).all()
+    return initial_values.begin(setup.system, setup.dims, t, q, v, args, guess, wanted)
 
 
 def judged(begin: Beginning, strict: bool, status: Any) -> Beginning:

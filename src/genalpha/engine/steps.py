@@ -127,6 +127,12 @@ class Given:
             sizes = np.diff(ends)
         return Given(ends, Times(ends[:-1], sizes, self._marked(ends)), self.even)
 
+    def within(self, first: float, last: float) -> Given:
+        """The steps from one time to another. The nearest ends of steps count."""
+        times, (_, sizes, marks) = np.asarray(self.times), self.steps
+        i, j = nearest(times, np.array([first, last])).tolist()
+        return Given.of(times[i : j + 1], sizes[i:j], None if marks is None else marks[i:j])
+
     def _marked(self, ends: np.ndarray) -> np.ndarray | None:
         """The steps of another grid that end nearest to the times at which velocities are projected."""
         marks = self.steps.project
@@ -231,6 +237,15 @@ class Controlled:
 @functools.lru_cache(maxsize=256)
 def _without_adjusting(method: Method) -> Method:
     return dataclasses.replace(method, adjust=False)
+
+
+def nearest(times: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The numbers of the increasing ``times`` that are nearest to the wanted ones (K,).
+
+    >>> nearest(np.array([0.0, 1.0, 2.0]), np.array([0.4, 0.6, 5.0])).tolist()
+    [0, 1, 2]
+    """
+    return np.searchsorted(0.5 * (times[1:] + times[:-1]), wanted)
 
 
 Steps = Given | Controlled

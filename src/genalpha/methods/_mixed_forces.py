@@ -31,6 +31,7 @@ class MixedForces(Method):
 
         If a_0' or M(t_α, ...) is not finite (a mass matrix that is not defined before t_0), the start is a_0.
         """
+        start = self.damped(system, start, h)
         c, state, shift = self.coefficients, start.state, jnp.zeros_like(h)
         a, own = state.a, dict[str, Array]()
         moved = not system.constant_mass and c.alpha_m != 0

@@ -49,6 +49,9 @@ class Motion:
         self.model, self.sol = model, sol
         self.t, self._q, self._v = (np.asarray(x) for x in (sol.t, sol.q, sol.v))
         self._first = model.slices()
+        states = getattr(sol, "z", None)
+        if states is not None and states.shape[-1]:  # an assembly of the model and of first-order states
+            self._v = self._v[..., : -states.shape[-1]]
         found = [x.shape[-1] if x.ndim else 0 for x in (self._q, self._v)]
         if found != [len(model.q0), len(model.v0)]:
             raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -32,13 +33,33 @@ _READ = (2, 3, 4, 5, 6, 7, _FORMAT)
 
 def save(sol: Solution, path: str | os.PathLike[str]) -> None:
     """Write a solution. Its arrays are called ``q``, ``residuals.position`` and so on."""
-    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in sol._parts().items()}
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in parts(sol).items()}
     header: dict[str, Any] = {"genalpha": _FORMAT, "fallback": sol.stats.fallback}
     header |= {name: getattr(sol, name) for name in META}
     header["labels"] = sol.labels._asdict()
     header["space"] = None if sol.space is None else repr(sol.space)
     arrays["header"] = np.array(json.dumps(header))
     files.put(os.path.expanduser(os.fspath(path)), arrays)
+
+
+def parts(sol: Solution) -> dict[str, Any]:
+    """All arrays of a solution, by names such as ``q`` and ``residuals.position``."""
+    found: dict[str, Any] = {}
+    for spec in fields(sol):
+        value = getattr(sol, spec.name) if spec.name != "nodes" else sol._nodes_for_a_file()
+        if spec.name in META or value is None:
+            continue
+        if isinstance(value, Stats):
+            found |= {f"{spec.name}.{key}": getattr(value, key) for key in COUNTS}
+        elif isinstance(value, tuple):
+            found |= {f"{spec.name}.{key}": part for key, part in value._asdict().items()}  # type: ignore[attr-defined]
+        elif isinstance(value, list):
+            found |= {f"{spec.name}.{i}": part for i, part in enumerate(value)}
+        elif isinstance(value, dict):
+            found |= {f"{spec.name}.{key}": part for key, part in value.items()}
+        else:
+            found[spec.name] = value
+    return found
 
 
 def load(path: str | os.PathLike[str]) -> Solution:

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from genalpha.backends import sampling
+from genalpha.engine.discrete import ControlRecord
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Errors
 from genalpha.engine.run_data import RunState
@@ -22,7 +23,7 @@ from genalpha.results import global_errors, named, summary
 from genalpha.results.deferred import Deferred
 from genalpha.results.global_errors import GlobalErrors
 from genalpha.results.phases import Phase, Phases
-from genalpha.results.records import COUNTS, NewtonHistory, Reactions, Residuals, Stats
+from genalpha.results.records import NewtonHistory, Reactions, Residuals, Stats
 
 # Fields that are no arrays.
 META = ("method", "rotations", "backend", "detail", "not_unique", "space", "complete", "labels", "entries")
@@ -38,6 +39,7 @@ class Solution:
     Attributes
     ----------
     t (N+1,), q (N+1, size), v (N+1, n) : times, coordinates, velocities.
+    z (N+1, n_states) : first-order states, see :class:`StateSystem`. They are the last columns of v.
     a (N+1, n), lam (N+1, m), psi (N+1, p) : accelerations v' and multipliers λ and ψ at t. They solve the
         equations of motion and the twice differentiated constraints at (t, q, v), so they are as accurate
         as q and v.
@@ -140,7 +142,12 @@ class Solution:
     def __getstate__(self) -> dict[str, Any]:
         for name in self._deferred:
             getattr(self, name)
-        return self.__dict__ | {"_deferred": {}, "_equations": None, "nodes": self._nodes_for_a_file()}
+        return self.__dict__ | {
+            "_deferred": {},
+            "_equations": None,
+            "_control": None,
+            "nodes": self._nodes_for_a_file(),
+        }
 
     @property
     def state(self) -> RunState | None:
@@ -162,12 +169,18 @@ class Solution:
         equations = self.__dict__.get("_equations")
         return None if equations is None else tuple(equations.phases)
 
-    def connected(self, later: Deferred | None, equations: Phases) -> Solution:
+    @property
+    def control(self) -> ControlRecord | None:
+        """The samples of the controller: .t (K,), .u and .s; None without one, and for one from a file."""
+        return None if (later := self.__dict__.get("_control")) is None else later()
+
+    def connected(self, later: Any, equations: Phases, control: Deferred | None = None) -> Solution:
         """This solution, with the state from which another run can continue, and its equations of motion.
 
-        ``equations`` computes a, λ and ψ for ``sol(t)``. Both are no fields, because JAX must treat them
-        neither as arrays nor as constants. A solution from a file has none of them.
+        ``equations`` computes a, λ and ψ for ``sol(t)``, ``control`` lists samples. They are no fields,
+        because JAX must treat them neither as arrays nor as constants. A solution from a file has none.
         """
+        object.__setattr__(self, "_control", control)
         object.__setattr__(self, "_later", later)
         object.__setattr__(self, "_equations", equations)
         return self
@@ -228,6 +241,12 @@ class Solution:
         own = own and self.lam_method is not None
         multipliers = (self.lam_method, self.psi_method) if own else (self.lam, self.psi)
         return StepEnd(self.t, self.q, self.v, *multipliers)
+
+    @property
+    def z(self) -> Any:
+        """First-order states (N+1, n_states), a part of ``v``; None if ``save`` left out some of it."""
+        moved = None if self.space is None or self.v is None else self.space.moved(self.v.shape[-1])
+        return None if moved is None or len(moved) != self.v.shape[-1] else self.v[..., ~moved]
 
     @property
     def success(self) -> Any:
@@ -342,25 +361,6 @@ class Solution:
             return self.nodes
         exact = equations.at_nodes(self.nodes)
         return self.nodes._replace(lam=exact.lam, psi=exact.psi)
-
-    def _parts(self) -> dict[str, Any]:
-        """All arrays, by names such as ``q`` and ``residuals.position``."""
-        parts: dict[str, Any] = {}
-        for spec in fields(self):
-            value = getattr(self, spec.name) if spec.name != "nodes" else self._nodes_for_a_file()
-            if spec.name in META or value is None:
-                continue
-            if isinstance(value, Stats):
-                parts |= {f"{spec.name}.{key}": getattr(value, key) for key in COUNTS}
-            elif isinstance(value, tuple):
-                parts |= {f"{spec.name}.{key}": part for key, part in value._asdict().items()}  # type: ignore[attr-defined]
-            elif isinstance(value, list):
-                parts |= {f"{spec.name}.{i}": part for i, part in enumerate(value)}
-            elif isinstance(value, dict):
-                parts |= {f"{spec.name}.{key}": part for key, part in value.items()}
-            else:
-                parts[spec.name] = value
-        return parts
 
     def plot(self, *keys: str, names: Sequence[str] | None = None) -> Any:
         """Draw curves over time, with one panel for each kind and unit; returns the figure.

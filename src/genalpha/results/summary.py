@@ -89,6 +89,7 @@ def _quality(sol: Solution) -> list[tuple[str, str]]:
 def _kinetic(sol: Solution, row: int) -> float:
     phase = next(one for one in sol.phases or () if one.rows.start <= row < one.rows.stop)
     v, M = sol.v[row], np.asarray(phase.system.M(sol.t[row], sol.q[row], phase.args))
+    v = np.where(phase.system.space.moved(len(v)), v, 0.0)  # first-order states have no energy
     return float(v @ M @ v / 2)
 
 

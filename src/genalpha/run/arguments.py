@@ -15,8 +15,10 @@ from jax.typing import ArrayLike
 
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sampling import FACTORS
+from genalpha.engine.discrete import Controller
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import whole_number
+from genalpha.engine.steps import nearest
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
 from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.system import SIGNATURES, Args, Dims, System
@@ -103,6 +105,36 @@ def possible_with_accuracy(given: Any) -> None:
     """Raise for options that an extrapolated run does not have."""
     if given.events is not None and given.steps.extrapolate is not None:
         raise ValueError("events: not possible with extrapolate, whose steps are given. Use accuracy")
+
+
+def with_signals(given: Any) -> Any:
+    """``args``, and then the first signals of the controller if there is one."""
+    if given.controller is None or not isinstance(given.args, tuple | list):
+        return given.args
+    if not isinstance(given.controller, Controller):
+        raise TypeError(f"controller must be a ga.Controller, got {given.controller!r}")
+    return (*given.args, given.controller.first)
+
+
+def possible_with_controller(given: Any, steps: Any, span: tuple[float, float], traced: bool) -> None:
+    """Raise if a run with a controller is not possible with these options or steps."""
+    if traced or given.steps.accuracy is not None or given.steps.extrapolate is not None:
+        why = "under a JAX transform" if traced else "with accuracy or extrapolate"
+        raise ValueError(
+            f"controller: not possible {why}, because its function runs in Python. Pass h or rtol"
+        )
+    if steps.controlled:
+        return
+    sample, ends = given.controller.sample, np.asarray(steps.times)
+    wanted = given.controller.times(*span)
+    found = ends[nearest(ends, wanted)]
+    off = np.flatnonzero(np.abs(found - wanted) > 1e-6 * sample)
+    if off.size:
+        raise ValueError(
+            f"no step ends at the sample t = {wanted[off[0]]:.9g} of the controller, the nearest at "
+            f"{found[off[0]]:.9g}: a whole number of steps must fit into the sample time {sample:g}. Choose "
+            "such an h, or rtol instead of h"
+        )
 
 
 def state(q0: Any, v0: Any, given: Any) -> RunState | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from genalpha import methods
 from genalpha.engine import events, step_choice
+from genalpha.engine.discrete import Controller
 from genalpha.engine.events import Crossing, Event
 from genalpha.engine.extrapolation import Accurate
 from genalpha.engine.run_data import Grid, RunState
@@ -59,6 +60,7 @@ class Options(NamedTuple):
     throw: bool = True
     backend: Any = "auto"
     max_events: Any = None
+    controller: Any = None
 
 
 class Start(NamedTuple):
@@ -115,11 +117,12 @@ class Request(NamedTuple):
     throw: bool = True
     accurate: Accurate | None = None
     breakpoints: tuple[float, ...] = ()
+    controller: Controller | None = None
 
 
 def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Request:
     """Read and check the arguments of ``solve``."""
-    span, args = arguments.span(t_span), arguments.arguments(given.args)
+    span, args = arguments.span(t_span), arguments.arguments(arguments.with_signals(given))
     state = arguments.state(q0, v0, given.state)
     if state is not None:
         span, q0, v0 = arguments.from_state(span, state), state.q, state.v
@@ -150,6 +153,8 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         accurate = suited(accurate, method)
     elif traced and np.size(given.steps.breakpoints):
         raise ValueError("breakpoints: not possible under a JAX transform. Pass h as an array of step sizes")
+    if given.controller is not None:
+        arguments.possible_with_controller(given, steps, span, traced)
     every = arguments.interval(given.checkpoint_every)
     return Request(
         Setup(system, method, given.newton, dims, crossings),
@@ -164,6 +169,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
         given.throw,
         accurate,
         tuple(step_choice.breakpoints(given.steps.breakpoints, span)),
+        given.controller,
     )
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import numpy as np
 
 from genalpha.backends import loop
 from genalpha.engine import events, row
+from genalpha.engine.discrete import ControlRecord, stacked
 from genalpha.engine.extrapolation import BESIDE
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Derived
-from genalpha.engine.run_data import RunState, identity
+from genalpha.engine.run_data import Fields, RunState, identity
 from genalpha.engine.steps import Controlled, Given, Steps
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
@@ -49,8 +52,10 @@ class SingleRun:
         self.listed, self.keep, self.grid = asked.watch.events, asked.output, asked.restart.grid
         self.layout = row.layout(asked.setup)
         self.saving = checkpoint.saving(asked)
+        self.controller = asked.controller
         self.fallback: str | None = None
         self.parts: list[Pieces | FinishedPart] = []
+        self.taken = 0  # steps in all parts but the last
         self.stopped = self.interrupted = False
         self.refused = ""  # the reason why it could not start again after an event
 
@@ -62,9 +67,13 @@ class SingleRun:
         if saved is not None:
             self._use(self.args.again(saved.state.changed))
             self.parts, self.handler.happened = [*saved.parts], saved.happened
+            self.taken = sum(part.done for part in self.parts)
             steps = steps if saved.steps is None else saved.steps
             start, state = saved.state.start, saved.state
-        steps = self._until(steps, start.t)
+        elif self.controller is not None and self.controller.due(self.asked.start.t):
+            start, steps, state = self._first_sample(start, steps, state)
+        if saved is None or saved.steps is None:
+            steps = self._until(steps, start.t)
         outcome = self._part(start, steps, self._begun(start, steps), state, saved)
         while not self.stopped:
             if outcome is None:
@@ -82,7 +91,7 @@ class SingleRun:
             self._use(self.args.after(outcome.args))
             guess = (at.lam, at.psi)
             again = StartPoint(float(at.t), at.q, at.v, guess, "check", just=just, before=before)
-            steps = steps.resumed(float(at.t))
+            steps = self._resumed(steps, at)
             self.grid = restart.shortened(self.grid, steps)
             try:
                 outcome.check_finite()
@@ -101,12 +110,52 @@ class SingleRun:
         return BESIDE * max(map(abs, self.asked.span))
 
     def _until(self, steps: Steps, t: float) -> Steps:
-        """The steps up to the next breakpoint after t."""
-        later = [end for end in self.asked.breakpoints if end > t + 2 * self._aside]
-        return steps.until(later[0] - self._aside) if later and isinstance(steps, Controlled) else steps
+        """The steps from t up to the next breakpoint or sample."""
+        if self.controller is None and not self.asked.breakpoints:
+            return steps
+        last = self.asked.span[1]
+        stops = [end - self._aside for end in self.asked.breakpoints if end > t + 2 * self._aside]
+        stops += [] if self.controller is None else [self.controller.after(t)]
+        stop = min(stops, default=last)
+        stop = stop if stop < last - self._aside else last
+        if isinstance(steps, Controlled):
+            return steps.until(stop)
+        return steps if self.controller is None else self._on_grid(t, stop)
+
+    def _on_grid(self, t: float, stop: float) -> Given:
+        """The given steps from t to ``stop``. The grid of states that follow starts with them."""
+        assert isinstance(self.asked.steps, Given)
+        leg, grid = self.asked.steps.within(t, stop), self.asked.restart.grid
+        if grid is not None:
+            before = int(np.searchsorted(np.asarray(self.asked.steps.times), leg.times[0]))
+            self.grid = grid._replace(steps=grid.steps + before)
+        return leg
+
+    def _first_sample(
+        self, start: StartPoint, steps: Steps, state: RunState | None
+    ) -> tuple[StartPoint, Steps, None]:
+        """The start after the sample there, and the steps. The run starts anew, because forces jump."""
+        if state is not None:
+            start = StartPoint(*self.asked.start[:3], (state.lam, state.psi), "assume", just=state.just)
+            steps = self._paced(steps, lambda: state.fields)
+        self._sample(State(start.t, start.q, start.v, *np.zeros((3, 0))))  # type: ignore[arg-type]
+        return start, steps, None
+
+    def _sample(self, at: State) -> None:
+        """Call the controller at a state, and continue with its output."""
+        assert self.controller is not None
+        self._use(self.args.after(self.controller.updated(at, self.args.now)))
+
+    def _paced(self, steps: Steps, last: Callable[[], Fields | None]) -> Steps:
+        """The steps. Under error control the first is as long as the next one of the ``last`` part."""
+        if isinstance(steps, Controlled):
+            fields = last()
+            if fields is not None and fields.pace is not None:
+                return dataclasses.replace(steps, wish=np.float64(fields.pace.wish))
+        return steps
 
     def _at_breakpoint(self) -> bool:
-        """Whether the last part ended at a breakpoint."""
+        """Whether the last part ended at a breakpoint or a sample."""
         last = self.parts[-1]
         assert isinstance(last, Pieces)
         runner = last.course.begun.runner
@@ -114,14 +163,29 @@ class SingleRun:
         return ended and last.course.steps.end < self.asked.span[1]
 
     def _after_breakpoint(self, steps: Steps) -> tuple[StartPoint, Steps]:
-        """The start of the part after a breakpoint, just after it, and its steps."""
+        """The start of the part after a breakpoint or a sample, and its steps."""
         last = self.parts[-1]
         assert isinstance(last, Pieces)
         at = last.course.state(last.last_row, last.done)
-        t = float(at.t) + 2 * self._aside
-        again = StartPoint(t, at.q, at.v, (at.lam, at.psi), "check")
-        assert isinstance(steps, Controlled)
-        return again, self._until(steps.resumed(t).until(self.asked.span[1]), t)
+        t = float(at.t)
+        beside = any(abs(t - end) <= 1.5 * self._aside for end in self.asked.breakpoints)
+        t += 2 * self._aside if beside else 0.0  # it sees the other side of the breakpoint
+        guess, mode = (at.lam, at.psi), "check"
+        if self.controller is not None and self.controller.due(t):
+            self._sample(at)
+            mode = "assume"
+            steps = self._paced(steps, last.course.begun.runner.fields)
+        elif isinstance(steps, Controlled):
+            steps = steps.resumed(t)
+        return StartPoint(t, at.q, at.v, guess, mode), self._until(steps, t)
+
+    def _resumed(self, steps: Steps, at: State) -> Steps:
+        """The steps after an event, which may happen at the very time of a sample."""
+        t = float(at.t)
+        if self.controller is None or t < steps.end - self._aside:
+            return steps.resumed(t)
+        self._sample(at)
+        return self._until(steps.resumed(t) if isinstance(steps, Controlled) else steps, steps.end)
 
     def _use(self, args: RunArgs) -> None:
         """Continue with these args."""
@@ -145,7 +209,7 @@ class SingleRun:
         saved: Saved | None = None,
     ) -> Outcome | None:
         """The run up to the next event that changes it, or to its end; from a state if one is given."""
-        before = sum(p.done for p in self.parts)
+        before = self.taken
         done = 0 if saved is None else saved.done
         record = begun.first
         if state is not None:
@@ -162,7 +226,10 @@ class SingleRun:
         pieces = Pieces(course, self.keep, steps.expected, bool(self.parts))
         if saved is not None:
             pieces.fill(saved.kept, record)
-        self.parts = [*(p.over() if isinstance(p, Pieces) else p for p in self.parts), pieces]
+        if self.parts and isinstance(self.parts[-1], Pieces):
+            self.parts[-1] = self.parts[-1].over()
+            before = self.taken = before + self.parts[-1].done
+        self.parts.append(pieces)
         self.start = start
         outcome: Outcome | None = None
 
@@ -186,7 +253,7 @@ class SingleRun:
                 error.solution = self._finished(pieces, None)  # type: ignore[attr-defined]
             raise
         if self.saving is not None and outcome is None:
-            self._save(pieces, pieces.last_row, pieces.done, now=True)
+            self._save(pieces, pieces.last_row, pieces.done, now=self.stopped or not self._at_breakpoint())
         return outcome
 
     def _restore(self, begun: Begun, state: RunState, done: int) -> None:
@@ -270,7 +337,15 @@ class SingleRun:
         every = collect.joined_nodes(nodes)
         sol = assemble.solution(self.setup, of_rows, t, t_alpha, ending, complete, every, happened)
         rows = [0] * (len(self.parts) - len(kept)) + [len(times) for _, times, _ in kept]
-        return sol.connected(self._after(pieces, outcome), self._phases(rows, nodes, course.begun))
+        control = None if self.controller is None else Deferred(self._record)
+        return sol.connected(self._after(pieces, outcome), self._phases(rows, nodes, course.begun), control)
+
+    def _record(self) -> ControlRecord:
+        """The samples of the controller: each part that starts at a sample time has its output."""
+        assert self.controller is not None
+        starts = [self.asked.start.t, *(part.t_end for part in self.parts[:-1])]
+        held = ((t, self.args.again(p.changed).now[-1]) for t, p in zip(starts, self.parts, strict=True))
+        return stacked([(t, signals) for t, signals in held if self.controller.due(t)])
 
     def _phases(self, rows: list[int], nodes: list[StepEnd | None], begun: Begun) -> Phases:
         """The phases of the run, from the number of rows and the ends of steps of each part."""
@@ -297,7 +372,8 @@ class SingleRun:
             return codes.NOT_RESUMED
         if outcome is not None and outcome.stop:
             return codes.CROWDED if outcome.crowded else codes.EVENT
-        ended = runner.finished and not (self.stopped and outcome is not None)
+        reached = runner.finished and pieces.course.steps.end >= self.asked.span[1]
+        ended = reached and not (self.stopped and outcome is not None)
         if runner.status == codes.SUCCESS and not ended:
             return codes.STOPPED if self.stopped else codes.TOO_MANY
         return runner.status

@@ -96,6 +96,11 @@ def equilibrium(
     q = np.asarray(arguments.point(system.space, arguments.vector("q_guess", q_guess), "q_guess"))
     dim = system.space.dim
     v = np.zeros(len(q) if dim is None else dim)
+    if not system.space.moved(len(v)).all():
+        raise ValueError(
+            "equilibrium: not possible with first-order states, which it would take as zero. Integrate until "
+            "the system rests, or use states that are constant as args"
+        )
     search = _Search(WholeSystem(system, t, q, v, args), float(t), v, tol, find == "stable")
     result = search.run(q, max_iterations)
     if throw and not result.found:

@@ -22,6 +22,8 @@ PIECE = 1500
 # as long as without it, and makes the code two to three times as fast. Functions of rows run less often.
 # Where factors are data, a program has only the operations of the equations.
 OPTIMIZED, OPTIMIZED_ROWS, OPTIMIZED_DATA = 40_000, 10_000, 15_000
+# The most operations of a program whose instructions are put in a good order.
+ORDERED = 8_000
 
 
 class _Uncollected:
@@ -74,9 +76,8 @@ class StepCode:
         self.program = cut(program, PIECE)
         self.common = np.array(common, dtype=int)
         text = emit_llvm.emit([(self.program, {"steps": loop})], lanes, common)
-        self.library = machine.Library(
-            text, ["steps"], optimized=small(program, OPTIMIZED), hosts=program.hosts
-        )
+        optimized, scheduled = small(program, OPTIMIZED), small(program, ORDERED)
+        self.library = machine.Library(text, ["steps"], optimized, scheduled, hosts=program.hosts)
         self.steps = self.library.function("steps", *[POINTER] * 5, *[COUNT] * 2, result=COUNT)
 
     @property

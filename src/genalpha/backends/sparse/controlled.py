@@ -90,6 +90,7 @@ class ControlledKind(Kind):
     def _errors(self, parts: Any, d: Symbols, after: Any) -> None:
         """Write the kernel for the errors of nodes, and for the sum of their squares."""
         n = self.dims.n
+        counted = n + int(self.model.space.moved(n).sum())
         self.tolerances, self.weight = (
             Tolerances(*(self.builder.slot(n) for _ in range(4))),
             self.builder.slot(1),
@@ -103,7 +104,7 @@ class ControlledKind(Kind):
             carry = parts[1]
             reached = carry._replace(q=q, v=v)
             norm = controller.norm(self.model.space, tolerances, carry, reached, found)
-            return found, weight[0] * (2 * n) * norm**2
+            return found, weight[0] * counted * norm**2
 
         q, v = Symbols(after.q, "f"), Symbols(after.v, "f")
         found, squares = inline(self.graph, errors, d, tolerances, weight, q, v, *parts)
@@ -183,7 +184,8 @@ class ControlledCentral(Central):
             none = jnp.zeros(0)
             output = StepOutput(none, none, none, turns[None] if self.has_turns else none)
             status = close_step(jnp.array(codes.SUCCESS), output).astype(float)
-            size = jnp.sqrt(squares / (2 * setup.dims.n))
+            counted = setup.dims.n + int(setup.system.space.moved(setup.dims.n).sum())
+            size = jnp.sqrt(squares / counted)
             accepted, after = controller.judged(limits, pace, size, status, n.near_singular > 0)
             fit, new_noise = newton.remembered(setup.newton, n, large=True)
             fit = jnp.where(status == codes.SUCCESS, fit, 0.0)

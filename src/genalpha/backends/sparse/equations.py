@@ -142,7 +142,7 @@ class Equations:
         found = []
         for model in self.parts:
             at, count = model.places, model.copies
-            flat = lambda x: x.reshape(-1, x.shape[-1])
+            flat = lambda x: x.reshape(x.shape[0] * x.shape[1], x.shape[2])
             data = self.data(model)
             if len(t) > 1:
                 data = jax.tree.map(lambda x, n=count: _repeated(x, len(t)) if len(x) == n else x, data)

@@ -9,10 +9,18 @@ from genalpha.mechanics.spaces._base import Space
 from genalpha.mechanics.spaces.euclidean import Euclidean
 from genalpha.mechanics.spaces.product import Product
 from genalpha.mechanics.spaces.rotations import SE3, SO3, R3xSO3
+from genalpha.mechanics.spaces.states import States
 
-__all__ = ["SE3", "SO3", "Euclidean", "Product", "R3xSO3", "Space", "named"]
+__all__ = ["SE3", "SO3", "Euclidean", "Product", "R3xSO3", "Space", "States", "named"]
 
-_KNOWN = {"SE3": SE3, "SO3": SO3, "Euclidean": Euclidean, "Product": Product, "R3xSO3": R3xSO3}
+_KNOWN: dict[str, type[Space]] = {
+    "SE3": SE3,
+    "SO3": SO3,
+    "Euclidean": Euclidean,
+    "Product": Product,
+    "R3xSO3": R3xSO3,
+    "States": States,
+}
 
 
 _WRITTEN = re.compile(rf"((?:{'|'.join(_KNOWN)})\(|n=(?:\d{{1,9}}|None)|\)|, )+")

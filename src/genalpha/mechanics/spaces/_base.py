@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 
@@ -26,6 +27,10 @@ class Space:
     def size(self, dim: int) -> int:
         """Number of stored coordinates of a point whose velocity has ``dim`` components."""
         raise NotImplementedError
+
+    def moved(self, dim: int) -> np.ndarray:
+        """Which of the ``dim`` velocities move a position, (dim,); all but :class:`States`."""
+        return np.ones(dim, bool)
 
     def retract(self, q: Array, d: Array) -> Array:
         """The point reached from ``q`` (size,) by the increment ``d`` (dim,)."""

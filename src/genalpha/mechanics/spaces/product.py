@@ -105,6 +105,9 @@ class Product(Space):
                 at[kind] += run.number * getattr(run, kind)
         return jnp.concatenate(parts)
 
+    def moved(self, dim: int) -> np.ndarray:
+        return np.concatenate([run.space.moved(run.number * run.dim) for run in self._runs])
+
     def retract(self, q: Array, d: Array) -> Array:
         return self._each("retract", ("size", "dim"), q, d)
 

@@ -71,6 +71,7 @@ def _refuse(system: System, given: Options) -> None:
             "independent constraints"
         )
     usual = {"events": None, "save": "all", "dense_output": False, "state": None, "checkpoint": None}
+    usual["controller"] = None
     for name, value in usual.items():
         asked = getattr(given, name)
         if asked is not value and not (isinstance(asked, str) and asked == value):
