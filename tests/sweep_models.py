@@ -21,7 +21,7 @@ def pendulum() -> ga.System:
 
 
 def study(store: Path, count: int = 100, system: ga.System | None = None, **more: Any) -> ga.Sweep:
-    """Pendulums of ``count`` lengths, some of which cannot be started: their speed is infinite in effect."""
+    """A sweep over pendulums of ``count`` lengths, in blocks of about 20 runs."""
     lengths = np.linspace(0.5, 1.5, count)
     given: dict[str, Any] = {
         "over": {"length": lengths},
@@ -34,6 +34,6 @@ def study(store: Path, count: int = 100, system: ga.System | None = None, **more
 
 
 def bits(found: Any) -> dict[str, bytes]:
-    """All variables of a sweep but the times that runs took, as bytes."""
+    """All variables of a sweep, as bytes."""
     opened = found.open()
     return {str(name): opened[name].to_numpy().tobytes() for name in opened.variables}
