@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +39,13 @@ def bits(found: Any) -> dict[str, bytes]:
     """All variables of a sweep, as bytes."""
     opened = found.open()
     return {str(name): opened[name].to_numpy().tobytes() for name in opened.variables}
+
+
+def slowly(seconds: float) -> Callable[[ga.Solution], dict[str, Any]]:
+    """A function for ``observe`` that observes nothing, and takes so long for every batch."""
+
+    def observe(sol: ga.Solution) -> dict[str, Any]:
+        time.sleep(seconds)
+        return {}
+
+    return observe

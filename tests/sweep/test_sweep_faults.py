@@ -20,7 +20,7 @@ import pytest
 
 import genalpha as ga
 from genalpha.sweep import worker
-from sweep_models import bits, pendulum, study
+from sweep_models import bits, pendulum, slowly, study
 
 pytest.importorskip("zarr")
 TESTS = Path(__file__).parents[1]
@@ -173,9 +173,9 @@ LONG: dict[str, Any] = {"count": 3000, "h": 2e-5, "block": 60}
 DRIVER = f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
-from sweep_models import study
+from sweep_models import slowly, study
 if __name__ == "__main__":
-    study(sys.argv[1], progress=True, **{LONG!r})
+    study(sys.argv[1], progress=True, observe=slowly(0.6), **{LONG!r})
 """
 
 
@@ -201,10 +201,6 @@ def cluster(workers: int = 2) -> Iterator[Any]:
 def test_workers_killed_twenty_times(long: ga.Sweep, system: ga.System, tmp_path: Path) -> None:
     store, over, killed = tmp_path / "a.zarr", threading.Event(), []
 
-    def slowly(sol: ga.Solution) -> dict[str, Any]:
-        time.sleep(3.0)
-        return {}
-
     def started(address: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dask", "worker", address, "--no-nanny", "--nthreads=1"]
         return subprocess.Popen(
@@ -228,7 +224,7 @@ def test_workers_killed_twenty_times(long: ga.Sweep, system: ga.System, tmp_path
         killer = threading.Thread(target=kill)
         killer.start()
         try:
-            found = study(store, system=system, executor=client, retries=50, observe=slowly, **LONG)
+            found = study(store, system=system, executor=client, retries=50, observe=slowly(3.0), **LONG)
         finally:
             over.set()
             killer.join()
@@ -255,7 +251,7 @@ def test_the_driver_killed_and_resumed_ten_times(long: ga.Sweep, system: ga.Syst
         done.append(records(store))
     assert sorted(done) == done
     assert 0 < done[-1] < long.store.blocks
-    found = study(store, system=system, **LONG)
+    found = study(store, system=system, observe=slowly(0.6), **LONG)
     assert found.tally.blocks == long.store.blocks - done[-1]  # all that was done stays, and nothing else
     assert bits(found) == bits(long)
 
@@ -267,9 +263,9 @@ def test_two_drivers(long: ga.Sweep, system: ga.System, tmp_path: Path) -> None:
         while not records(store) and first.poll() is None:
             time.sleep(0.02)
         with pytest.raises(RuntimeError, match=f"another driver works on .*process {first.pid} on"):
-            study(store, system=system, **LONG)
+            study(store, system=system, observe=slowly(0.6), **LONG)
         first.kill()
-    assert bits(study(store, system=system, **LONG)) == bits(long)
+    assert bits(study(store, system=system, observe=slowly(0.6), **LONG)) == bits(long)
 
 
 @pytest.mark.slow
