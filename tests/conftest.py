@@ -70,6 +70,8 @@ def run(name: str, *, t_end: float | None = None, **options: object) -> ga.Solut
 # Tracing makes many objects that live long. Frequent garbage collections would be a waste of time.
 gc.set_threshold(200_000, 20, 100)
 
+REPEATED = Path(__file__).with_name("repeated_cases.txt")
+
 # Linux allows 65530 memory mappings per process. XLA crashes if its programs need more.
 _MAPS, _MOST, _tests = Path("/proc/self/maps"), 30_000, itertools.count(1)
 
@@ -81,10 +83,11 @@ def pytest_runtest_teardown() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Pages whose examples take long, or need libraries that may be missing."""
+    """Cases that take long or repeat others, and pages that need libraries that may be missing."""
+    repeated = tuple(line for line in REPEATED.read_text().splitlines() if line and line[0] != "#")
     missing = [name for name in ("pandas", "xarray", "pyarrow") if importlib.util.find_spec(name) is None]
     for item in items:
-        if item.path.name == "fitting.md":
+        if item.path.name == "fitting.md" or item.nodeid.startswith(repeated):
             item.add_marker(pytest.mark.slow)
         if item.path.name == "tables.md" and missing:
             item.add_marker(pytest.mark.skip(reason=f"not installed: {', '.join(missing)}"))
