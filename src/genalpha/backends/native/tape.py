@@ -28,6 +28,7 @@ from genalpha.compiler.graph import ONE, TRUE, ZERO, Unsupported
 from genalpha.compiler.program import Builder, Map, cut
 from genalpha.compiler.reader import Symbols
 from genalpha.compiler.substitute import substitution
+from genalpha.compiler.table_reads import TableReads
 
 # The numbers of rows of a tape from which an order of pivots is chosen.
 SAMPLES = 5
@@ -203,19 +204,29 @@ class Adjoint(Derivative):
         of_x = pulled_back(graph, found, tape.x, weights)
         forces = lu.solve_transposed(graph, factors, of_x)
         forces = np.array([graph.neg(i) for i in forces.tolist()], dtype=np.int64)
-        variables = np.concatenate([tape.carry, tape.doubles, [int(tape.t.ids), int(tape.h.ids)]])
         both, by = np.concatenate([found, rows]), np.concatenate([weights, forces])
-        result = pulled_back(graph, both, variables, by)
-        of_carry, of_doubles, of_time = np.split(
-            result, [len(tape.carry), len(tape.carry) + len(tape.doubles)]
-        )
-        pairs = zip(total.tolist(), of_doubles.tolist(), strict=True)
+        self.reads = reads = TableReads(graph, both, tape.doubles)
+        times = np.array([int(tape.t.ids), int(tape.h.ids)])
+        variables = [tape.carry, tape.doubles, times, reads.nodes]
+        result = pulled_back(graph, both, np.concatenate(variables), by)
+        cuts = np.cumsum([len(x) for x in variables])[:-1]
+        of_carry, of_doubles, of_time, of_reads = np.split(result, cuts)
+        used = np.flatnonzero(of_doubles != ZERO)  # the others are only read from tables
+        pairs = zip(total[used].tolist(), of_doubles[used].tolist(), strict=True)
         sums = np.array([graph.add(a, b) for a, b in pairs], dtype=np.int64)
-        self.state = np.concatenate([self.place(kept), self.place(total)]).astype(int)
-        self.results = self.builder.slot(3)
-        new = np.concatenate([of_carry, sums])
-        stores = [(self.state, new), (self.results, np.append(of_time, good))]
+        self.state = np.concatenate([self.place(kept), self.place(total[used])]).astype(int)
+        self._summed = np.concatenate([np.arange(len(tape.carry)), len(tape.carry) + used])
+        shown = np.concatenate([of_time, of_reads, reads.indices, [good]])
+        self.results = self.builder.slot(len(shown))
+        stores = [(self.state, np.concatenate([of_carry, sums])), (self.results, shown)]
         self.builder.kernel("adjoint_row", ITERATION, *stores)
+
+    def run(self, rows: np.ndarray, shared: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found, after = super().run(rows, shared, state[self._summed])
+        whole = state.copy()
+        whole[self._summed] = after
+        self.reads.add(whole[len(self.tape.carry) :], found[:, 2:-1])
+        return found[:, [0, 1, -1]], whole
 
 
 class Tangent(Derivative):

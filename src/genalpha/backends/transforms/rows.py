@@ -16,6 +16,7 @@ from genalpha.compiler.graph import ZERO
 from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Builder, Map, cut
 from genalpha.compiler.rows import RowFunction
+from genalpha.compiler.table_reads import TableReads
 
 # The most forms of a function, each with other pivots, that are made for rows which the others cannot serve.
 MOST_FORMS = 8
@@ -41,11 +42,15 @@ class RowDerivative:
             slots = builder.slot(len(given))
             builder.slot_of.update(zip(given.tolist(), slots.tolist(), strict=True))
             builder.level_of.update(dict.fromkeys(given.tolist(), 0))
-            if reverse:
-                found = pulled_back(graph, results, rows.columns, more)
-                pairs = zip(total.tolist(), found[own:].tolist(), strict=True)
-                sums = [graph.add(a, graph.select(good, b, ZERO)) for a, b in pairs]
-                found, stores = found[:own], [(slots[len(given) - shared :], np.array(sums, dtype=np.int64))]
+            self._reads = TableReads(graph, results, rows.columns[own:]) if reverse else None
+            if self._reads is not None:
+                columns = np.concatenate([rows.columns, self._reads.nodes])
+                found = pulled_back(graph, results, columns, more)
+                masked = np.array([graph.select(good, i, ZERO) for i in found[own:].tolist()], dtype=np.int64)
+                used = np.flatnonzero(masked[:shared] != ZERO)  # the others are only read from tables
+                sums = [graph.add(int(total[k]), int(masked[k])) for k in used]
+                stores = [(slots[len(given) - shared :][used], np.array(sums, dtype=np.int64))]
+                found = np.concatenate([found[:own], masked[shared:], self._reads.indices])
             else:
                 found, stores = along(graph, results, rows.columns, np.append(more, total)), []
             places = builder.slot(len(found) + 1)
@@ -72,7 +77,11 @@ class RowDerivative:
         results, work = np.empty((len(rows), out)), aligned(self._slots)
         work[width:inputs] = same
         self._run(work.ctypes.data, rows.ctypes.data, results.ctypes.data, len(rows), width)
-        return results[:, :-1], results[:, -1] != 0, work[self._total].copy()
+        total, own = work[self._total].copy(), out - 1
+        if self._reads is not None:
+            own -= 2 * len(self._reads.nodes)
+            self._reads.add(total, results[:, own:-1])
+        return results[:, :own], results[:, -1] != 0, total
 
 
 class _Form:
