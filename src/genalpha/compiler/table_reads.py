@@ -38,7 +38,7 @@ class TableReads:
         ``found`` (N, 2J, ...) has the derivatives with respect to what was read, and the places.
         """
         count = len(self.nodes)
-        lanes = np.indices((len(found), *found.shape[2:]))[1:]
+        lanes = [np.arange(n) for n in found.shape[2:]]  # at most one axis
+        at = np.fmax(found[:, count:], 0.0).astype(int)  # a run that failed has NaN
         for k, places in enumerate(self._places):
-            at = np.nan_to_num(found[:, count + k]).astype(int)  # a run that failed has NaN
-            np.add.at(total, (places[at], *lanes), found[:, k])
+            np.add.at(total, (places[at[:, k]], *lanes), found[:, k])

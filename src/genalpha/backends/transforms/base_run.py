@@ -12,7 +12,7 @@ import numpy as np
 
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native import tape as tapes
-from genalpha.backends.native.code import MAKING
+from genalpha.backends.native.code import MAKING, RowCode
 from genalpha.backends.native.kernels import AtFirst, Kernels, NativeRun, StartValues
 from genalpha.backends.native.step import LIMIT, StepKernels, Values
 from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, Tape, flat
@@ -99,6 +99,13 @@ class RunOperation(Operation):
     def defect(self, q: np.ndarray) -> np.ndarray:
         """By how much the lengths of quaternions differ from one."""
         return np.asarray(self._defect.interpret(np.asarray(q))[0])
+
+    def defects(self, rows: np.ndarray, lanes: int) -> np.ndarray:
+        """The same for rows (B, size)."""
+        with MAKING:
+            if "defect" not in self._derivatives:
+                self._derivatives["defect"] = RowCode(self._defect, lanes)
+        return np.asarray(self._derivatives["defect"]((rows,))[0])
 
     def _begin(self, t: Any, q: Any, v: Any, h: Any, x: list[Any]) -> RunStart:
         return start_run(self.setup, t, self.setup.system.space.normalize(q), v, h, self.rebuild(x))

@@ -53,14 +53,23 @@ class LaneMembers:
         self.start: RunStart = start
         self.status = self._statuses()
         self.alone = ~good | (self.status != codes.SUCCESS)  # members that run by themselves
-        self.scale = np.concatenate([np.reshape(x, (size, -1)) for x in start.begin.scale], axis=1)
+        self.scale = self._wide(start.begin.scale)
         self.code: StepCode = self.made.code(self.lanes)
+        step, state = operation.step, start.begin.state
+        self._places = flat([step.start_places, step.output[:2], step.args])
+        self.args = self._wide(self.doubles)
+        self._first = np.concatenate([self._wide([step.start_values(start), state[-2:]]), self.args], axis=1)
+
+    def _wide(self, tree: Any) -> np.ndarray:
+        """All numbers of every member (size, ...)."""
+        parts = [np.reshape(x, (self.size, -1)) for x in jax.tree.leaves(tree)]
+        return np.concatenate([np.zeros((self.size, 0)), *parts], axis=1)
 
     def _statuses(self) -> np.ndarray:
         """The status of every start."""
         op, found = self.op, np.asarray(self.start.status).astype(int)
         if op.setup.system.space.rotations:
-            defects = np.stack([op.defect(q) for q in self.q])
+            defects = op.defects(self.q, self.lanes)
             rotated = np.array([codes.not_a_rotation(x) for x in defects])
             found = np.where(rotated != codes.SUCCESS, rotated, found)
         bad = ~np.asarray(self.start.consistent).astype(bool) & (found == codes.SUCCESS) & op.strict
@@ -79,13 +88,7 @@ class LaneMembers:
         step, lanes = self.op.step, self.lanes
         work = aligned(self.code.numbers)
         slots = work[: self.code.program.slots * lanes].reshape(-1, lanes)
-        side = lambda x: np.asarray(x)[here].reshape(lanes, -1).T
-        places, values = (step.start_places, step.output[:2]), step.start_values(self.start)
-        given = (values, self.start.begin.state[-2:])
-        for place, value in zip(jax.tree.leaves(places), jax.tree.leaves(given), strict=True):
-            slots[np.reshape(place, -1)] = side(value)
-        for place, value in zip(step.args, self.doubles, strict=True):
-            slots[place.reshape(-1)] = side(value)
+        slots[self._places] = self._first[here].T
         slots[step.flags["alive"]] = 1.0
         count, width = len(self.sizes), len(step.row)
         table = np.full((count + 1, width, lanes), np.nan)
@@ -160,15 +163,13 @@ class _Sweep:
         return (found[::-1] if backward else found)[:, :-1], after
 
     def shared(self, here: np.ndarray) -> np.ndarray:
-        doubles = [np.reshape(x[here], (len(here), -1)) for x in self.members.doubles]
-        return np.concatenate([self.members.scale[here], *doubles], axis=1).T
+        return np.concatenate([self.members.scale[here], self.members.args[here]], axis=1).T
 
     def starts(self) -> np.ndarray:
         """The inputs of all starts."""
         members = self.members
         same = [np.full((members.size, 1), x) for x in (members.t0, members.sizes[0])]
-        doubles = [np.reshape(x, (members.size, -1)) for x in members.doubles]
-        return np.concatenate([same[0], members.q, members.v, same[1], *doubles], axis=1)
+        return np.concatenate([same[0], members.q, members.v, same[1], members.args], axis=1)
 
 
 def tangents(members: LaneMembers, changes: Arrays) -> list[np.ndarray]:
