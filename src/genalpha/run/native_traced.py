@@ -195,7 +195,7 @@ class FromRecords:
     def sample(self, ends: StepEnd, times: Any) -> StepEnd:
         """The motion at some times (K,), between the ends of steps (N+1, ...)."""
         steps, make = interpolate.steps_of(ends.t, times), lambda: sampling(self.setup)
-        pick = lambda i: StepEnd(*(x[i] for x in ends))
+        pick = lambda i: StepEnd(*(jnp.asarray(x)[i] for x in ends))
         before, after = pick(jnp.maximum(steps - 1, 0)), pick(steps)
         return StepEnd(times, *self._operation("sample", make).apply(before, after, jnp.asarray(times)))
 
