@@ -13,6 +13,7 @@ import pytest
 import genalpha as ga
 from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.reader import Symbols, inline
+from genalpha.compiler.rows import RowFunction
 from genalpha.numerics.derivatives import for_each, jacobian, pulled_back, value_and_rate
 from genalpha.numerics.stumpff import stumpff
 from scalar_functions import FUNCTIONS, split
@@ -219,3 +220,15 @@ def test_hidden_constraints_inside_of_the_user_s_functions() -> None:
         first, second = map(solve, backends)
         assert (first.backend, second.backend) == backends
         np.testing.assert_allclose(first.q, second.q, atol=1e-12)
+
+
+def test_a_pull_through_a_linear_solve_has_derivatives() -> None:
+    """The solution is held in the derivative of the solve itself, and in no higher one."""
+    x, v, weight = np.array([1.0, 0.2]), np.array([0.7, -1.1]), np.array([1.3])
+    curve = lambda x: (x @ jnp.linalg.solve(MATRIX + jnp.diag(x**2), x))[None]
+    pull = lambda x: pulled_back(curve, jnp.asarray(x), jnp.asarray(weight))
+    expected = jax.jvp(pull, (x,), (v,))[1]
+    rows = RowFunction("pull", lambda x: value_and_rate(pull, (x,), (v,))[1], (x,))
+    found, good = rows.interpret(x)
+    assert good
+    np.testing.assert_allclose(found, expected, rtol=1e-13)

@@ -68,7 +68,9 @@ def pulled_back(graph: Graph, outputs: np.ndarray, variables: np.ndarray, weight
         else:
             for j, partial in _partials(graph, i, moving):
                 pull(j, graph.mul(partial, by))
-    return np.array([pulls.get(i, ZERO) for i in variables.tolist()], dtype=np.int64)
+    held = [j for i in stated for j in graph.rules[i].held()]
+    found = _released(graph, held, {k: pulls.get(i, ZERO) for k, i in enumerate(variables.tolist())})
+    return np.array(list(found.values()), dtype=np.int64)
 
 
 def _ordered(
@@ -168,9 +170,8 @@ def _slopes(graph: Graph, i: int, slopes: dict[int, Slopes]) -> Slopes:
             for column, slope in slopes.get(j, {}).items():
                 term = graph.mul(partial, slope)
                 total[column] = graph.add(total[column], term) if column in total else term
-    held = graph.rules[i].held() if i in graph.rules else ()
-    if held:
-        total = _released(graph, held, total)
+    if i in graph.rules:
+        total = _released(graph, graph.rules[i].held(), total)
     return {column: slope for column, slope in total.items() if slope != ZERO}
 
 
@@ -195,6 +196,8 @@ def _taken_slopes(graph: Graph, index: int, tables: Slopes) -> Slopes:
 
 def _released(graph: Graph, held: Sequence[int], slopes: Slopes) -> Slopes:
     """The derivatives, in which the nodes ``held`` are no longer stopped."""
+    if not held:
+        return slopes
     put = substitution(graph, {graph.stopped(i): i for i in held if i not in graph.constants})
     moved = put(np.array(list(slopes.values()), dtype=np.int64)).tolist()
     return dict(zip(slopes, moved, strict=True))
