@@ -13,7 +13,7 @@ from genalpha.results.named import NamedColumn
 if TYPE_CHECKING:
     from genalpha.results.solution import Solution
 
-_MOST_LABELS = 8  # in a legend; more curves get a colour bar
+_MOST_LABELS = 10  # in a legend, as many as there are colours; more curves get a colour bar
 _TICKS = 5
 _TITLES = {
     "q": "coordinates",
