@@ -25,8 +25,8 @@ def sol():
 
 @pytest.fixture(scope="module")
 def chain():
-    system = ga.System(np.eye(9), lambda t, q, v: -q, names={"q": [f"x{i}" for i in range(9)]})
-    return ga.solve(system, (0.0, 1.0), np.ones(9), np.zeros(9), h=0.5)
+    system = ga.System(np.eye(11), lambda t, q, v: -q, names={"q": [f"x{i}" for i in range(11)]})
+    return ga.solve(system, (0.0, 1.0), np.ones(11), np.zeros(11), h=0.5)
 
 
 def test_a_summary_has_values_by_name(sol):
@@ -90,7 +90,7 @@ def test_panels_belong_to_kinds_and_units(sol):
         sol.plot(["angle"])
 
 
-@pytest.mark.parametrize(("count", "legend"), [(8, True), (9, False)])
+@pytest.mark.parametrize(("count", "legend"), [(10, True), (11, False)])
 def test_many_curves_get_a_colour_bar(chain, count, legend):
     ax = chain.plot(*[f"x{i}" for i in range(count)]).axes[0]
     assert (ax.get_legend() is not None) == legend
