@@ -113,18 +113,28 @@ def structure(name: str) -> random_systems.Structure:
     return next(s for s in random_mechanisms._bodies() if s.name == name)
 
 
-@functools.cache
-def tied(seed: int = 5) -> Curve:
-    """SO(3) × R²: a constraint that moves, and one that is quadratic in v."""
-    found = structure("tied")
+def _turning(name: str, seed: int) -> tuple[Any, ...]:
+    """A structure, one of its members, a turn and a spin (3,), and its args as a function of a number."""
+    found = structure(name)
     member = found.draw(np.random.default_rng(seed))
     rng = np.random.default_rng(seed + 1)
     turn, spin, state = rng.normal(size=3), rng.normal(size=3), rng.bit_generator.state
 
-    def at(s: Any) -> tuple[Any, Any, Any]:
+    def args(s: Any) -> Any:
         own = np.random.default_rng()
         own.bit_generator.state = state
-        a = _changed(member.args, s[0], own)
+        return _changed(member.args, s, own)
+
+    return found, member, turn, spin, args
+
+
+@functools.cache
+def tied(seed: int = 5) -> Curve:
+    """SO(3) × R²: a constraint that moves, and one that is quadratic in v."""
+    found, member, turn, spin, args = _turning("tied", seed)
+
+    def at(s: Any) -> tuple[Any, Any, Any]:
+        a = args(s[0])
         e = rotation.multiply(member.q0[:4], rotation.from_rotation_vector(s[1] * turn))
         omega = member.v0[:3] + s[2] * spin
         height = lambda t, e: random_mechanisms.tied(jnp, t, jnp.concatenate([e, jnp.zeros(2)]), a)[0]
@@ -140,15 +150,10 @@ def tied(seed: int = 5) -> Curve:
 @functools.cache
 def top(space: str = "top", seed: int = 7) -> Curve:
     """A body that hangs on a point, in R³ × SO(3) or SE(3)."""
-    found = structure(space)
-    member = found.draw(np.random.default_rng(seed))
-    rng = np.random.default_rng(seed + 1)
-    turn, spin, state = rng.normal(size=3), rng.normal(size=3), rng.bit_generator.state
+    found, member, turn, spin, args = _turning(space, seed)
 
     def at(s: Any) -> tuple[Any, Any, Any]:
-        own = np.random.default_rng()
-        own.bit_generator.state = state
-        a = _changed(member.args, s[0], own)
+        a = args(s[0])
         e = rotation.multiply(member.q0[3:], rotation.from_rotation_vector(s[1] * turn))
         omega = member.v0[3:] + s[2] * spin
         speed = jnp.cross(omega, a["X"])

@@ -203,7 +203,7 @@ class FromRecords:
         """The rows of the solution, a function that picks rows, and the ends of all steps if kept apart."""
         found, keep = self.found, self.asked.output
         t = self.asked.steps.times  # type: ignore[union-attr]
-        ends = StepEnd(t, found.q, found.v, found.lam, found.psi)
+        ends = found.ends(t)
         apart = ends if keep.dense and not keep.complete else None
         if keep.t_eval is not None:
             times = jnp.asarray(keep.t_eval)
@@ -211,7 +211,7 @@ class FromRecords:
             return self.sample(ends, times), lambda x: x[steps], apart
         if keep.every == 1:
             return ends, lambda x: x, apart
-        if len(found.q) == 1:  # only the last row has left the run
+        if len(found.rows.q) == 1:  # only the last row has left the run
             return StepEnd(t[-1:], *ends[1:]), lambda x: x[-1:], None
         chosen = keep.rows(len(t) - 1)
         return StepEnd(*(x[chosen] for x in ends)), lambda x: x[chosen], apart
@@ -223,12 +223,12 @@ class FromRecords:
         """The solution; ``before`` is a status of what came before the run, if anything did."""
         asked, found, keep = self.asked, self.found, self.asked.output
         kept, whole, apart = self.kept()
-        report = Deferred(lambda: assemble.history(whole(found.report)))
+        report = Deferred(lambda: assemble.history(whole(found.rows.report)))
         if keep.t_eval is None and keep.every == 1:
             report = report.then(assemble.without_start)
-        rows = Rows(kept.q, kept.v, whole(found.a_alpha), kept.lam, kept.psi, {}, None)
+        rows = Rows(kept.q, kept.v, whole(found.rows.a_alpha), kept.lam, kept.psi, {}, None)
         quantities = assemble.recorded(rows, self.errors()) | {"newton": report}
-        quantities["extra"] = {name: whole(x) for name, x in found.extra.items()}
+        quantities["extra"] = {name: whole(x) for name, x in found.rows.extra.items()}
         quantities |= assemble.derived(Deferred(lambda: self.derive(kept, self.changed)))
         if keep.names is not None:
             named = {name: keep.chosen(name, value(quantities[name])) for name in keep.names}
@@ -258,7 +258,7 @@ class _OfControlled(FromRecords):
 
     def kept(self) -> tuple[StepEnd, Callable[[Any], Any], StepEnd | None]:
         found = self.found
-        return StepEnd(found.timing[0], found.q, found.v, found.lam, found.psi), lambda x: x, None
+        return found.ends(found.timing[0]), lambda x: x, None
 
     def errors(self) -> Errors | None:
         return row.layout(self.setup).split_errors(self.found.timing[2])

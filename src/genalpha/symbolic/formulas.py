@@ -12,6 +12,7 @@ from sympy.physics.mechanics import dynamicsymbols
 
 from genalpha.compiler import differentiate
 from genalpha.compiler.graph import ONE, ZERO, Graph
+from genalpha.compiler.primitives.arrays import product, total
 from genalpha.compiler.scalars import Scalars
 from genalpha.compiler.substitute import substitution
 from genalpha.symbolic import functions
@@ -152,7 +153,7 @@ class Formulas:
     def _operation(self, x: Any, where: str) -> int:
         graph, at = self.graph, [self._known[part] for part in functions.children(x)]
         if isinstance(x, sympy.Add):
-            return functions.total(graph, sorted(at, key=self._level))
+            return total(graph, sorted(at, key=self._level))
         if isinstance(x, sympy.Mul):
             return self._product(x, at)
         if isinstance(x, sympy.Pow):
@@ -176,10 +177,10 @@ class Formulas:
                 under.append(functions.power(graph, base, -part.exp, exponent))
             else:
                 over.append(node)
-        above = functions.product(graph, sorted(over, key=self._level))
+        above = product(graph, sorted(over, key=self._level))
         if not under:
             return above
-        return graph.div(above, functions.product(graph, sorted(under, key=self._level)))
+        return graph.div(above, product(graph, sorted(under, key=self._level)))
 
     def _level(self, node: int) -> int:
         levels, stack = self._levels, [node]
@@ -232,10 +233,7 @@ class Formulas:
         """a (I, J) times b (J, K) or (J,)."""
         graph, columns = self.graph, b.reshape(len(b), -1).T.tolist()
         rows = [
-            [
-                functions.total(graph, [graph.mul(x, y) for x, y in zip(row, column, strict=True)])
-                for column in columns
-            ]
+            [total(graph, [graph.mul(x, y) for x, y in zip(row, column, strict=True)]) for column in columns]
             for row in a.tolist()
         ]
         return np.array(rows, dtype=np.int64).reshape(len(a), *b.shape[1:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -100,17 +100,3 @@ def power(g: Graph, base: int, exponent: Any, given: int) -> int:
         root = base if exponent.q == 1 else g.apply("sqrt", base)
         return g.power(root, int(exponent.p))
     return g.apply("pow", base, given)
-
-
-def product(g: Graph, factors: Sequence[int]) -> int:
-    result = ONE
-    for factor in factors:
-        result = g.mul(result, factor)
-    return result
-
-
-def total(g: Graph, terms: Sequence[int]) -> int:
-    result = ZERO
-    for term in terms:
-        result = g.add(result, term)
-    return result

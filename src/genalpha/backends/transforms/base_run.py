@@ -25,6 +25,7 @@ from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction, SingularExample
 from genalpha.engine import row
 from genalpha.engine import start as starts
+from genalpha.engine.row import Rows
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, from_consistent, start_run
 from genalpha.engine.start import shapes as start_shapes
@@ -79,7 +80,7 @@ class RunOperation(Operation):
         extra = {name: next(parts) for name in self.layout.extra}
         report, timing = next(parts), tuple(next(parts) for _ in range(self.timed))
         numbers = {name: next(parts) for name in NUMBERS}
-        return Found(q, v, a_alpha, lam, psi, extra, report, timing, numbers, next(parts))
+        return Found(Rows(q, v, a_alpha, lam, psi, extra, report), timing, numbers, next(parts))
 
     # --- the start --------------------------------------------------------------------------------
 

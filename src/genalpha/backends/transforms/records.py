@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.backends.native.tape import Tape
+from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.row import Rows
 from genalpha.mechanics.system import Args
 from genalpha.numerics.data import COUNTED
 
@@ -17,21 +19,19 @@ NUMBERS = ("status", "taken", "rejected", "t_end", "t_alpha", *COUNTED)
 
 
 class Found(NamedTuple):
-    """The outputs of a run: records in parts, each (R, ...), numbers by name, and the scale.
+    """The outputs of a run: its records in parts, numbers by name, and the scale.
 
     ``timing`` are the times, the sizes and the errors (R, 1 + 2n) of the steps under error control.
     """
 
-    q: Any
-    v: Any
-    a_alpha: Any
-    lam: Any
-    psi: Any
-    extra: dict[str, Any]
-    report: Any
+    rows: Rows
     timing: tuple[Any, ...]
     numbers: dict[str, Any]
     scale: Any
+
+    def ends(self, t: Any) -> StepEnd:
+        """The ends of steps at the times t (R,)."""
+        return StepEnd(t, self.rows.q, self.rows.v, self.rows.lam, self.rows.psi)
 
 
 # Args from the list of those that hold doubles.

@@ -113,14 +113,16 @@ def reduction(known: Callable[..., Any], entry: Callable[[Graph, list[int]], int
     return handler
 
 
-def total(graph: Graph, row: list[int]) -> int:
+def total(graph: Graph, row: Sequence[int]) -> int:
+    """The sum of nodes."""
     result = ZERO
     for x in row:
         result = graph.add(result, x)
     return result
 
 
-def product(graph: Graph, row: list[int]) -> int:
+def product(graph: Graph, row: Sequence[int]) -> int:
+    """The product of nodes."""
     result = ONE
     for x in row:
         result = graph.mul(result, x)

@@ -80,7 +80,7 @@ class _WithEvents(FromRecords):
 
     def kept(self) -> tuple[StepEnd, Any, StepEnd | None]:
         found = self.found
-        return StepEnd(found.timing[0], found.q, found.v, found.lam, found.psi), lambda x: x, None
+        return found.ends(found.timing[0]), lambda x: x, None
 
     def errors(self) -> Errors | None:
         found = self.found.timing[2]

@@ -19,6 +19,7 @@ from genalpha.backends.transforms.runs import TAPE
 from genalpha.engine import event_values, interpolate
 from genalpha.engine.events import Event
 from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.row import Rows
 from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
 from genalpha.mechanics import initial_values
@@ -154,7 +155,7 @@ class EventfulRun(RunOperation):
         errors = None if self.steps is None else next(parts)
         numbers = {name: next(parts) for name in NUMBERS} | {"t_end": t_end}
         timing = (t, t_alpha, errors)
-        run = Found(q, v, a_alpha, lam, psi, extra, report, timing, numbers, next(parts))
+        run = Found(Rows(q, v, a_alpha, lam, psi, extra, report), timing, numbers, next(parts))
         return EventfulFound(run, happened, doubles)
 
     def _course(self, inputs: Arrays) -> HostCourse:
