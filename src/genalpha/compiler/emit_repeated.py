@@ -395,4 +395,6 @@ def emit(
     declared |= dict.fromkeys(_DECLARED.format(w=width).splitlines())
     texts = [sparse_text.FACTOR, sparse_text.SOLVE, *main.more]
     texts = [text.format(linkage="internal") for text in texts]
-    return Emitted("\n".join([*declared, *lines, *main.tables(), *main.lines, *texts, ""]), main.entries, laid)
+    return Emitted(
+        "\n".join([*declared, *lines, *main.tables(), *main.lines, *texts, ""]), main.entries, laid
+    )

@@ -18,6 +18,7 @@ from genalpha.backends.transforms.controlled_runs import ControlledRun, sampling
 from genalpha.backends.transforms.records import Found
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.transforms.runs import GivenRun
+from genalpha.backends.transforms.sparse_rows import SparseDerived, SparseSampling
 from genalpha.backends.transforms.sparse_runs import SparseControlledRun, SparseGivenRun
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine import interpolate, row
@@ -173,12 +174,15 @@ class FromRecords:
         self.asked, self.found, self.doubles, self.rebuild, self.key = asked, found, doubles, rebuild, key
         self.setup: Setup = asked.setup
 
-    def _operation(self, name: str, make: Callable[[], RowOperation]) -> RowOperation:
+    def _operation(self, name: str, make: Callable[[], Any]) -> Any:
         return self.setup.system._programs.made((name, *self.key), make)
 
     def derive(self, ends: StepEnd, own: list[Any] | None = None) -> Derived:
         """The quantities derived from rows (K, ...), each with its own doubles (K, ...) if they are given."""
         setup, dims, rebuild, scale = self.setup, self.setup.dims, self.rebuild, self.found.scale
+        if own is None and sparse.wanted(setup, self.asked.steps):
+            whole = self._operation("derive", lambda: SparseDerived(setup, self.doubles, rebuild))
+            return whole.apply(ends, scale, self.doubles)
         zeros = lambda *shape: np.zeros(shape)
 
         def one(at: StepEnd, scale: Any, x: Any) -> Derived:
@@ -198,7 +202,8 @@ class FromRecords:
 
     def sample(self, ends: StepEnd, times: Any) -> StepEnd:
         """The motion at some times (K,), between the ends of steps (N+1, ...)."""
-        steps, make = interpolate.steps_of(ends.t, times), lambda: sampling(self.setup)
+        kind: Any = SparseSampling if sparse.wanted(self.setup, self.asked.steps) else sampling
+        steps, make = interpolate.steps_of(ends.t, times), lambda: kind(self.setup)
         pick = lambda i: StepEnd(*(jnp.asarray(x)[i] for x in ends))
         before, after = pick(jnp.maximum(steps - 1, 0)), pick(steps)
         return StepEnd(times, *self._operation("sample", make).apply(before, after, jnp.asarray(times)))

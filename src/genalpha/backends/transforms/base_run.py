@@ -81,7 +81,7 @@ class RunOperation(Operation):
 
     @property
     def widths(self) -> tuple[int, int]:
-        """The numbers of columns of a tape, and of those with derivatives, which are the first of a record."""
+        """The numbers of columns of a tape, and of those with derivatives, which are the first ones."""
         return len(self.step.row), self.tape.width
 
     def run(self, *inputs: Any) -> Found:
@@ -97,9 +97,7 @@ class RunOperation(Operation):
 
     runner: type  # who takes the steps
 
-    def starting(
-        self, at: StartValues, steps: Steps, doubles: list[np.ndarray]
-    ) -> tuple[Any, Any, int]:
+    def starting(self, at: StartValues, steps: Steps, doubles: list[np.ndarray]) -> tuple[Any, Any, int]:
         """The start or None, who takes the steps or None, and the status."""
         run, status = self.begun(at, doubles)
         if run is None or status != codes.SUCCESS:

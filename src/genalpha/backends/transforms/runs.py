@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native.code import aligned
-from genalpha.backends.native.kernels import NativeRun, StartValues
+from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
 from genalpha.backends.transforms import lanes
@@ -104,9 +104,7 @@ class GivenRun(RunOperation):
         """The start of a run, who takes its steps, and the status."""
         t0, t1, q, v, times, sizes, *doubles = inputs
         steps = Given(np.append(times, t1), Times(times, sizes))
-        run, runner, status = self.starting(
-            StartValues(float(t0), q, v, float(sizes[0])), steps, doubles
-        )
+        run, runner, status = self.starting(StartValues(float(t0), q, v, float(sizes[0])), steps, doubles)
         if not step_choice.fitting((t0, t1), times, sizes):
             return run, None, codes.BAD_STEPS
         return run, runner, status
