@@ -13,7 +13,7 @@ from genalpha.backends.native.code import StepCode, aligned
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, flat
 from genalpha.backends.native.writer import PIVOT
-from genalpha.backends.transforms.operation import Arrays
+from genalpha.backends.transforms.operation import Arrays, Asked
 from genalpha.backends.transforms.records import NUMBERS, Taken
 from genalpha.compiler import machine
 from genalpha.engine import step_choice
@@ -109,7 +109,7 @@ class LaneMembers:
         )
 
 
-def values(members: LaneMembers) -> list[np.ndarray]:
+def values(members: LaneMembers, asked: Asked, more: Arrays) -> list[np.ndarray]:
     """The outputs of all members."""
     op, size, count = members.op, members.size, len(members.sizes)
     shapes = op.shapes([(), (), members.q.shape[1:], members.v.shape[1:], (count,), (count,)])
@@ -134,7 +134,7 @@ def values(members: LaneMembers) -> list[np.ndarray]:
 
     with Pool() as pool:
         pool.map(one, members.groups())
-    return outs
+    return asked.chosen(outs)
 
 
 class _Sweep:
@@ -172,7 +172,7 @@ class _Sweep:
         return np.concatenate([same[0], members.q, members.v, same[1], members.args], axis=1)
 
 
-def tangents(members: LaneMembers, changes: Arrays) -> list[np.ndarray]:
+def tangents(members: LaneMembers, asked: Asked, changes: Arrays) -> list[np.ndarray]:
     """The changes of the records of all members."""
     op, size, sweep = members.op, members.size, _Sweep(members, Tangent)
     t0, _, q, v, times, sizes, *doubles = changes
@@ -193,10 +193,10 @@ def tangents(members: LaneMembers, changes: Arrays) -> list[np.ndarray]:
     with Pool() as pool:
         pool.map(one, members.groups())
     table[sweep.failed | (members.status != codes.SUCCESS)] = np.nan
-    return [table[:, :, at] for at in op.parts[:-1]]
+    return asked.chosen([table[:, :, at] for at in op.parts[:-1]])
 
 
-def cotangents(members: LaneMembers, weights: Arrays) -> list[np.ndarray]:
+def cotangents(members: LaneMembers, asked: Asked, weights: Arrays) -> list[np.ndarray]:
     """The derivatives with respect to all inputs of all members."""
     op, size, sweep = members.op, members.size, _Sweep(members, Adjoint)
     table, count = np.concatenate(weights, axis=2), len(op.tape.carry)
@@ -228,4 +228,4 @@ def cotangents(members: LaneMembers, weights: Arrays) -> list[np.ndarray]:
     times, sizes = steps[:, :, 0], steps[:, :, 1].copy()
     sizes[:, 0] += h[:, 0]
     found = [t0[:, 0], np.zeros(size), q, v, times, sizes]
-    return found + [np.reshape(x, np.shape(y)) for x, y in zip(parts, members.doubles, strict=True)]
+    return asked.chosen(found + [np.reshape(x, np.shape(y)) for x, y in zip(parts, members.doubles, strict=True)])
