@@ -143,6 +143,51 @@ class Map(NamedTuple):
     outputs: range
 
 
+class Read(NamedTuple):
+    """Columns of an array, from ``column`` on, that go to slots."""
+
+    array: int
+    column: int
+    slots: range
+
+
+class Add(NamedTuple):
+    """Add the number in slot ``value`` to the sum whose place is in slot ``place``."""
+
+    value: int
+    place: int
+
+
+class Walk(NamedTuple):
+    """A kernel applied to one row after the other of several arrays. Slots keep their numbers between rows.
+
+    Before the kernel, ``reads`` load a row. After it, the slots ``outputs`` are a row of results, and ``adds``
+    add to an array of ``sums`` numbers.
+    """
+
+    kernel: str
+    reads: tuple[Read, ...]
+    outputs: range
+    adds: tuple[Add, ...] = ()
+    sums: int = 0
+
+    @property
+    def arrays(self) -> int:
+        return 1 + max(read.array for read in self.reads)
+
+
+def reads(array: int, columns: Iterable[int], slots: Iterable[int]) -> list[Read]:
+    """The columns of an array that go to slots, as few reads of adjacent columns and slots."""
+    found: list[Read] = []
+    for column, slot in zip(map(int, columns), map(int, slots), strict=True):
+        last = found[-1] if found else None
+        if last is not None and (column, slot) == (last.column + len(last.slots), last.slots.stop):
+            found[-1] = last._replace(slots=range(last.slots.start, slot + 1))
+        else:
+            found.append(Read(array, column, range(slot, slot + 1)))
+    return found
+
+
 @dataclass
 class Builder:
     """Assigns slots and makes kernels. Every input has a level: how often it changes.
