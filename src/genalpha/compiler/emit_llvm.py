@@ -238,9 +238,9 @@ class LoopEmitter(KernelEmitter):
             self.say(f"%o{k} = mul i64 %i, %s{k}")
             self.say(f"%r{k} = getelementptr i8, ptr %a{k}, i64 %o{k}")
         for read in walk.reads:
-            k = self.label()
-            self.say(f"%from{k} = getelementptr {self.number}, ptr %r{read.array}, i64 {read.column}")
-            self.copied(f"%from{k}", read.slots, out=False)
+            source = f"%from{self.label()}"
+            self.say(f"{source} = getelementptr {self.number}, ptr %r{read.array}, i64 {read.column}")
+            self.copied(source, read.slots, out=False)
         self.plan([Call(walk.kernel)], self.constant(True))
         for add in walk.adds:
             for lane in range(self.lanes):

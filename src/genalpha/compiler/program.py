@@ -161,8 +161,8 @@ class Add(NamedTuple):
 class Walk(NamedTuple):
     """A kernel applied to one row after the other of several arrays. Slots keep their numbers between rows.
 
-    Before the kernel, ``reads`` load a row. After it, the slots ``outputs`` are a row of results, and ``adds``
-    add to an array of ``sums`` numbers.
+    Before the kernel, ``reads`` load a row. After it, the slots ``outputs`` are a row of results, and
+    ``adds`` add to an array of ``sums`` numbers.
     """
 
     kernel: str

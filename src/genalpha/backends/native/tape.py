@@ -59,7 +59,7 @@ def flat(tree: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TapeSteps:
-    """Steps of a tape: the records (N, W, lanes) of their starts and ends, and start and size (N, 2, lanes)."""
+    """Steps of a tape: records (N, W, lanes) of their starts and ends, and start and size (N, 2, lanes)."""
 
     before: np.ndarray
     after: np.ndarray
@@ -109,9 +109,9 @@ class Derivative:
     ``columns`` are those of a record that have weights or whose changes are wanted; None for all. The starts
     and sizes of steps have changes, or derivatives, if they are ``timed``.
 
-    ``rows`` are the slots of a row, ``more`` those of the numbers that follow the inputs of a step, ``shared``
-    those of numbers that all rows have in common, ``state`` those of the numbers that are kept, ``results``
-    those that are returned for every row; the last of them is 1 if the pivots are good.
+    ``rows`` are the slots of a row, ``more`` those of the numbers that follow the inputs of a step,
+    ``shared`` those of numbers that all rows have in common, ``state`` those of the numbers that are kept,
+    ``results`` those that are returned for every row; the last of them is 1 if the pivots are good.
     """
 
     def __init__(
@@ -239,7 +239,11 @@ class Adjoint(Derivative):
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         tape, graph = self.tape, self.tape.step.graph
         found, rows, factors, good = self.equations(order, systems)
-        seen, kept, total = self.new(len(self.columns)), self.new(len(tape.carry)), self.new(len(tape.doubles))
+        seen, kept, total = (
+            self.new(len(self.columns)),
+            self.new(len(tape.carry)),
+            self.new(len(tape.doubles)),
+        )
         self.rows, self.more = self.place(tape.nodes()), self.place(seen)
         self.shared = np.concatenate([self.place(tape.scale), self.place(tape.doubles)])
         weights = np.full(len(found), ZERO)

@@ -92,7 +92,7 @@ class RunOperation(Operation):
             finite = all(np.isfinite(x).all() for x in jax.tree.leaves((at.t, at.q, at.v, doubles)))
             return None, codes.SINGULAR if finite else codes.NOT_FINITE
         run = NativeRun(made, numbers, doubles)
-        status = codes.not_a_rotation(self.defect(at.q)) or int(run.start.status)
+        status = int(codes.not_a_rotation(self.defect(at.q))) or int(run.start.status)
         if status == codes.SUCCESS and self.strict and not run.start.consistent:
             status = codes.INCONSISTENT
         return run, status

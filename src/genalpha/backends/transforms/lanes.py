@@ -42,7 +42,7 @@ class _Group:
         self._addresses = [x.ctypes.data for x in arrays]
 
     def run(self, those: np.ndarray) -> None:
-        """Take all steps of some members. Those of the last one are in the lanes that are left too."""
+        """Take all steps of some members. In lanes that are left they are taken once more."""
         members, step, slots = self.members, self.members.op.step, self.slots
         self.here = slice(those[0], those[-1] + 1) if those[-1] - those[0] < len(those) else those
         self.those, self.used = those, len(those)
@@ -58,10 +58,10 @@ class _Group:
 
     def put(self, columns: slice, into: np.ndarray) -> None:
         """Copy columns of the last records of the tape to the rows of members (B, K, ...)."""
-        rows = into.shape[1]
+        rows, width = into.shape[1:]
         block = np.ascontiguousarray(self.table[len(self.table) - rows :, columns])
-        flat = block.reshape(-1, block.shape[2])[:, : self.used].T
-        into[self.here] = flat.reshape(self.used, rows, -1)
+        flat = block.reshape(rows * width, self.members.lanes)[:, : self.used].T
+        into[self.here] = flat.reshape(self.used, rows, width)
 
 
 class LaneMembers:
@@ -101,8 +101,7 @@ class LaneMembers:
         """The status of every start."""
         op, found = self.op, np.asarray(self.start.status).astype(int)
         if op.setup.system.space.rotations:
-            defects = op.defects(self.q, self.lanes)
-            rotated = np.array([codes.not_a_rotation(x) for x in defects])
+            rotated = codes.not_a_rotation(op.defects(self.q, self.lanes))
             found = np.where(rotated != codes.SUCCESS, rotated, found)
         bad = ~np.asarray(self.start.consistent).astype(bool) & (found == codes.SUCCESS) & op.strict
         found = np.where(bad, codes.INCONSISTENT, found)
@@ -138,7 +137,9 @@ def values(members: LaneMembers, asked: Asked, more: Arrays) -> list[np.ndarray]
     op, size, count = members.op, members.size, len(members.sizes)
     shapes = op.shapes([(), (), members.q.shape[1:], members.v.shape[1:], (count,), (count,)])
     parts, rows = len(op.parts), len(range(count + 1)[op.kept])
-    outs = [np.empty((size, *s)) if yes else None for s, yes in zip(shapes[:parts], asked.wanted, strict=False)]
+    outs = [
+        np.empty((size, *s)) if yes else None for s, yes in zip(shapes[:parts], asked.wanted, strict=False)
+    ]
     wanted = [(at, out) for at, out in zip(op.parts, outs, strict=True) if out is not None]
     counted = any(asked.wanted[parts + len(NUMBERS) - len(COUNTED) : -1])
     status, taken, totals = np.zeros(size), np.zeros(size, int), np.zeros((size, len(COUNTED)))

@@ -104,9 +104,9 @@ def _all(items: Sequence[Any]) -> tuple[bool, ...]:
 class Asked:
     """A primitive applied to arrays: a function of NumPy arrays.
 
-    ``kind`` is "value", "taped", "tangent" or "cotangent". The arrays are the inputs of the operation, ``tape``
-    arrays of a tape, and directions (one for each input) or weights (one for each smooth output), without
-    those that are not ``given``, because they are zero. Only results that are ``wanted`` are returned.
+    ``kind`` is "value", "taped", "tangent" or "cotangent". The arrays are the inputs of the operation,
+    ``tape`` arrays of a tape, and directions (one for each input) or weights (one for each smooth output),
+    without those that are not ``given``, which are zero. Only results that are ``wanted`` are returned.
     ``batch`` is None, or says which arrays have one more axis, the first, that counts the members of a batch.
     """
 
@@ -342,8 +342,8 @@ def _linear_rule(made: Primitive, by_xla: Any, arrays: Any, changes: Any, *, ask
         return asked.chosen(by_xla(asked.op, inputs, every))
 
     if asked.batch is not None:
-        flags = (*asked.batch[:count], *asked.batch[last:])
-        one = jax.vmap(one, in_axes=[0 if yes else None for yes in flags])
+        own = (*asked.batch[:count], *asked.batch[last:])
+        one = jax.vmap(one, in_axes=[0 if yes else None for yes in own])
     primals = [*arrays[:count], *arrays[last:]]
     moved = [
         _zeros(np.shape(x)) if type(dx) is ad.Zero else dx

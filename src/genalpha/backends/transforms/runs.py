@@ -186,7 +186,9 @@ class GivenRun(RunOperation):
             batch = lanes.LaneMembers(self, made, size, inputs, own)
         except CallsHost:
             return super().members(asked, size, inputs, more)
-        compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[asked.kind]
+        compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[
+            asked.kind
+        ]
         found = compute(batch, asked, more)
         for i in np.flatnonzero(batch.alone):
             for out, part in zip(found, self.member(asked, int(i), inputs, more), strict=True):
