@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
-from genalpha.backends.transforms import lanes
+from genalpha.backends.transforms.members import COMPUTED
 
 TIMES = np.linspace(0.0, 0.1, 11)
 SIZES = np.array([0.021, 0.018, 0.022, 0.017, 0.022])  # between the times
@@ -85,8 +85,8 @@ def asked(monkeypatch):
         found[asked.kind] = asked
         return compute(members, asked, more)
 
-    for name in ("values", "tangents", "cotangents"):
-        monkeypatch.setattr(lanes, name, functools.partial(noted, getattr(lanes, name)))
+    for kind, compute in COMPUTED.items():
+        monkeypatch.setitem(COMPUTED, kind, functools.partial(noted, compute))
     return found
 
 

@@ -223,7 +223,7 @@ class LoopEmitter(KernelEmitter):
 
         After each array follows the distance of its rows in bytes.
         """
-        arrays = "".join(f", ptr noalias %a{k}, i64 %s{k}" for k in range(walk.arrays))
+        arrays = "".join(f", ptr noalias %a{k}, i64 %s{k}" for k in range(len(walk.widths)))
         self.lines.append(
             f"define void @{name}(ptr noalias %w, ptr noalias %out, ptr noalias %sums, i64 %count{arrays}) "
             "nounwind {"
@@ -234,7 +234,7 @@ class LoopEmitter(KernelEmitter):
         self.say("%more = icmp slt i64 %i, %count")
         self.say("br i1 %more, label %body, label %end")
         self.mark("body")
-        for k in range(walk.arrays):
+        for k in range(len(walk.widths)):
             self.say(f"%o{k} = mul i64 %i, %s{k}")
             self.say(f"%r{k} = getelementptr i8, ptr %a{k}, i64 %o{k}")
         for read in walk.reads:

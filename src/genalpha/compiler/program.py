@@ -161,19 +161,18 @@ class Add(NamedTuple):
 class Walk(NamedTuple):
     """A kernel applied to one row after the other of several arrays. Slots keep their numbers between rows.
 
-    Before the kernel, ``reads`` load a row. After it, the slots ``outputs`` are a row of results, and
-    ``adds`` add to an array of ``sums`` numbers.
+    Before the kernel, ``reads`` load a row of arrays with so many columns (``widths``). After it, the slots
+    ``outputs`` are a row of results, and ``adds`` add to an array of ``sums`` numbers. On a GPU, all systems
+    share the array ``common``.
     """
 
     kernel: str
+    widths: tuple[int, ...]
     reads: tuple[Read, ...]
     outputs: range
-    adds: tuple[Add, ...] = ()
-    sums: int = 0
-
-    @property
-    def arrays(self) -> int:
-        return 1 + max(read.array for read in self.reads)
+    adds: tuple[Add, ...]
+    sums: int
+    common: int
 
 
 def reads(array: int, columns: Iterable[int], slots: Iterable[int]) -> list[Read]:

@@ -123,7 +123,7 @@ class Derivative:
         try:
             self.builder = Builder(graph)
             self._write(*orders)
-            self.program = cut(self.builder.build({}), PIECE)
+            self.program = self.builder.build({})
         finally:
             graph.reset(count)
         ends = np.cumsum([len(tape.carry_columns), len(tape.x_columns), 2])
@@ -135,19 +135,21 @@ class Derivative:
             *reads(3, range(len(self.more)), self.more),
         ]
         results = range(int(self.results[0]), int(self.results[-1]) + 1)
-        self.walk = Walk(f"{self.name}_row", tuple(rows), results, tuple(self.adds), len(tape.doubles))
-        self._code: dict[int, Callable[..., Any]] = {}
+        width = len(step.row)
+        widths, kernel = (width, width, 2, len(self.more)), f"{self.name}_row"
+        self.walk = Walk(kernel, widths, tuple(rows), results, tuple(self.adds), len(tape.doubles), common=2)
+        self._cut, self._code = cut(self.program, PIECE), dict[int, Callable[..., Any]]()
 
     def _make(self, lanes: int) -> Callable[..., Any]:
         library = machine.Library(
-            emit_llvm.emit([(self.program, {self.name: self.walk})], lanes),
+            emit_llvm.emit([(self._cut, {self.name: self.walk})], lanes),
             [self.name],
             optimized=small(self.program, OPTIMIZED),
             scheduled=False,
             hosts=self.program.hosts,
         )
         pointer, number = machine.POINTER, machine.COUNT
-        arrays = [pointer, number] * self.walk.arrays
+        arrays = [pointer, number] * len(self.walk.widths)
         return library.function(self.name, *[pointer] * 3, number, *arrays)
 
     name = ""
@@ -209,11 +211,11 @@ class Derivative:
         with MAKING:
             if lanes not in self._code:
                 self._code[lanes] = self._make(lanes)
-        work, results = aligned(self.program.slots * lanes), np.empty((count, len(self.results), lanes))
+        work, results = aligned(self._cut.slots * lanes), np.empty((count, len(self.results), lanes))
         sums = np.zeros((self.walk.sums, lanes))
         table = work.reshape(-1, lanes)
         table[self.shared], table[self.state] = shared, state[self.kept]
-        arrays = (steps.before, steps.after, steps.times, more)[: self.walk.arrays]
+        arrays = (steps.before, steps.after, steps.times, more)
         memory = [number for x in arrays for number in (x.ctypes.data, x.strides[0])]
         self._code[lanes](*(x.ctypes.data for x in (work, results, sums)), count, *memory)
         after = state.copy()

@@ -14,8 +14,9 @@ from genalpha.backends.native.code import aligned
 from genalpha.backends.native.kernels import NativeRun, StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
-from genalpha.backends.transforms import lanes
 from genalpha.backends.transforms.base_run import RunOperation
+from genalpha.backends.transforms.lanes import LaneMembers
+from genalpha.backends.transforms.members import COMPUTED
 from genalpha.backends.transforms.operation import Arrays, Asked, Shape
 from genalpha.backends.transforms.records import NUMBERS, Block, Rebuild, Taken
 from genalpha.backends.xla import whole
@@ -183,13 +184,10 @@ class GivenRun(RunOperation):
         if made is None:
             return super().members(asked, size, inputs, more)
         try:
-            batch = lanes.LaneMembers(self, made, size, inputs, own)
+            batch = LaneMembers(self, made, size, inputs, own)
         except CallsHost:
             return super().members(asked, size, inputs, more)
-        compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[
-            asked.kind
-        ]
-        found = compute(batch, asked, more)
+        found = COMPUTED[asked.kind](batch, asked, more)
         for i in np.flatnonzero(batch.alone):
             for out, part in zip(found, self.member(asked, int(i), inputs, more), strict=True):
                 out[i] = part
