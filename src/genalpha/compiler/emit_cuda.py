@@ -321,8 +321,8 @@ class CudaEmitter:
         """
         arrays = "".join(f"const double *a{k}, " for k in range(len(walk.widths)))
         self.lines.append(
-            f"ENTRY {name}(const double *in, const double *common, double *out, double *sums, double *results, "
-            f"{arrays}long long rows, long long backward, long long count) {{"
+            f"ENTRY {name}(const double *in, const double *common, double *out, double *sums, "
+            f"double *results, {arrays}long long rows, long long backward, long long count) {{"
         )
         self.say("FOR_EACH_SYSTEM(b, count) {")
         self.depth += 1

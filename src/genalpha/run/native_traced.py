@@ -14,6 +14,7 @@ from genalpha.backends.cache import program
 from genalpha.backends.native.kernels import UNROLLED
 from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun, sampling
+from genalpha.backends.transforms.device import CudaRun
 from genalpha.backends.transforms.records import Found
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.transforms.runs import GivenRun
@@ -74,6 +75,8 @@ def refusal(asked: Request) -> str:
         return "backend='xla'"
     if isinstance(steps, Controlled) and (asked.output.every > 1 or asked.output.dense):
         return "some steps of a run under error control, or dense output, under a JAX transform"
+    if isinstance(steps, Controlled) and asked.backend == "cuda":
+        return "error control under a JAX transform"
     if isinstance(steps, Given) and steps.steps.project is not None:
         return "projections of the velocity under a JAX transform"
     if setup.system.reaction is not None and asked.start.guess is not None:
@@ -105,8 +108,8 @@ def run(asked: Request) -> Solution:
         times = [] if asked.output.t_eval is None else [asked.output.t_eval]
         found = made.run(*times, asked.span[0], *at, *jax.tree.leaves(bounded), *doubles)
         return _OfControlled(asked, found, doubles, rebuild, key).solution(code)
-    final = "final" in keep
-    made = operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild, final))
+    kind, final = CudaRun if asked.backend == "cuda" else GivenRun, "final" in keep
+    made = operation(setup, (*key, kind), lambda: kind(setup, strict, doubles, rebuild, final))
     found = made.run(*asked.span, *at, steps.steps.t, steps.steps.h, *doubles)
     return FromRecords(asked, found, doubles, rebuild, key).solution(code)
 
@@ -236,7 +239,8 @@ class FromRecords:
         number = {name: x.astype(int) for name, x in found.numbers.items() if not name.startswith("t_")}
         status, taken, rejected, *totals = number.values()
         status = status if before is None else codes.first(before, status)
-        ending = Ending(status, found.numbers["t_end"], Work(taken, rejected, *totals), "native")
+        backend = "cuda" if asked.backend == "cuda" else "native"
+        ending = Ending(status, found.numbers["t_end"], Work(taken, rejected, *totals), backend)
         t_alpha = Deferred(self.t_alpha).then(whole)
         sol = assemble.solution(
             self.setup, quantities, kept.t, t_alpha, ending, keep.complete, apart, self.happened

@@ -220,12 +220,19 @@ class RunOperation(Operation):
             return self._starts[form]
 
     def start_change(
-        self, taken: Callable[[int], Taken], table: np.ndarray, more: np.ndarray, reverse: bool
+        self,
+        taken: Callable[[int], Taken],
+        table: np.ndarray,
+        more: np.ndarray,
+        reverse: bool,
+        apply: Callable[..., Any] | None = None,
     ) -> np.ndarray:
         """Changes of the results of starts (B, ...), or in ``reverse`` the derivatives to their inputs.
 
-        They are NaN where no order of pivots is good. ``taken`` returns the run of a number.
+        They are NaN where no order of pivots is good. ``taken`` returns the run of a number. ``apply`` does
+        what a derivative does with inputs and more numbers, on another device than the CPU.
         """
+        apply = apply or (lambda code, table, more: code.run(table, more, np.zeros(0))[:2])
         width = table.shape[1] if reverse else self.start_columns(taken(0))[0]
         found, left = np.full((len(table), width), np.nan), np.arange(len(table))
         for form in range(MOST_ORDERS):
@@ -236,7 +243,7 @@ class RunOperation(Operation):
                     break
                 if key not in self._derivatives:
                     self._derivatives[key] = RowDerivative(rows, reverse)
-            values, good, _ = self._derivatives[key].run(table[left], more[left], np.zeros(0))
+            values, good = apply(self._derivatives[key], table[left], more[left])
             found[left[good]] = values[good]
             left = left[~good]
             if not len(left):

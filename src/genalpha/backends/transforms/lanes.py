@@ -90,7 +90,7 @@ class LaneMembers(RunMembers):
         assert made.start is not None
         columns = (np.array([self.t0]), self.q, self.v, np.array([self.sizes[0]]), self.doubles)
         start, good = made.start.code(self.lanes)(columns)
-        self.status = self.statuses(start, self.q)
+        self.status = self.statuses(start.status, start.consistent, self.q)
         self.alone = ~good | (self.status != codes.SUCCESS)
         self.row, self.t_alpha = start.row, np.asarray(start.t_alpha)
         self.scale = self.wide(start.begin.scale)

@@ -16,7 +16,6 @@ from genalpha.backends.transforms.operation import Arrays, Asked
 from genalpha.backends.transforms.records import NUMBERS, Taken
 from genalpha.compiler import machine
 from genalpha.engine import step_choice
-from genalpha.engine.start import RunStart
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED
 
@@ -107,13 +106,13 @@ class RunMembers(ABC):
         parts = [np.reshape(x, (self.size, -1)) for x in jax.tree.leaves(tree)]
         return np.concatenate([np.zeros((self.size, 0)), *parts], axis=1)
 
-    def statuses(self, start: RunStart, q: np.ndarray) -> np.ndarray:
-        """The status of some starts."""
-        op, found = self.op, np.asarray(start.status).astype(int)
+    def statuses(self, status: Any, consistent: Any, q: np.ndarray) -> np.ndarray:
+        """The status of some starts, from what they have found."""
+        op, found = self.op, np.asarray(status).astype(int)
         if op.setup.system.space.rotations:
             rotated = codes.not_a_rotation(op.defects(q, machine.lanes()))
             found = np.where(rotated != codes.SUCCESS, rotated, found)
-        bad = ~np.asarray(start.consistent).astype(bool) & (found == codes.SUCCESS) & op.strict
+        bad = ~np.asarray(consistent).astype(bool) & (found == codes.SUCCESS) & op.strict
         found = np.where(bad, codes.INCONSISTENT, found)
         fitting = step_choice.fitting((self.t0, self.t1), self.times, self.sizes)
         return found if fitting else np.full(len(found), codes.BAD_STEPS)

@@ -55,13 +55,15 @@ class RowDerivative:
                 found, stores = along(graph, results, rows.columns, np.append(more, total)), []
             places = builder.slot(len(found) + 1)
             builder.kernel("change_row", 0, (places, np.append(found, good)), *stores)
-            program = cut(builder.build({}), PIECE)
+            self.program = builder.build({})
         finally:
             graph.reset(count)
+        program = cut(self.program, PIECE)
         self._widths, self._slots = (len(of_row), len(given), len(places)), program.slots
         self._total = slice(len(given) - shared, len(given))
-        map_ = Map("change_row", range(len(given)), range(int(places[0]), int(places[0]) + len(places)))
-        text = emit_llvm.emit([(program, {"change": map_})])
+        outputs = range(int(places[0]), int(places[0]) + len(places))
+        self.map = Map("change_row", range(len(given)), outputs)
+        text = emit_llvm.emit([(program, {"change": self.map})])
         library = machine.Library(text, ["change"], optimized=False, hosts=program.hosts)
         self._run = library.function("change", *[POINTER] * 3, *[COUNT] * 2)
 

@@ -16,7 +16,7 @@ from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
 from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.lanes import LaneMembers
-from genalpha.backends.transforms.members import COMPUTED
+from genalpha.backends.transforms.members import COMPUTED, RunMembers
 from genalpha.backends.transforms.operation import Arrays, Asked, Shape
 from genalpha.backends.transforms.records import NUMBERS, Block, Rebuild, Taken
 from genalpha.backends.xla import whole
@@ -58,6 +58,7 @@ class GivenRun(RunOperation):
     """
 
     kind = TapedKernels
+    runs_members: type[RunMembers] = LaneMembers
 
     def __init__(
         self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, final: bool = False
@@ -184,7 +185,7 @@ class GivenRun(RunOperation):
         if made is None:
             return super().members(asked, size, inputs, more)
         try:
-            batch = LaneMembers(self, made, size, inputs, own)
+            batch = self.runs_members(self, made, size, inputs, own)
         except CallsHost:
             return super().members(asked, size, inputs, more)
         found = COMPUTED[asked.kind](batch, asked, more)
