@@ -2,6 +2,7 @@
 
 import functools
 import shutil
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,23 +12,24 @@ import pytest
 import genalpha as ga
 import plain_gpu
 from conftest import problem
+from genalpha.backends.batch import cuda as driver
+from genalpha.backends.transforms.device import CudaRun
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 TIMES = np.linspace(0.0, 0.1, 11)
 MEMBERS, LOST = 5, 3
+LIBRARY = driver.library
 
 
-@pytest.fixture
-def gpu(tmp_path, monkeypatch):
-    return plain_gpu.installed(tmp_path, monkeypatch)
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        yield plain_gpu.installed(tmp_path_factory.mktemp("gpu"), patch)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def system():
-    """A point on the unit circle, args (u, end): forces at eleven times, until the end.
-
-    It is a new one for every test, because the kernels of a system stay.
-    """
+    """A point on the unit circle, args (u, end): forces at eleven times, until the end."""
 
     def force(t, q, v, u, end):
         return jnp.where(t > end, jnp.nan, jnp.array([jnp.interp(t, TIMES, u), -9.81]))
@@ -55,7 +57,8 @@ def same(one, two):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
 
 
-def test_values_and_derivatives_are_those_of_the_cpu(gpu, system):
+def test_values_and_derivatives_are_those_of_the_cpu(gpu, system, monkeypatch):
+    monkeypatch.setattr(CudaRun, "member", None)  # nobody runs on the CPU instead
     found = {}
     for backend in ("cuda", "native"):
         solve = runner(system, backend)
@@ -74,18 +77,20 @@ def test_values_and_derivatives_are_those_of_the_cpu(gpu, system):
         assert np.flatnonzero(np.isnan(x[:, 0])).tolist() == [LOST]
 
 
-def test_the_last_row_in_chunks_and_derivatives_to_the_steps(gpu, system):
+@pytest.mark.slow
+def test_the_last_row_in_chunks_and_derivatives_to_the_steps(gpu, system, monkeypatch):
     def slopes(backend):
         run = lambda h, *x: runner(system, backend, h=h, save="final")(*x)
         number = lambda h, *x: jnp.sum(run(h, *x).q ** 3)
         return jax.vmap(jax.grad(number, (0, 1)), (None, 0, 0, 0))(jnp.full(5, 0.02), *members())
 
     whole = slopes("cuda")
-    gpu.free = 20_000  # a few members at a time
+    monkeypatch.setattr(gpu, "free", 20_000)  # a few members at a time
     same(slopes("cuda"), whole)
     same(whole, slopes("native"))
 
 
+@pytest.mark.slow
 def test_one_run_is_a_batch_of_one(gpu, system):
     one = [x[0] for x in members()]
     for derivative in (jax.grad, jax.jacfwd):
@@ -105,9 +110,8 @@ def test_named_problems(gpu, name, method):
         run = functools.partial(ga.solve, p.system, span, p.q0, v0, h=p.h, args=p.args)
         return jnp.sum(run(method=method, initial="assume", backend=backend).q ** 3)
 
-    one, two = (
-        jax.jit(jax.vmap(jax.grad(functools.partial(number, backend=b))))(v0) for b in ("cuda", "native")
-    )
+    slopes = lambda backend: jax.jit(jax.vmap(jax.grad(functools.partial(number, backend=backend))))(v0)
+    one, two = map(slopes, ("cuda", "native"))
     np.testing.assert_allclose(one, two, rtol=0, atol=1e-11 * np.abs(two).max())
 
 
@@ -127,18 +131,23 @@ def test_what_is_refused(gpu, system, what):
         jax.vmap(solve)(*members()) if traced else solve(*[np.asarray(x[0]) for x in members()])
 
 
-def test_without_a_gpu(system, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+def on_a_line(force):
+    """Two runs of a point on a line."""
+    system = ga.System(np.eye(1), force)
+    run = lambda q: ga.solve(system, (0.0, 0.1), q, jnp.zeros(1), h=0.05, backend="cuda")
+    return jax.vmap(run)(jnp.ones((2, 1)))
+
+
+def test_without_a_gpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(driver, "library", LIBRARY)
     with pytest.raises(ImportError, match='backend="cuda" needs the package cupy'):
-        jax.vmap(runner(system, "cuda"))(*members())
+        on_a_line(lambda t, q, v: -q)
 
 
 def test_python_functions_and_different_steps_are_refused(gpu, system):
-    slow = ga.System(np.eye(1), lambda t, q, v: ga.host(lambda q: -np.sin(q), (1,))(q))
     with pytest.raises(ValueError, match=r"cannot run this system: .* runs in Python"):
-        jax.vmap(lambda q: ga.solve(slow, (0.0, 0.1), q, jnp.zeros(1), h=0.05, backend="cuda"))(
-            jnp.ones((2, 1))
-        )
+        on_a_line(lambda t, q, v: ga.host(lambda q: -np.sin(q), (1,))(q))
     own = lambda h, *x: runner(system, "cuda", h=h)(*x).q
     with pytest.raises(ValueError, match="different steps"):
         jax.vmap(own)(np.full((MEMBERS, 5), 0.02), *members())
