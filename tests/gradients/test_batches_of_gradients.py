@@ -42,13 +42,16 @@ LOSSES = {
     "last v": lambda sol: sol.v[-1, 1],
     "a of the method": lambda sol: jnp.sum(sol.a_alpha**2),
     "q and a": lambda sol: sol.q[2, 0] * sol.a_alpha[-1, 1],
+    "multipliers": lambda sol: jnp.sum(sol.lam**2) + sol.q[-1, 1],
+    "at times": lambda sol: jnp.sum(sol.v[:, 0] ** 2),
     "start": lambda sol: jnp.sum(sol.q[0] * sol.v[-1]),
 }
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradients_of_what_is_read(name):
-    loss = lambda u, end, angle: LOSSES[name](solve(u, end, angle))
+    times = {"t_eval": [0.011, 0.05, 0.1]} if name == "at times" else {}
+    loss = lambda u, end, angle: LOSSES[name](solve(u, end, angle, **times))
     values, slopes = jax.jit(jax.vmap(jax.value_and_grad(loss, (0, 2))))(*members())
     one = jax.jit(jax.value_and_grad(loss, (0, 2)))
     for i, member in enumerate(zip(*members(), strict=True)):

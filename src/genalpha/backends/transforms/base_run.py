@@ -21,6 +21,7 @@ from genalpha.backends.transforms import undefined as undefined_at
 from genalpha.backends.transforms.operation import Operation
 from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild, Taken
 from genalpha.backends.transforms.rows import RowDerivative
+from genalpha.compiler import machine
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction, SingularExample
 from genalpha.engine import row
@@ -233,16 +234,17 @@ class RunOperation(Operation):
         what a derivative does with inputs and more numbers, on another device than the CPU.
         """
         apply = apply or (lambda code, table, more: code.run(table, more, np.zeros(0))[:2])
+        lanes = machine.lanes() if len(table) > 1 else 1
         width = table.shape[1] if reverse else self.start_columns(taken(0))[0]
         found, left = np.full((len(table), width), np.nan), np.arange(len(table))
         for form in range(MOST_ORDERS):
             with MAKING:
                 try:
-                    rows, key = self._start_rows(taken(int(left[0])), form), ("start", form, reverse)
+                    rows, key = self._start_rows(taken(int(left[0])), form), ("start", form, reverse, lanes)
                 except SingularExample:
                     break
                 if key not in self._derivatives:
-                    self._derivatives[key] = RowDerivative(rows, reverse)
+                    self._derivatives[key] = RowDerivative(rows, reverse, lanes=lanes)
             values, good = apply(self._derivatives[key], table[left], more[left])
             found[left[good]] = values[good]
             left = left[~good]

@@ -155,14 +155,17 @@ class Asked:
 
     def shapes(self, given: Sequence[Shape]) -> list[Shape]:
         """The shapes of the wanted results, from those of the arrays."""
-        inputs = self.single(given)[: self.count(given)]
+        lead = () if self.batch is None else (self.size(given),)
+        return [(*lead, *s) for s in self.shapes_of(self.single(given)[: self.count(given)])]
+
+    def shapes_of(self, inputs: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the wanted results of one member."""
         out = list(inputs) if self.kind == "cotangent" else self.op.shapes(inputs)
         if self.kind == "taped":
             out = [*out, *self.op.tape_shapes(inputs)]
         elif self.kind == "tangent":
             out = _smooth(self.op, out)
-        lead = () if self.batch is None else (self.size(given),)
-        return [(*lead, *s) for s in self.chosen(out)]
+        return self.chosen(out)
 
     def __call__(self, *arrays: np.ndarray) -> Sequence[np.ndarray]:
         shapes = [x.shape for x in arrays]
