@@ -1,8 +1,8 @@
 """What gradients of models of bodies and joints cost, with respect to all their numbers.
 
 ``taskset -c 1 python -m benchmarks.model_gradients`` prints the result and writes it to
-``out/bench/model_gradients.json`` and ``.md``. The loss is a weighted sum of the coordinates in all rows; its gradient
-is that with respect to the args of the model (masses, inertias, stiffnesses, points of joints, ...), q0 and v0. Every
+``out/bench/model_gradients.json`` and ``.md``. The loss is a sum over all rows and coordinates. Its gradient is
+that with respect to the args of the model (masses, inertias, stiffnesses, points of joints), q0 and v0. Every
 model runs in a process of its own with an empty cache.
 """
 
@@ -89,10 +89,16 @@ def measure(name: str, method: str, steps: int) -> Cost:
     return Cost(name, method, steps, numbers, first_run, first_gradient, *map(min, times), difference)
 
 
+def _line(c: Cost) -> list[str]:
+    first, times = (c.first_run, c.first_gradient), (1e3 * c.run, 1e3 * c.gradient)
+    ratios = (c.gradient / c.run, c.direction / c.run)
+    numbers = [*(f"{x:.1f}" for x in first), *(f"{x:.3g}" for x in times), *(f"{x:.1f}" for x in ratios)]
+    return [c.model, c.method, f"{c.numbers:,}", *numbers, f"{c.difference:.0e}"]
+
+
 def main() -> None:
     if len(sys.argv) > 1:
-        name, method, steps = sys.argv[1:]
-        print(json.dumps(asdict(measure(name, method, int(steps)))))
+        print(json.dumps(asdict(measure(sys.argv[1], sys.argv[2], int(sys.argv[3])))))
         return
     costs = []
     for name, steps in RUNS:
@@ -104,12 +110,7 @@ def main() -> None:
             costs.append(Cost(**json.loads(done.stdout.splitlines()[-1])))
     head = ["model", "method", "numbers", "first run, s", "first gradient, s", "run, ms", "gradient, ms"]
     head += ["gradient / run", "1 direction / run", "forward and reverse differ by"]
-    lines = [
-        [c.model, c.method, str(c.numbers), f"{c.first_run:.1f}", f"{c.first_gradient:.1f}"]
-        + [f"{1e3 * c.run:.3g}", f"{1e3 * c.gradient:.3g}", f"{c.gradient / c.run:.1f}"]
-        + [f"{c.direction / c.run:.1f}", f"{c.difference:.0e}"]
-        for c in costs
-    ]
+    lines = [_line(c) for c in costs]
     print(f"{cores()} cores\n\n{plain(head, lines)}")
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "model_gradients.json").write_text(json.dumps([asdict(c) for c in costs], indent=1))
