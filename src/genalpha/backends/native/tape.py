@@ -25,7 +25,7 @@ from genalpha.backends.native.writer import ITERATION, ids
 from genalpha.compiler import emit_llvm, lu, machine
 from genalpha.compiler.differentiate import along, jacobian, pulled_back
 from genalpha.compiler.graph import ONE, TRUE, ZERO, Unsupported
-from genalpha.compiler.program import Add, Builder, Walk, cut, reads
+from genalpha.compiler.program import AddTo, Builder, Walk, cut, reads
 from genalpha.compiler.reader import Symbols
 from genalpha.compiler.substitute import substitution
 from genalpha.compiler.table_reads import TableReads
@@ -155,7 +155,7 @@ class Derivative:
     name = ""
     rows: np.ndarray
     more: np.ndarray
-    adds: Sequence[Add] = ()
+    adds: Sequence[AddTo] = ()
     shared: np.ndarray
     state: np.ndarray
     kept: np.ndarray  # which numbers of a state have slots
@@ -270,7 +270,7 @@ class Adjoint(Derivative):
         self.kept = np.concatenate([np.arange(len(tape.carry)), len(tape.carry) + used])
         shown, summed = np.append(of_time, good), np.concatenate([of_reads, taken.places(graph)])
         self.results, added = self.builder.slot(len(shown)), self.builder.slot(len(summed))
-        self.adds = [Add(*pair) for pair in added.reshape(2, -1).T.tolist()]
+        self.adds = [AddTo(*pair) for pair in added.reshape(2, -1).T.tolist()]
         stores = [(self.state, np.concatenate([of_carry, sums])), (self.results, shown), (added, summed)]
         self.builder.kernel("adjoint_row", ITERATION, *stores)
 

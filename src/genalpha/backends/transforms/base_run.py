@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, Tape, Ta
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.transforms import undefined as undefined_at
 from genalpha.backends.transforms.operation import Operation
-from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild, Taken
+from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild, RunOf, Taken
 from genalpha.backends.transforms.rows import RowDerivative
 from genalpha.compiler import machine
 from genalpha.compiler.graph import Unsupported
@@ -30,7 +30,7 @@ from genalpha.engine.row import Rows
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, from_consistent, start_run
 from genalpha.engine.start import shapes as start_shapes
-from genalpha.errors import warn_of_gradient
+from genalpha.engine.steps import Steps
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
@@ -48,11 +48,17 @@ class RunOperation(Operation):
 
     def __init__(self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, first: Any) -> None:
         self.setup, self.strict, self.rebuild = setup, strict, rebuild
-        self.layout, dims = row.layout(setup), setup.dims
+        self.layout = row.layout(setup)
         *parts, report = self.layout.parts.values()
         self.parts = [*parts, *self.layout.extra.values(), report]
         smooth = len(self.parts) - 1
         self.smooth = (*[True] * smooth, *[False] * (1 + self.timed + len(NUMBERS) + 1))
+        self._examined = False  # why derivatives are NaN
+        self._prepare(doubles, first)
+
+    def _prepare(self, doubles: list[Any], first: Any) -> None:
+        """Trace a step."""
+        setup, rebuild, dims = self.setup, self.rebuild, self.setup.dims
         number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
         args = [number(*np.shape(x)) for x in doubles]
         begin = lambda at, h, x: from_consistent(setup, at, h, rebuild(x))
@@ -72,7 +78,11 @@ class RunOperation(Operation):
         self._orders: list[Any] = []
         self._starts: list[RowFunction] = []
         self._other_starts: deque[Rowwise] = deque(maxlen=MOST_ORDERS)
-        self._examined = False  # why derivatives are NaN
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The numbers of columns of a tape, and of those with derivatives, which are the first ones."""
+        return len(self.step.row), self.tape.width
 
     def run(self, *inputs: Any) -> Found:
         """The run, with inputs that JAX may trace."""
@@ -84,6 +94,15 @@ class RunOperation(Operation):
         return Found(Rows(q, v, a_alpha, lam, psi, extra, report), timing, numbers, next(parts))
 
     # --- the start --------------------------------------------------------------------------------
+
+    runner: type  # who takes the steps
+
+    def starting(self, at: StartValues, steps: Steps, doubles: list[np.ndarray]) -> tuple[Any, Any, int]:
+        """The start or None, who takes the steps or None, and the status."""
+        run, status = self.begun(at, doubles)
+        if run is None or status != codes.SUCCESS:
+            return run, None, status
+        return run, self.runner(self.setup, run, steps, self.rebuild(doubles)), status
 
     def begun(self, at: StartValues, doubles: list[np.ndarray]) -> tuple[NativeRun | None, int]:
         """The start, or None if there is none, and its status."""
@@ -221,19 +240,14 @@ class RunOperation(Operation):
             return self._starts[form]
 
     def start_change(
-        self,
-        taken: Callable[[int], Taken],
-        table: np.ndarray,
-        more: np.ndarray,
-        reverse: bool,
-        apply: Callable[..., Any] | None = None,
+        self, taken: RunOf, table: np.ndarray, more: np.ndarray, reverse: bool, by: Any = None
     ) -> np.ndarray:
         """Changes of the results of starts (B, ...), or in ``reverse`` the derivatives to their inputs.
 
-        They are NaN where no order of pivots is good. ``taken`` returns the run of a number. ``apply`` does
-        what a derivative does with inputs and more numbers, on another device than the CPU.
+        They are NaN where no order of pivots is good. ``by`` does what a derivative does with inputs and more
+        numbers, on another device than the CPU.
         """
-        apply = apply or (lambda code, table, more: code.run(table, more, np.zeros(0))[:2])
+        by = by or (lambda code, table, more: code.run(table, more, np.zeros(0))[:2])
         lanes = machine.lanes() if len(table) > 1 else 1
         width = table.shape[1] if reverse else self.start_columns(taken(0))[0]
         found, left = np.full((len(table), width), np.nan), np.arange(len(table))
@@ -245,7 +259,7 @@ class RunOperation(Operation):
                     break
                 if key not in self._derivatives:
                     self._derivatives[key] = RowDerivative(rows, reverse, lanes=lanes)
-            values, good = apply(self._derivatives[key], table[left], more[left])
+            values, good = by(self._derivatives[key], table[left], more[left])
             found[left[good]] = values[good]
             left = left[~good]
             if not len(left):
@@ -375,19 +389,9 @@ class RunOperation(Operation):
 
     def _examine(self, taken: Taken, undefined: bool) -> None:
         """Warn, once, if derivatives are NaN because a function has none at some state of the run."""
-        if not undefined or self._examined:
-            return
-        self._examined, times = True, np.append(taken.times, np.nan)
-        nodes = [(np.array([taken.t0]), taken.q[None], taken.v[None])]
-        for first, table in taken.blocks(False):
-            nodes.append(self.layout.ends(table, times[first : first + len(table)])[:3])
-        states = [np.concatenate(parts) for parts in zip(*nodes, strict=True)]
-        try:
-            reason = undefined_at.explained(self.setup, states, taken.doubles, self.rebuild)
-        except Exception:  # what cannot be explained is NaN all the same
-            return
-        if reason is not None:
-            warn_of_gradient(reason)
+        if undefined and not self._examined:
+            self._examined = True
+            undefined_at.warn(self.setup, self.layout, taken, self.rebuild)
 
     def apart(self, start: np.ndarray, doubles: list[np.ndarray]) -> list[np.ndarray]:
         """The parts of a row of inputs of the start: t0, q, v, the first step, and the arguments."""

@@ -12,10 +12,12 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from genalpha.backends.native.code import MAKING, RowCode
-from genalpha.backends.transforms.records import Rebuild
+from genalpha.backends.transforms.records import Rebuild, Taken
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction
+from genalpha.engine.row import Layout
 from genalpha.engine.setup import Setup
+from genalpha.errors import warn_of_gradient
 from genalpha.mechanics.user_errors import line_of
 
 # Where operations have no finite derivative.
@@ -52,6 +54,20 @@ def explained(setup: Setup, states: Sequence[np.ndarray], doubles: list[Any], re
             one = suspects[int(np.argmax(found[bad[0]]))]
             return f"{name} of the system has {one.what} at t = {t[bad[0]]:.9g}{one.line}"
     return None
+
+
+def warn(setup: Setup, layout: Layout, taken: Taken, rebuild: Rebuild) -> None:
+    """Warn of the first state of a run at which a function has no derivative, if there is one."""
+    times, nodes = np.append(taken.times, np.nan), [(np.array([taken.t0]), taken.q[None], taken.v[None])]
+    for first, table in taken.blocks(False):
+        nodes.append(layout.ends(table, times[first : first + len(table)])[:3])
+    states = [np.concatenate(parts) for parts in zip(*nodes, strict=True)]
+    try:
+        reason = explained(setup, states, taken.doubles, rebuild)
+    except Exception:  # what cannot be explained is NaN all the same
+        return
+    if reason is not None:
+        warn_of_gradient(reason)
 
 
 def _flags(
