@@ -126,16 +126,14 @@ class Derivative:
             self.program = self.builder.build({})
         finally:
             graph.reset(count)
-        ends = np.cumsum([len(tape.carry_columns), len(tape.x_columns), 2])
-        carry, x, times, _ = np.split(self.rows, ends)
+        carry, x, times = np.split(self.rows, np.cumsum([len(tape.carry), len(tape.x)]))
         rows = [
             *reads(0, tape.carry_columns, carry),
             *reads(1, tape.x_columns, x),
             *reads(2, range(2), times),
             *reads(3, range(len(self.more)), self.more),
         ]
-        results = range(int(self.results[0]), int(self.results[-1]) + 1)
-        width = len(step.row)
+        results, width = range(int(self.results[0]), int(self.results[-1]) + 1), len(step.row)
         widths, kernel = (width, width, 2, len(self.more)), f"{self.name}_row"
         self.walk = Walk(kernel, widths, tuple(rows), results, tuple(self.adds), len(tape.doubles), common=2)
         self._cut, self._code = cut(self.program, PIECE), dict[int, Callable[..., Any]]()
@@ -241,11 +239,7 @@ class Adjoint(Derivative):
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         tape, graph = self.tape, self.tape.step.graph
         found, rows, factors, good = self.equations(order, systems)
-        seen, kept, total = (
-            self.new(len(self.columns)),
-            self.new(len(tape.carry)),
-            self.new(len(tape.doubles)),
-        )
+        seen, kept, total = (self.new(len(x)) for x in (self.columns, tape.carry, tape.doubles))
         self.rows, self.more = self.place(tape.nodes()), self.place(seen)
         self.shared = np.concatenate([self.place(tape.scale), self.place(tape.doubles)])
         weights = np.full(len(found), ZERO)
