@@ -11,6 +11,7 @@ import pytest
 
 import genalpha as ga
 import plain_gpu
+import systems
 from conftest import problem
 from genalpha.backends.batch import cuda as driver
 from genalpha.backends.transforms.device import CudaRun
@@ -113,6 +114,23 @@ def test_named_problems(gpu, name, method):
     slopes = lambda backend: jax.jit(jax.vmap(jax.grad(functools.partial(number, backend=backend))))(v0)
     one, two = map(slopes, ("cuda", "native"))
     np.testing.assert_allclose(one, two, rtol=0, atol=1e-11 * np.abs(two).max())
+
+
+@pytest.mark.slow
+def test_members_that_need_other_pivots_run_on_the_cpu(gpu):
+    """One of them fails."""
+    gone = np.array([3.0, 1.0, 5.0, -1.0])
+    options = {"h": 1 / 64, "method": "index3", "newton": ga.Newton("full")}
+
+    def number(gone, backend):
+        run = functools.partial(ga.solve, systems.fading(), (0.0, 2.0), jnp.zeros(2), jnp.zeros(2))
+        return run(args=(gone,), backend=backend, **options).q[-1, 1]
+
+    slopes = [
+        jax.vmap(jax.value_and_grad(functools.partial(number, backend=b)))(gone) for b in ("cuda", "native")
+    ]
+    same(*slopes)
+    assert np.isnan(slopes[0]).all(axis=0).tolist() == [False, False, False, True]
 
 
 REFUSED = {

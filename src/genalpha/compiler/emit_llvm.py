@@ -7,7 +7,7 @@ from typing import Any
 
 from genalpha.compiler.emit_llvm_kernels import KernelEmitter
 from genalpha.compiler.program import (
-    Add,
+    AddTo,
     Call,
     Instructions,
     Loop,
@@ -264,7 +264,7 @@ class LoopEmitter(KernelEmitter):
         size = 8 * self.lanes * len(slots)
         self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)")
 
-    def add(self, add: Add, lane: int, count: int) -> None:
+    def add(self, add: AddTo, lane: int, count: int) -> None:
         """Add a number of one lane to its sum. A place that is not a number counts as the first one."""
         n = self.label()
         for name, slot in (("v", add.value), ("u", add.place)):

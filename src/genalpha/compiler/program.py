@@ -151,7 +151,7 @@ class Read(NamedTuple):
     slots: range
 
 
-class Add(NamedTuple):
+class AddTo(NamedTuple):
     """Add the number in slot ``value`` to the sum whose place is in slot ``place``."""
 
     value: int
@@ -170,7 +170,7 @@ class Walk(NamedTuple):
     widths: tuple[int, ...]
     reads: tuple[Read, ...]
     outputs: range
-    adds: tuple[Add, ...]
+    adds: tuple[AddTo, ...]
     sums: int
     common: int
 

@@ -175,7 +175,7 @@ def _sampler(kernels: Kernels, plan: BatchPlan) -> RowFunction | None:
     return found
 
 
-class Begun(NamedTuple):
+class DeviceStart(NamedTuple):
     """Members on the GPU before their first step.
 
     ``table`` (numbers, B) is their start, ``where`` has the places of its parts, ``trusted`` says which
@@ -222,12 +222,12 @@ class CudaBatch:
         records = self.plan.records + (0 if self.sample is None else 2 * kept)
         return start + 2 * len(self.code.inputs) + records * self.code.width + 2 * kept * size(self.sample)
 
-    def begin(self, members: Members) -> Begun:
+    def begin(self, members: Members) -> DeviceStart:
         """The start of some members."""
         cupy, plan, step, count = self.cupy, self.plan, self.kernels.step, len(members)
         table, where, trusted = self._started(members)
         inputs, common = cupy.zeros((len(self.code.inputs), count)), self._common(members, self.code.common)
-        begun = Begun(table, where, trusted.get(), np.zeros(0), (inputs, common))
+        begun = DeviceStart(table, where, trusted.get(), np.zeros(0), (inputs, common))
         doubles = [cupy.asarray(x) for x in self._own(members, self.code.common)]
         values = [*begun.pick(step.start_values(where)), *(line for x in doubles for line in x)]
         values += begun.pick(where.begin.state[-2:])  # λ, ψ
@@ -238,7 +238,7 @@ class CudaBatch:
         inputs[-1] = cupy.asarray(status == codes.SUCCESS)
         return begun._replace(status=status)
 
-    def steps(self, begun: Begun, rows: Any) -> Summary:
+    def steps(self, begun: DeviceStart, rows: Any) -> Summary:
         """Take all steps. The records go to ``rows`` (K, width, B)."""
         count = rows.shape[2]
         summary = self.cupy.empty((len(self.code.outputs), count))

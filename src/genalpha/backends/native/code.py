@@ -61,7 +61,7 @@ def aligned(count: int) -> np.ndarray:
 
 
 def side_by_side(rows: np.ndarray, lanes: int) -> np.ndarray:
-    """Rows (K, W) in groups, one row for each lane: (K/lanes, W, lanes). The last row fills the rest."""
+    """Rows (K, W) in groups of one for each lane (K/lanes, W, lanes), the last one repeated."""
     count, width = rows.shape
     groups = -(-count // lanes)
     if groups * lanes > count:

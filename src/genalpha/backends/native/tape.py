@@ -25,7 +25,7 @@ from genalpha.backends.native.writer import ITERATION, ids
 from genalpha.compiler import emit_llvm, lu, machine
 from genalpha.compiler.differentiate import along, jacobian, pulled_back
 from genalpha.compiler.graph import ONE, TRUE, ZERO, Unsupported
-from genalpha.compiler.program import Add, Builder, Walk, cut, reads
+from genalpha.compiler.program import AddTo, Builder, Walk, cut, reads
 from genalpha.compiler.reader import Symbols
 from genalpha.compiler.substitute import substitution
 from genalpha.compiler.table_reads import TableReads
@@ -126,16 +126,14 @@ class Derivative:
             self.program = self.builder.build({})
         finally:
             graph.reset(count)
-        ends = np.cumsum([len(tape.carry_columns), len(tape.x_columns), 2])
-        carry, x, times, _ = np.split(self.rows, ends)
+        carry, x, times = np.split(self.rows, np.cumsum([len(tape.carry), len(tape.x)]))
         rows = [
             *reads(0, tape.carry_columns, carry),
             *reads(1, tape.x_columns, x),
             *reads(2, range(2), times),
             *reads(3, range(len(self.more)), self.more),
         ]
-        results = range(int(self.results[0]), int(self.results[-1]) + 1)
-        width = len(step.row)
+        results, width = range(int(self.results[0]), int(self.results[-1]) + 1), len(step.row)
         widths, kernel = (width, width, 2, len(self.more)), f"{self.name}_row"
         self.walk = Walk(kernel, widths, tuple(rows), results, tuple(self.adds), len(tape.doubles), common=2)
         self._cut, self._code = cut(self.program, PIECE), dict[int, Callable[..., Any]]()
@@ -155,7 +153,7 @@ class Derivative:
     name = ""
     rows: np.ndarray
     more: np.ndarray
-    adds: Sequence[Add] = ()
+    adds: Sequence[AddTo] = ()
     shared: np.ndarray
     state: np.ndarray
     kept: np.ndarray  # which numbers of a state have slots
@@ -241,11 +239,7 @@ class Adjoint(Derivative):
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         tape, graph = self.tape, self.tape.step.graph
         found, rows, factors, good = self.equations(order, systems)
-        seen, kept, total = (
-            self.new(len(self.columns)),
-            self.new(len(tape.carry)),
-            self.new(len(tape.doubles)),
-        )
+        seen, kept, total = (self.new(len(x)) for x in (self.columns, tape.carry, tape.doubles))
         self.rows, self.more = self.place(tape.nodes()), self.place(seen)
         self.shared = np.concatenate([self.place(tape.scale), self.place(tape.doubles)])
         weights = np.full(len(found), ZERO)
@@ -270,7 +264,7 @@ class Adjoint(Derivative):
         self.kept = np.concatenate([np.arange(len(tape.carry)), len(tape.carry) + used])
         shown, summed = np.append(of_time, good), np.concatenate([of_reads, taken.places(graph)])
         self.results, added = self.builder.slot(len(shown)), self.builder.slot(len(summed))
-        self.adds = [Add(*pair) for pair in added.reshape(2, -1).T.tolist()]
+        self.adds = [AddTo(*pair) for pair in added.reshape(2, -1).T.tolist()]
         stores = [(self.state, np.concatenate([of_carry, sums])), (self.results, shown), (added, summed)]
         self.builder.kernel("adjoint_row", ITERATION, *stores)
 

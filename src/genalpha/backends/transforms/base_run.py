@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, Tape, Ta
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.transforms import undefined as undefined_at
 from genalpha.backends.transforms.operation import Operation
-from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild, Taken
+from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild, RunOf, Taken
 from genalpha.backends.transforms.rows import RowDerivative
 from genalpha.compiler import machine
 from genalpha.compiler.graph import Unsupported
@@ -31,7 +31,6 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, from_consistent, start_run
 from genalpha.engine.start import shapes as start_shapes
 from genalpha.engine.steps import Steps
-from genalpha.errors import warn_of_gradient
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
@@ -241,19 +240,14 @@ class RunOperation(Operation):
             return self._starts[form]
 
     def start_change(
-        self,
-        taken: Callable[[int], Taken],
-        table: np.ndarray,
-        more: np.ndarray,
-        reverse: bool,
-        apply: Callable[..., Any] | None = None,
+        self, taken: RunOf, table: np.ndarray, more: np.ndarray, reverse: bool, by: Any = None
     ) -> np.ndarray:
         """Changes of the results of starts (B, ...), or in ``reverse`` the derivatives to their inputs.
 
-        They are NaN where no order of pivots is good. ``taken`` returns the run of a number. ``apply`` does
-        what a derivative does with inputs and more numbers, on another device than the CPU.
+        They are NaN where no order of pivots is good. ``by`` does what a derivative does with inputs and more
+        numbers, on another device than the CPU.
         """
-        apply = apply or (lambda code, table, more: code.run(table, more, np.zeros(0))[:2])
+        by = by or (lambda code, table, more: code.run(table, more, np.zeros(0))[:2])
         lanes = machine.lanes() if len(table) > 1 else 1
         width = table.shape[1] if reverse else self.start_columns(taken(0))[0]
         found, left = np.full((len(table), width), np.nan), np.arange(len(table))
@@ -265,7 +259,7 @@ class RunOperation(Operation):
                     break
                 if key not in self._derivatives:
                     self._derivatives[key] = RowDerivative(rows, reverse, lanes=lanes)
-            values, good = apply(self._derivatives[key], table[left], more[left])
+            values, good = by(self._derivatives[key], table[left], more[left])
             found[left[good]] = values[good]
             left = left[~good]
             if not len(left):
@@ -395,19 +389,9 @@ class RunOperation(Operation):
 
     def _examine(self, taken: Taken, undefined: bool) -> None:
         """Warn, once, if derivatives are NaN because a function has none at some state of the run."""
-        if not undefined or self._examined:
-            return
-        self._examined, times = True, np.append(taken.times, np.nan)
-        nodes = [(np.array([taken.t0]), taken.q[None], taken.v[None])]
-        for first, table in taken.blocks(False):
-            nodes.append(self.layout.ends(table, times[first : first + len(table)])[:3])
-        states = [np.concatenate(parts) for parts in zip(*nodes, strict=True)]
-        try:
-            reason = self._reason(states, taken.doubles)
-        except Exception:  # what cannot be explained is NaN all the same
-            return
-        if reason is not None:
-            warn_of_gradient(reason)
+        if undefined and not self._examined:
+            self._examined = True
+            undefined_at.warn(self.layout, taken, self._reason)
 
     def _reason(self, states: list[np.ndarray], doubles: list[np.ndarray]) -> str | None:
         """The first function that has no derivative at one of some states t, q, v (K, ...)."""

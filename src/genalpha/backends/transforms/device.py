@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from genalpha.backends.batch import cuda
-from genalpha.backends.batch.cuda import Begun, CudaBatch, CudaCode
+from genalpha.backends.batch.cuda import CudaBatch, CudaCode, DeviceStart
 from genalpha.backends.batch.plan import GivenPlan, Members
 from genalpha.backends.native.code import MAKING, OPTIMIZED, small
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.tape import Adjoint, Derivative, TapeSteps
-from genalpha.backends.transforms.members import Group, Passed, RunMembers
+from genalpha.backends.transforms.members import MemberGroup, Passed, RunMembers
 from genalpha.backends.transforms.operation import Arrays, Asked, Shape
 from genalpha.backends.transforms.rows import RowDerivative
 from genalpha.backends.transforms.runs import GivenRun
@@ -38,7 +38,7 @@ class _Module:
         self._function((-(-count // cuda.BLOCK),), (cuda.BLOCK,), (*arguments, np.int64(count)))
 
 
-class _Chunk(Group):
+class _Chunk(MemberGroup):
     """Members that run at the same time, with their tapes (K, W, n) on the GPU."""
 
     def __init__(self, members: CudaMembers, those: np.ndarray, batch: CudaBatch) -> None:
@@ -118,7 +118,7 @@ class CudaMembers(RunMembers):
             self._note(group.here, group.begun)
             work(group)
 
-    def _note(self, here: Any, begun: Begun) -> None:
+    def _note(self, here: Any, begun: DeviceStart) -> None:
         """Keep what is known of some starts."""
         where, numpy = begun.where, begun.numpy
         self.status[here] = self.statuses(numpy(where.status), numpy(where.consistent), self.q[here])

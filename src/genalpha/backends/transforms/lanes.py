@@ -11,7 +11,7 @@ from genalpha.backends.batch.pool import Pool
 from genalpha.backends.native.code import StepCode, aligned
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.tape import Adjoint, Derivative, TapeSteps, flat
-from genalpha.backends.transforms.members import Group, Passed, RunMembers
+from genalpha.backends.transforms.members import MemberGroup, Passed, RunMembers
 from genalpha.backends.transforms.operation import Arrays
 from genalpha.compiler import machine
 from genalpha.numerics import codes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from genalpha.backends.transforms.runs import GivenRun
 
 
-class _Lanes(Group):
+class _Lanes(MemberGroup):
     """Memory of members that run side by side: slots, and a tape (N+1, W, lanes). It is used again."""
 
     def __init__(self, members: LaneMembers) -> None:

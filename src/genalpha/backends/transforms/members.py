@@ -34,7 +34,7 @@ class Passed(NamedTuple):
     rows: Callable[[int], np.ndarray]
 
 
-class Group(ABC):
+class MemberGroup(ABC):
     """Some members that have taken their steps, and their tapes.
 
     ``those`` (n,) are their numbers, and ``here`` is an index of them. ``status`` and ``taken`` (n,) say how
@@ -148,7 +148,7 @@ def values(members: RunMembers, asked: Asked, more: Arrays) -> list[np.ndarray]:
     counted = any(asked.wanted[parts + len(NUMBERS) - len(COUNTED) : -1])
     status, taken, totals = np.zeros(size), np.zeros(size, int), np.zeros((size, len(COUNTED)))
 
-    def one(group: Group) -> None:
+    def one(group: MemberGroup) -> None:
         members.alone[group.those[group.status == PIVOT]] = True
         for at, out in wanted:
             out[group.here, -last:] = group.rows(at, last)
@@ -179,7 +179,9 @@ class _Sweep:
         self.cuts = np.cumsum([at.stop - at.start for at in parts])[:-1]
         self.failed = np.zeros(members.size, bool)
 
-    def through(self, group: Group, more: Arrays, changes: np.ndarray, state: np.ndarray) -> Passed | None:
+    def through(
+        self, group: MemberGroup, more: Arrays, changes: np.ndarray, state: np.ndarray
+    ) -> Passed | None:
         """Go through the tapes of a group; members whose pivots are bad must run alone."""
         members, op, those = self.members, self.members.op, group.those
         fixed = np.concatenate([members.scale[those[0]], members.args[those[0]]])
@@ -212,7 +214,7 @@ def tangents(members: RunMembers, asked: Asked, changes: Arrays) -> list[np.ndar
     of_args, of_carries, last = members.wide(wide[4:]), begun[:, of_carry], min(rows, members.count)
     of_steps = np.stack([times, sizes], axis=2) if sweep.timed else None
 
-    def one(group: Group) -> None:
+    def one(group: MemberGroup) -> None:
         more = [] if of_steps is None else [of_steps[group.here]]
         found = sweep.through(group, more, of_args[group.here], of_carries[group.here])
         if found is not None:
@@ -235,7 +237,7 @@ def cotangents(members: RunMembers, asked: Asked, weights: Arrays) -> list[np.nd
     states = np.zeros((size, kept + doubles))
     steps = np.zeros((size, count if sweep.timed else 1, 2))
 
-    def one(group: Group) -> None:
+    def one(group: MemberGroup) -> None:
         more, none = [x[group.here] for x in later], np.zeros((len(group.those), kept + doubles))
         found = sweep.through(group, more, none[:, :0], none)
         if found is not None:

@@ -68,3 +68,7 @@ class Taken(NamedTuple):
         first = self.sizes[0] if len(self.sizes) else 1.0
         parts = (self.t0, self.q, self.v, first, *self.doubles, self.guess)
         return np.concatenate([np.ravel(x) for x in parts])
+
+
+# The run of a number in a batch.
+RunOf = Callable[[int], Taken]

@@ -13,10 +13,12 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from genalpha.backends.native.code import MAKING, RowCode
 from genalpha.backends.sparse.models import KindModel
-from genalpha.backends.transforms.records import Rebuild
+from genalpha.backends.transforms.records import Rebuild, Taken
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction
+from genalpha.engine.row import Layout
 from genalpha.engine.setup import Setup
+from genalpha.errors import warn_of_gradient
 from genalpha.mechanics.user_errors import line_of
 
 # Where operations have no finite derivative.
@@ -85,6 +87,23 @@ def explained_copies(parts: Sequence[KindModel], states: Sequence[np.ndarray]) -
                 )
                 return f"{name} of {where}"
     return None
+
+
+def warn(layout: Layout, taken: Taken, explain: Callable[..., str | None]) -> None:
+    """Warn of the first state of a run at which a function has no derivative, if there is one.
+
+    ``explain`` is a function of states t, q, v (K, ...) and doubles.
+    """
+    times, nodes = np.append(taken.times, np.nan), [(np.array([taken.t0]), taken.q[None], taken.v[None])]
+    for first, table in taken.blocks(False):
+        nodes.append(layout.ends(table, times[first : first + len(table)])[:3])
+    states = [np.concatenate(parts) for parts in zip(*nodes, strict=True)]
+    try:
+        reason = explain(states, taken.doubles)
+    except Exception:  # what cannot be explained is NaN all the same
+        return
+    if reason is not None:
+        warn_of_gradient(reason)
 
 
 def _flags(
