@@ -33,8 +33,6 @@ from genalpha.numerics.data import State
 Known = Callable[[Callable[[], State]], np.ndarray]
 # The most unknowns of an assembly that runs with dense matrices if it must.
 MOST_DENSE = 5000
-# Velocities times rows whose terms are computed at a time.
-ROWS = 100_000
 # Assemblies with more unknowns in a step than this are solved with sparse matrices (docs/benchmarks.md);
 # members of batches, which run in lanes with dense ones, with more velocities than the second number.
 DENSE, DENSE_IN_BATCHES = 66, 40
@@ -166,11 +164,8 @@ def _made(
 
 def derived(equations: Equations, ends: StepEnd) -> Derived:
     """Accelerations, multipliers, residuals and reactions of rows (K, ...), as in `derive_row`."""
-    block = max(1, ROWS // equations.dims.n)
-    rows = []
-    for first in range(0, len(ends.t), block):
-        t, q, v, lam, psi = (np.asarray(x)[first : first + block] for x in ends)
-        rows += [_derived(at, guess) for at, *guess in zip(equations.rows(t, q, v), lam, psi, strict=True)]
+    t, q, v, lam, psi = map(np.asarray, ends)
+    rows = [_derived(at, guess) for at, *guess in zip(equations.rows(t, q, v), lam, psi, strict=True)]
     return Derived(*(np.stack(part) for part in zip(*rows, strict=True)))
 
 

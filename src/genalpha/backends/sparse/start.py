@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.cache import program
-from genalpha.backends.sparse.equations import AtState, Equations, Saddle
+from genalpha.backends.sparse.equations import AtState, Equations
+from genalpha.backends.sparse.matrices import Saddle
 from genalpha.backends.sparse.models import KindModel
 from genalpha.engine.controller import Pace
 from genalpha.engine.setup import Setup
@@ -40,6 +41,10 @@ class SparseStart(NamedTuple):
     pace: Pace | None
 
 
+# The inputs of the start of one copy.
+INPUTS = ("q", "v", "a", "lam", "psi", "a_dot", "scale", "moved", "t", "h")
+
+
 class Starter:
     """Finds consistent values and lets the method begin."""
 
@@ -57,14 +62,14 @@ class Starter:
             chosen = program(setup, "first pace", first_pace)(state, a_dot, first, codes.SUCCESS)
             pace = jax.tree.map(float, chosen)
             timing, h = np.concatenate([[at.t], np.zeros(2 + 2 * setup.dims.n)]), pace.h
-        whole = _Whole(self, state, a_dot, scale, h)
-        moved, wanted = np.zeros(setup.dims.n), np.zeros(setup.dims.n)
-        begun = [whole.begun(model, moved) for model in self.nodes]
+        vector = self.equations.vector(**state._asdict(), a_dot=a_dot, scale=scale.a, h=h)
+        begun, wanted = self._begun(self.nodes, vector), np.zeros(setup.dims.n)
         for model, (*_, change) in zip(self.nodes, begun, strict=True):  # that the method wants of velocities
             wanted[model.places.v] = change
         if wanted.any():
             moved = self._shift(at, saddle if self.equations.linear else at.saddle(scale), wanted)
-            begun = [whole.begun(model, moved) for model in self.nodes]
+            vector[self.equations.inputs.where["moved"]] = moved
+            begun = self._begun(self.nodes, vector)
         v, new_a, a_old, lag, t_alpha = at.v.copy(), a.copy(), a.copy(), None, 0.0
         for model, (carry, t_alpha_of, _) in zip(self.nodes, begun, strict=True):
             v[model.places.v], new_a[model.places.v] = carry.v, carry.a
@@ -72,55 +77,37 @@ class Starter:
                 a_old[model.places.v] = carry.a_old
             lag = None if carry.lag is None else carry.lag[0]
             t_alpha = float(t_alpha_of[0])
-        begun += [whole.begun(model, moved) for model in self.parts]
-        own = [carry.own for carry, *_ in begun]
-        carried = Carry(at.q, v, new_a, h, a_old, lag)  # type: ignore[arg-type]
-        x = np.asarray(setup.method.first_guess(setup.dims, scale, carried, state))
-        beginning = Beginning(state, a_dot, scale, *[None] * (len(Beginning._fields) - 3))  # type: ignore[arg-type]
-        extra = np.asarray(setup.method.first_extra(setup.dims, beginning, h))
-        row = np.concatenate([at.q, at.v, new_a, lam, psi, extra, np.zeros(len(COUNTED)), timing])
+        own = [carry.own for carry, *_ in begun] + self._begun(self.parts, vector)
         old = a_old if carry.a_old is not None else None
+        carried = Carry(at.q, v, new_a, h, old, lag)  # type: ignore[arg-type]
+        x = np.concatenate(setup.method.first_blocks(setup.dims, scale, carried, state))
+        extra = np.zeros(0)
+        if setup.method.extras(setup.dims):
+            beginning = Beginning(state, a_dot, scale, *[None] * (len(Beginning._fields) - 3))  # type: ignore[arg-type]
+            extra = np.asarray(setup.method.first_extra(setup.dims, beginning, h))
+        row = np.concatenate([at.q, at.v, new_a, lam, psi, extra, np.zeros(len(COUNTED)), timing])
         return SparseStart(state, scale, v, old, lag, own, x, t_alpha, row, pace)
 
     def _shift(self, at: AtState, saddle: Saddle, wanted: np.ndarray) -> np.ndarray:
         """The smallest change d (n,) of the velocities with G d = G wanted, K d = 0 (`Beginning.shift`)."""
-        m = self.setup.dims.m
-        return saddle.solve(np.zeros_like(wanted), (at.B[:m] @ wanted), np.zeros(self.setup.dims.p))[0]
+        m, p = self.setup.dims[2:]
+        return saddle.solve(np.zeros_like(wanted), at.rates(wanted)[:m], np.zeros(p))[0]
 
+    def _begun(self, models: list[KindModel], vector: np.ndarray) -> list[Any]:
+        """The starts of all copies of some kinds: of nodes all of it, of parts the method's own variables."""
+        name, one = ("begin", self._begin) if models is self.nodes else ("own", self._own)
+        found = self.equations.together(name, models, one, INPUTS, vector, self.setup.dims)
+        results = found(vector)
+        return [found.of(k, results) for k in range(len(models))]
 
-class _Whole(NamedTuple):
-    """The start of the whole, from which those of single copies are taken."""
+    def _own(self, model: KindModel, *row: Any) -> dict[str, Any]:
+        """The method's own variables of one copy."""
+        return self._begin(model, *row)[0].own
 
-    start: Starter
-    state: State
-    a_dot: np.ndarray
-    scale: Scale
-    h: float
-
-    def begun(self, model: KindModel, moved: np.ndarray) -> tuple[Carry, np.ndarray, np.ndarray]:
-        """The carries of all copies, the time of a_α, and the change of velocities that the method wants."""
-        at, state, whole = model.places, self.state, self.start.setup.dims
-        full = model.full(whole)
-        filled = lambda x, places, count: x[places] if places.shape[1] else np.zeros((1, count))
-        motion = (state.q[at.q], state.v[at.v], state.a[at.v])
-        forces = (filled(state.lam, at.g, full.m), filled(state.psi, at.k, full.p))
-        scale = self.scale.a[at.v]
-        rows = (
-            *motion,
-            *forces,
-            self.a_dot[at.v],
-            scale,
-            moved[at.v],
-            np.array([state.t]),
-            np.array([self.h]),
-        )
-        data = self.start.equations.data(model)
-        return self.start.equations.each("begin", model, self._one, *rows, data)
-
-    def _one(self, model: KindModel, *row: Any) -> Any:
-        """The carry of one copy."""
+    def _begin(self, model: KindModel, *row: Any) -> tuple[Carry, Any, Any]:
+        """The carry of one copy, the time of a_α, and the change of velocities that the method wants."""
         q, v, a, lam, psi, a_dot, scale, moved, t, h, data = row
-        setup = self.start.setup
+        setup = self.setup
         dims, wanted = model.full(setup.dims), [jnp.zeros(model.dims.n)]
 
         class Moved(Beginning):
