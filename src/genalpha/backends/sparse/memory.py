@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +22,27 @@ _LINE = 8  # arrays begin at multiples of this many doubles
 KEPT = 100_000
 
 
+class Laid(NamedTuple):
+    """Where arrays begin, how long they are, the end of the last one, and lists of places in them."""
+
+    first: dict[str, int]
+    lengths: dict[str, int]
+    end: int
+    lists: dict[str, np.ndarray]
+
+
+class Ready(NamedTuple):
+    """The same with the matrices: their sizes and orders of pivots too, the head, and all lists in one."""
+
+    first: dict[str, int]
+    lengths: dict[str, int]
+    sizes: dict[str, int]
+    orders: tuple[Order, ...]
+    head: np.ndarray
+    lists: np.ndarray
+    end: int
+
+
 class SparseMemory:
     """Numbers of a run, and where they are.
 
@@ -29,8 +51,29 @@ class SparseMemory:
     """
 
     def __init__(self, code: SparseCode, dims: Dims) -> None:
-        self.code, self.dims, self.first = code, dims, dict[str, int]()
-        self.lengths: dict[str, int] = {}
+        self.code, self.dims = code, dims
+        self.sizes: dict[str, int] = {}  # of the matrices
+        self.orders: tuple[Order, ...] = ()  # of their pivots
+        self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)  # not written yet
+        self.laid = self._kept("laid", self._lay_out)
+        self.first, self.lengths, self.own_end, self._lists = self.laid
+        ready = code.kept.get("ready")
+        self.w = aligned(self.own_end if ready is None else ready.end)
+
+    def _kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """What other runs with this code may use, if it is not too large."""
+        kept = self.code.kept
+        if name in kept:
+            return kept[name]
+        found = make()
+        if length(self.code.blocks.unknowns) <= KEPT:
+            kept[name] = found
+        return found
+
+    def _lay_out(self) -> Laid:
+        """Find places for all arrays but those of matrices, and write the lists of places."""
+        code, dims = self.code, self.dims
+        self.first, self.lengths, self._lists = {}, {}, {}
         self._end = -(-code.central.program.slots // _LINE) * _LINE
         blocks, (size, n, m, p) = code.blocks, dims
         extra = sum({"v": n, "g": m, "k": p}[b.kind] for b in blocks.extras)
@@ -50,17 +93,8 @@ class SparseMemory:
             self._array(f"entries:{kind.name}", groups * len(kind.entries) * code.width)
         self._array("frames:stream", code.stream.slots * code.width)
         self._array("scratch", max(frames.scratch for frames in code.frames.values()) * code.width)
-        self.own_end = self._end
-        self.w = aligned(self._end)
-        if code.lists is None or unknowns > KEPT:
-            self._lists: dict[str, np.ndarray] = {}
-            self._write_lists()
-            code.lists = dict(self._lists) if unknowns <= KEPT else None
-        else:
-            self._lists = dict(code.lists)
-        self.sizes: dict[str, int] = {}  # of the matrices
-        self.orders: tuple[Order, ...] = ()  # of their pivots
-        self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)  # not written yet
+        self._write_lists()
+        return Laid(self.first, self.lengths, self._end, self._lists)
 
     def _array(self, name: str, count: int) -> None:
         self.first[name], self.lengths[name] = self._end, count
@@ -159,8 +193,20 @@ class SparseMemory:
 
     def use(self, patterns: list[Pattern]) -> None:
         """Make room for the matrices of all stages and their factors, and write the head."""
-        code, own = self.code, self.own_end
-        self._end = own
+        make = lambda: self._with(patterns)
+        fresh = not self.orders
+        ready: Ready = self._kept("ready", make) if patterns is self.code.patterns else make()
+        self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, end = ready
+        if len(self.w) != end or not fresh:
+            w = aligned(end)
+            w[: self.own_end] = self.w[: self.own_end]
+            self.w = w
+
+    def _with(self, patterns: list[Pattern]) -> Ready:
+        """The memory with these matrices."""
+        code = self.code
+        self.first, self.lengths, self._end, self._lists = map(copy.copy, self.laid)
+        self.sizes = {}
         self.orders = tuple((pattern.row, pattern.column) for pattern in patterns)
         places: dict[str, list[np.ndarray]] = {kind.name: [] for kind in code.kinds}
         for stage, pattern in enumerate(patterns):
@@ -186,10 +232,10 @@ class SparseMemory:
             self.sizes[f"{name}:n"] = size
         for kind in code.kinds:
             self._list(f"{kind.name}:entries", places[kind.name], self.first["trash"])
-        w = aligned(self._end)
-        w[:own] = self.w[:own]
-        self.w = w
         self._write_head()
+        return Ready(
+            self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, self._end
+        )
 
     def _of_stage(self, stage: int) -> list[np.ndarray]:
         """The places of the rows and the unknowns of a stage."""
@@ -267,9 +313,51 @@ class SparseMemory:
 
     def fill_constants(self, models: list[KindModel], scale: Scale) -> None:
         """Write the scale and the args of all parts into their frames."""
+        leaves = jax.tree.leaves([model.data for model in models])
+        targets, sources = self._kept("constants", lambda: self._constants(models))
+        self.w[targets] = np.concatenate([*scale, *map(np.ravel, leaves)])[sources]
+
+    def _constants(self, models: list[KindModel]) -> tuple[np.ndarray, np.ndarray]:
+        """Where numbers of the scale and of args belong, and their places in the list of all of them."""
+        items, (n, m, p) = [], self.dims[1:]
+        done = n + m + p
         for kind, model in zip(self.code.kinds, models, strict=True):
             at, count = model.places, model.copies
-            for slots, values, places in zip(kind.scale, scale, (at.v, at.g, at.k), strict=True):
-                self.fill(kind, slots, np.asarray(values)[places])
+            for slots, places in zip(kind.scale, (at.v, n + at.g, n + m + at.k), strict=True):
+                items.append((kind, slots, places))
             for slots, leaf in zip(kind.data, jax.tree.leaves(model.data), strict=True):
-                self.fill(kind, slots, leaf if np.ndim(leaf) else np.full(count, leaf))
+                size = np.size(leaf)
+                places = done + np.arange(size).reshape(-1, size // count) if np.ndim(leaf) else done
+                items.append((kind, slots, np.broadcast_to(places, (count, slots.size))))
+                done += size
+        return self._scattered(items)
+
+    def fill_own(self, own: list[dict[str, Any]]) -> None:
+        """Write the method's own variables of all kinds, with one row for each copy, into their frames."""
+        values = [own[k][name] for k, kind in enumerate(self.code.kinds) for name in kind.own]
+        if values:
+            targets, sources = self._kept("own", self._own)
+            self.w[targets] = np.concatenate([np.ravel(x) for x in values])[sources]
+
+    def _own(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the method's own variables belong, and their places in the list of all of them."""
+        items, done = [], 0
+        for kind in self.code.kinds:
+            for slots in kind.own.values():
+                shape = (kind.model.copies, slots.size)
+                items.append((kind, slots, done + np.arange(shape[0] * shape[1]).reshape(shape)))
+                done += shape[0] * shape[1]
+        return self._scattered(items)
+
+    def _scattered(
+        self, items: list[tuple[Kind, np.ndarray, np.ndarray]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Places in memory of slots of kinds, and the given numbers (K, S) of their sources."""
+        targets, sources = [], []
+        for kind, slots, source in items:
+            if slots.size:
+                frames = self.first[f"frames:{kind.name}"] + np.arange(self.lengths[f"frames:{kind.name}"])
+                frames = frames.reshape(-1, self.code.frames[kind.name].kept, self.code.width)
+                targets.append(frames[:, self._places(kind, slots)].reshape(-1))
+                sources.append(self._grouped(source, source[-1]).reshape(-1))
+        return np.concatenate(targets), np.concatenate(sources)

@@ -62,12 +62,11 @@ class SparseRunner:
         memory.array("record")[size : size + n] = start.v
         if start.a_old is not None:
             memory.array("a_old")[:] = start.a_old
+        places = memory.compact(self.code.blocks.unknowns)
         for name in ("x", "guess", "p0"):
-            memory.array(name)[memory.compact(self.code.blocks.unknowns)] = start.x
+            memory.array(name)[places] = start.x
         memory.fill_constants(self.models, start.scale)
-        for kind, own in zip(self.code.kinds, start.own, strict=True):
-            for name, values in own.items():
-                memory.fill(kind, kind.own[name], values)
+        memory.fill_own(start.own)
         t, h = self._first(start)
         memory.w[central.times] = [t, h, h, *(() if start.lag is None else start.lag)]
 
@@ -100,7 +99,7 @@ class SparseRunner:
             found = self.memory.analyse()
             if self.memory.lengths["x"] <= KEPT:
                 known += found
-            self.memory.use(found)
+            self.memory.use(known or found)
         else:
             self.memory.use(known)
 
