@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -13,20 +14,33 @@ from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.sparse_pattern import Pattern, address
 
 
+class Lists:
+    """A pattern, and where its lists are in memory."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern, self.size = pattern, len(pattern.row)
+        self.at = Pattern(*map(address, pattern))  # type: ignore[arg-type]
+
+
 class SparseFactors:
     """L and U of a matrix with entries (E,) at the places of a pattern; those at the same place are added.
 
     ``report`` (4,) says how it went (see `sparse_text`).
     """
 
-    def __init__(self, pattern: Pattern, entries: np.ndarray) -> None:
-        self.pattern, size = pattern, len(pattern.row)
-        a = np.bincount(pattern.places, entries, len(pattern.ai))
-        self._lower, self._upper = np.empty(len(pattern.li)), np.empty(len(pattern.ui))
-        self._inverse, self._work, self.report = np.empty(size), np.zeros(size), np.empty(4)
-        _, ap, ai, lp, li, up, ui, _, _ = pattern
-        arrays = (a, ap, ai, self._lower, lp, li, self._upper, up, ui, self._inverse, self._work, self.report)
-        functions()[0](size, *map(address, arrays))
+    def __init__(self, lists: Lists, entries: np.ndarray) -> None:
+        self._lists, size, of, at = lists, lists.size, lists.pattern, lists.at
+        a = np.bincount(of.places, entries, len(of.ai))
+        lengths = (size, size, len(of.li), len(of.ui), 4)  # a work array that is zero, 1/pivots, L, U, report
+        ends = list(itertools.accumulate(lengths))
+        self._block = np.empty(ends[-1])  # one array, because addresses take time
+        self._block[:size] = 0.0
+        first = address(self._block)
+        self._parts = work, inverse, lower, upper, report = [first, *(first + 8 * end for end in ends[:-1])]
+        matrix = (address(a), at.ap, at.ai)
+        factors = (lower, at.lp, at.li, upper, at.up, at.ui, inverse)
+        functions()[0](size, *matrix, *factors, work, report)
+        self.report = self._block[-4:]
 
     @property
     def healthy(self) -> bool:
@@ -36,10 +50,9 @@ class SparseFactors:
 
     def solve(self, b: np.ndarray) -> np.ndarray:
         """x (n,) with A x = b."""
-        of, x, size = self.pattern, np.empty(len(b)), len(b)
-        lists = (of.row, of.column)
-        factors = (self._lower, of.lp, of.li, self._upper, of.up, of.ui, self._inverse)
-        functions()[1](size, *map(address, (*factors, *lists, b, x, self._work)))
+        x, at, (work, inverse, lower, upper, _) = np.empty(len(b)), self._lists.at, self._parts
+        factors = (lower, at.lp, at.li, upper, at.up, at.ui, inverse, at.row, at.column)
+        functions()[1](len(b), *factors, address(b), address(x), work)
         return x
 
 

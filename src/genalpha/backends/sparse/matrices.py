@@ -12,8 +12,8 @@ from scipy.sparse.linalg import splu
 from genalpha.backends.sparse.memory import KEPT
 from genalpha.backends.sparse.models import KindModel
 from genalpha.backends.sparse.together import Together
-from genalpha.compiler.sparse_factors import SparseFactors
-from genalpha.compiler.sparse_pattern import Pattern, Singular, analysed, by_columns
+from genalpha.compiler.sparse_factors import Lists, SparseFactors
+from genalpha.compiler.sparse_pattern import Singular, analysed, by_columns
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
 
@@ -95,7 +95,7 @@ class SaddlePattern:
         rows = np.concatenate([indices, n + of.row, row])
         columns = np.concatenate([masses, of.column, n + column])
         self.rows, self.columns = rows.astype(np.int64), columns.astype(np.int64)
-        self._pattern: Pattern | None = None
+        self._lists: Lists | None = None  # of the factors
 
     def product(self, entries: np.ndarray, x: np.ndarray) -> np.ndarray:
         """The matrix with these entries times x."""
@@ -103,18 +103,18 @@ class SaddlePattern:
 
     def factors(self, entries: np.ndarray) -> Any:
         """L and U of the matrix with these entries. Raises a RuntimeError if it is singular."""
-        pattern = self._pattern
         whole = lambda: sparse.csc_matrix((entries, (self.rows, self.columns)), shape=(self.size,) * 2)
         if self.size > KEPT:
             return splu(whole())
-        if pattern is None:
+        lists = self._lists
+        if lists is None:
             try:
-                pattern = analysed(self.size, self.rows, self.columns, entries)
+                lists = Lists(analysed(self.size, self.rows, self.columns, entries))
             except Singular as error:
                 raise RuntimeError(str(error)) from error
-        found = SparseFactors(pattern, entries)
+        found = SparseFactors(lists, entries)
         if found.healthy:
-            self._pattern = pattern
+            self._lists = lists
             return found
         return splu(whole())
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.cache import program
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.matrices import Saddle
 from genalpha.backends.sparse.models import KindModel
@@ -59,17 +57,16 @@ class Starter:
         state = State(np.float64(at.t), at.q, at.v, a, lam, psi)  # type: ignore[arg-type]
         timing, h = np.zeros(0), first
         if isinstance(first, Controlled):
-            chosen = program(setup, "first pace", first_pace)(state, a_dot, first, codes.SUCCESS)
-            pace = jax.tree.map(float, chosen)
+            pace = self._pace(state, a_dot, first)
             timing, h = np.concatenate([[at.t], np.zeros(2 + 2 * setup.dims.n)]), pace.h
         vector = self.equations.vector(**state._asdict(), a_dot=a_dot, scale=scale.a, h=h)
-        begun, wanted = self._begun(self.nodes, vector), np.zeros(setup.dims.n)
+        begun, wanted = self._begun(vector), np.zeros(setup.dims.n)
         for model, (*_, change) in zip(self.nodes, begun, strict=True):  # that the method wants of velocities
             wanted[model.places.v] = change
         if wanted.any():
             moved = self._shift(at, saddle if self.equations.linear else at.saddle(scale), wanted)
             vector[self.equations.inputs.where["moved"]] = moved
-            begun = self._begun(self.nodes, vector)
+            begun = self._begun(vector)
         v, new_a, a_old, lag, t_alpha = at.v.copy(), a.copy(), a.copy(), None, 0.0
         for model, (carry, t_alpha_of, _) in zip(self.nodes, begun, strict=True):
             v[model.places.v], new_a[model.places.v] = carry.v, carry.a
@@ -77,7 +74,7 @@ class Starter:
                 a_old[model.places.v] = carry.a_old
             lag = None if carry.lag is None else carry.lag[0]
             t_alpha = float(t_alpha_of[0])
-        own = [carry.own for carry, *_ in begun] + self._begun(self.parts, vector)
+        own = [carry.own for carry, *_ in begun] + self._own(vector)
         old = a_old if carry.a_old is not None else None
         carried = Carry(at.q, v, new_a, h, old, lag)  # type: ignore[arg-type]
         x = np.concatenate(setup.method.first_blocks(setup.dims, scale, carried, state))
@@ -93,16 +90,27 @@ class Starter:
         m, p = self.setup.dims[2:]
         return saddle.solve(np.zeros_like(wanted), at.rates(wanted)[:m], np.zeros(p))[0]
 
-    def _begun(self, models: list[KindModel], vector: np.ndarray) -> list[Any]:
-        """The starts of all copies of some kinds: of nodes all of it, of parts the method's own variables."""
-        name, one = ("begin", self._begin) if models is self.nodes else ("own", self._own)
-        found = self.equations.together(name, models, one, INPUTS, vector, self.setup.dims)
-        results = found(vector)
-        return [found.of(k, results) for k in range(len(models))]
+    def _pace(self, state: State, a_dot: np.ndarray, first: Controlled) -> Pace:
+        """The pace before the first step."""
+        sizes, one = np.empty(len(a_dot)), lambda model, q: model.space.magnitude(q)
+        for model in self.nodes:
+            sizes[model.places.v] = self.equations.each("magnitude", model, one, state.q[model.places.q])
+        with np.errstate(all="ignore"):
+            found = first_pace(self.setup, sizes, state, a_dot, first, codes.SUCCESS)
+        return Pace(*map(float, found))
 
-    def _own(self, model: KindModel, *row: Any) -> dict[str, Any]:
-        """The method's own variables of one copy."""
-        return self._begin(model, *row)[0].own
+    def _begun(self, vector: np.ndarray) -> list[tuple[Carry, Any, Any]]:
+        """The starts of all nodes."""
+        found = self.equations.together("begin", self.nodes, self._begin, INPUTS, vector, self.setup.dims)
+        results = found(vector)
+        return [found.of(k, results) for k in range(len(self.nodes))]
+
+    def _own(self, vector: np.ndarray) -> list[dict[str, Any]]:
+        """The method's own variables of all parts."""
+        one = lambda model, *row: self._begin(model, *row)[0].own
+        found = self.equations.together("own", self.parts, one, INPUTS, vector, self.setup.dims)
+        results = found(vector)
+        return [found.of(k, results) for k in range(len(self.parts))]
 
     def _begin(self, model: KindModel, *row: Any) -> tuple[Carry, Any, Any]:
         """The carry of one copy, the time of a_α, and the change of velocities that the method wants."""
