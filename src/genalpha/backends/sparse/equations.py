@@ -112,7 +112,8 @@ class Equations:
         self._functions: dict[Any, Any] = functions.setdefault(tuple(map(np.shape, leaves)), {})
         self.numbers = np.concatenate([np.zeros(0), *map(np.ravel, leaves)])
 
-    def _made(self, key: Any, make: Any) -> Any:
+    def made(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What does not depend on numbers, made once."""
         if key not in self._functions:
             self._functions[key] = make()
         return self._functions[key]
@@ -120,7 +121,7 @@ class Equations:
     @property
     def inputs(self) -> Inputs:
         """Where functions of copies find their inputs."""
-        return self._made("inputs", lambda: Inputs(self.dims, self.parts))
+        return self.made("inputs", lambda: Inputs(self.dims, self.parts))
 
     def vector(self, **values: Any) -> np.ndarray:
         """The inputs of functions of copies, with the numbers of all copies."""
@@ -137,7 +138,7 @@ class Equations:
             shapes = tuple(map(np.shape, jax.tree.leaves(row)))  # any assembly may use it
             return model.element.made((name, often, jax.tree.structure(row), shapes), make)
 
-        return self._made((name, model.name), make)
+        return self.made((name, model.name), make)
 
     def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:
         """``function(model, *row)`` of all copies of a part. Inputs have one row for each, or one for all."""
@@ -169,7 +170,7 @@ class Equations:
                 kinds.append(Applied(self._function(name, model, function, example), tree))
             return Together(kinds, vector)
 
-        return self._made(("together", name, tuple(model.name for model in models)), make)
+        return self.made(("together", name, tuple(model.name for model in models)), make)
 
     def data(self, model: KindModel) -> Any:
         """The numbers of all copies. Single numbers have one row."""
@@ -201,7 +202,7 @@ class AtState:
         vector = equations.vector(t=t, q=q, v=v)
         self._of_terms = equations.together("terms", self.parts, _terms, ("t", "q", "v"), vector)
         make = lambda: Structure(self.parts, self.dims, self._of_terms)
-        self.structure: Structure = equations._made("structure", make)
+        self.structure: Structure = equations.made("structure", make)
         self._found = found = self._of_terms(vector)
         of = self.structure
         self._sums = np.bincount(of.targets, found[of.sources], of.sums)
@@ -265,7 +266,7 @@ class AtState:
         of = self.structure
         if loads is None:
             return Saddle(of.saddle, np.concatenate([self._mass, self._B, self._B]), scale)
-        pattern = self.equations._made("loaded", lambda: _loaded(of, self.parts))
+        pattern = self.equations.made("loaded", lambda: _loaded(of, self.parts))
         parts = [x.reshape(-1) for load in loads for x in (load.by_lam, load.by_psi)]
         return Saddle(pattern, np.concatenate([self._mass, self._B, *parts]), scale)
 
@@ -330,7 +331,7 @@ class AtState:
         vector = self.equations.vector(t=self.t, q=self.q, v=self.v, a=a, lam=lam, psi=psi)
         names = ("t", "q", "v", "a", "lam", "psi")
         along = self.equations.together("along", self.parts, _along, names, vector)
-        targets, sources = self.equations._made("sums along", lambda: _sums_along(self.parts, self.dims, along))
+        targets, sources = self.equations.made("sums along", lambda: _sums_along(self.parts, self.dims, along))
         total = np.bincount(targets, along(vector)[sources], saddle.pattern.size)
         return saddle.solve(-total[:n], -total[n : n + m], -total[n + m :])[0]
 

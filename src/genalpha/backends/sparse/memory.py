@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,11 +15,18 @@ from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import BlockPlace, KindModel, counts, length, of_stage, places_of
 from genalpha.compiler.sparse_pattern import Order, Pattern, address, analysed, patterned
 from genalpha.mechanics.system import Dims
-from genalpha.numerics.data import COUNTED, Scale
+from genalpha.numerics.data import COUNTED
+
+if TYPE_CHECKING:
+    from genalpha.backends.sparse.start import SparseStart
 
 _LINE = 8  # arrays begin at multiples of this many doubles
 # Lists of places, and patterns of matrices, with more unknowns are not kept for other runs.
 KEPT = 100_000
+
+
+# A kind, some of its slots, and the places (K, S) of their values for all copies.
+Sources = tuple[Kind, np.ndarray, np.ndarray]
 
 
 class Laid(NamedTuple):
@@ -311,48 +318,58 @@ class SparseMemory:
             self._write_head()
         self.code.plans[name](address(self.w), address(self.head), address(self.lists))
 
-    def fill_constants(self, models: list[KindModel], scale: Scale) -> None:
+    def fill_constants(self, models: list[KindModel], start: SparseStart) -> None:
         """Write the scale and the args of all parts into their frames."""
-        leaves = jax.tree.leaves([model.data for model in models])
-        targets, sources = self._kept("constants", lambda: self._constants(models))
-        self.w[targets] = np.concatenate([*scale, *map(np.ravel, leaves)])[sources]
+        values = np.concatenate([*start.scale, start.numbers])
+        self._put("constants", lambda: self._constants(models), values)
 
-    def _constants(self, models: list[KindModel]) -> tuple[np.ndarray, np.ndarray]:
-        """Where numbers of the scale and of args belong, and their places in the list of all of them."""
-        items, (n, m, p) = [], self.dims[1:]
+    def _constants(self, models: list[KindModel]) -> list[Sources]:
+        """Where the numbers of the scale and of args belong."""
+        found, (n, m, p) = list[Sources](), self.dims[1:]
         done = n + m + p
         for kind, model in zip(self.code.kinds, models, strict=True):
             at, count = model.places, model.copies
             for slots, places in zip(kind.scale, (at.v, n + at.g, n + m + at.k), strict=True):
-                items.append((kind, slots, places))
+                found.append((kind, slots, places))
             for slots, leaf in zip(kind.data, jax.tree.leaves(model.data), strict=True):
                 size = np.size(leaf)
-                places = done + np.arange(size).reshape(-1, size // count) if np.ndim(leaf) else done
-                items.append((kind, slots, np.broadcast_to(places, (count, slots.size))))
+                places = done + np.arange(size).reshape(-1, size // count) if np.ndim(leaf) else np.array(done)
+                found.append((kind, slots, np.broadcast_to(places, (count, slots.size))))
                 done += size
-        return self._scattered(items)
+        return found
 
-    def fill_own(self, own: list[dict[str, Any]]) -> None:
-        """Write the method's own variables of all kinds, with one row for each copy, into their frames."""
-        values = [own[k][name] for k, kind in enumerate(self.code.kinds) for name in kind.own]
-        if values:
-            targets, sources = self._kept("own", self._own)
-            self.w[targets] = np.concatenate([np.ravel(x) for x in values])[sources]
+    def fill_own(self, own: np.ndarray) -> None:
+        """Write the method's own variables of all kinds, one after the other, into their frames."""
+        if own.size:
+            self._put("own", self._own, own)
 
-    def _own(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where the method's own variables belong, and their places in the list of all of them."""
-        items, done = [], 0
+    def _own(self) -> list[Sources]:
+        """Where the method's own variables belong."""
+        found, done = [], 0
         for kind in self.code.kinds:
-            for slots in kind.own.values():
+            for slots in jax.tree.leaves(kind.own):
                 shape = (kind.model.copies, slots.size)
-                items.append((kind, slots, done + np.arange(shape[0] * shape[1]).reshape(shape)))
+                found.append((kind, slots, done + np.arange(shape[0] * shape[1]).reshape(shape)))
                 done += shape[0] * shape[1]
-        return self._scattered(items)
+        return found
 
-    def _scattered(
-        self, items: list[tuple[Kind, np.ndarray, np.ndarray]]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Places in memory of slots of kinds, and the given numbers (K, S) of their sources."""
+    def fill_tolerances(self, values: np.ndarray) -> None:
+        """Write the tolerances (4, n) into the frames of nodes."""
+        nodes = lambda: [kind for kind in self.code.kinds if kind.model.element is None]
+        places = lambda: [
+            (kind, slots, i * self.dims.n + kind.model.places.v)
+            for kind in nodes()
+            for i, slots in enumerate(kind.tolerances)  # type: ignore[attr-defined]
+        ]
+        self._put("tolerances", places, values.reshape(-1))
+
+    def _put(self, name: str, sources: Callable[[], list[Sources]], values: np.ndarray) -> None:
+        """Write some of the ``values`` into frames."""
+        targets, places = self._kept(name, lambda: self._scattered(sources()))
+        self.w[targets] = values[places]
+
+    def _scattered(self, items: list[Sources]) -> tuple[np.ndarray, np.ndarray]:
+        """The places in memory of slots of all copies, and those of their values."""
         targets, sources = [], []
         for kind, slots, source in items:
             if slots.size:

@@ -73,6 +73,25 @@ class KindModel(NamedTuple):
         return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))
 
 
+class Kinds(NamedTuple):
+    """The kinds of nodes and of parts, and a text that tells the shapes of their args."""
+
+    nodes: list[KindModel]
+    parts: list[KindModel]
+    shapes: str
+
+
+def of_assembly(assembly: Assembly, args: Args) -> Kinds:
+    """All kinds. Those with the own args of the parts are made once."""
+
+    def make() -> Kinds:
+        parts = of_parts(assembly, args)
+        about = [(jax.tree.structure(x.data), [np.shape(y)[1:] for y in jax.tree.leaves(x.data)]) for x in parts]
+        return Kinds(of_nodes(assembly), parts, str(about))
+
+    return make() if args else assembly._programs.made(("kinds",), make)
+
+
 def of_parts(assembly: Assembly, args: Args) -> list[KindModel]:
     found, owned = [], assembly.own_args(args)
     for i, (element, places) in enumerate(zip(assembly.elements, assembly.places, strict=True)):

@@ -65,7 +65,7 @@ class SparseRunner:
         places = memory.compact(self.code.blocks.unknowns)
         for name in ("x", "guess", "p0"):
             memory.array(name)[places] = start.x
-        memory.fill_constants(self.models, start.scale)
+        memory.fill_constants(self.models, start)
         memory.fill_own(start.own)
         t, h = self._first(start)
         memory.w[central.times] = [t, h, h, *(() if start.lag is None else start.lag)]
@@ -117,7 +117,7 @@ class SparseRunner:
         self.memory = new = SparseMemory(self.code, self.setup.dims)
         for name in ("record", "a_old", "x", "guess", "p0", "p1", "p2"):
             new.array(name)[:] = old.array(name)
-        new.fill_constants(self.models, self.start.scale)
+        new.fill_constants(self.models, self.start)
         for before, after in zip(old_code.kinds, self.code.kinds, strict=True):
             for name, slots in after.own.items():
                 new.fill(after, slots, old.read(before, before.own[name]))
@@ -204,7 +204,7 @@ class SparseRunner:
         if exact.key == self._key():
             memory.use(memory.analyse(exact.order))
             memory.w[:] = exact.numbers
-            memory.fill_constants(self.models, self.start.scale)
+            memory.fill_constants(self.models, self.start)
             self.changes = exact.changes
             return
         carry, size, n = fields.carry, self.setup.dims.size, self.setup.dims.n

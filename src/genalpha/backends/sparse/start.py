@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.matrices import Saddle
 from genalpha.backends.sparse.models import KindModel
+from genalpha.backends.sparse.together import Together
 from genalpha.engine.controller import Pace
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import first_pace
@@ -22,17 +24,18 @@ from genalpha.numerics.data import COUNTED, Carry, NewtonReport, Scale, State
 class SparseStart(NamedTuple):
     """A run before its first step.
 
-    ``v`` and ``a_old`` (n,) and ``lag`` (2,) are those of the method. ``own`` are its own variables
-    for each kind, with one row for each copy. ``x`` (N,) are the first unknowns, ``row`` is the first record.
-    ``pace`` is None for given steps.
+    ``numbers`` are the args of all parts. ``v`` and ``a_old`` (n,) and ``lag`` (2,) are those of the method.
+    ``own`` are its own variables of all copies of each kind, one after the other. ``x`` (N,) are the first
+    unknowns, ``row`` is the first record. ``pace`` is None for given steps.
     """
 
     state: State
     scale: Scale
+    numbers: np.ndarray
     v: np.ndarray
     a_old: np.ndarray | None
     lag: Any
-    own: list[dict[str, Any]]
+    own: np.ndarray
     x: np.ndarray
     t_alpha: float
     row: np.ndarray
@@ -60,13 +63,17 @@ class Starter:
             pace = self._pace(state, a_dot, first)
             timing, h = np.concatenate([[at.t], np.zeros(2 + 2 * setup.dims.n)]), pace.h
         vector = self.equations.vector(**state._asdict(), a_dot=a_dot, scale=scale.a, h=h)
-        begun, wanted = self._begun(vector), np.zeros(setup.dims.n)
+        names = ("begin", self.nodes, self._begin, INPUTS, vector, setup.dims)
+        begin, wanted = self.equations.together(*names), np.zeros(setup.dims.n)
+        found = begin(vector)
+        begun = [begin.of(k, found) for k in range(len(self.nodes))]
         for model, (*_, change) in zip(self.nodes, begun, strict=True):  # that the method wants of velocities
             wanted[model.places.v] = change
         if wanted.any():
             moved = self._shift(at, saddle if self.equations.linear else at.saddle(scale), wanted)
             vector[self.equations.inputs.where["moved"]] = moved
-            begun = self._begun(vector)
+            found = begin(vector)
+            begun = [begin.of(k, found) for k in range(len(self.nodes))]
         v, new_a, a_old, lag, t_alpha = at.v.copy(), a.copy(), a.copy(), None, 0.0
         for model, (carry, t_alpha_of, _) in zip(self.nodes, begun, strict=True):
             v[model.places.v], new_a[model.places.v] = carry.v, carry.a
@@ -74,7 +81,7 @@ class Starter:
                 a_old[model.places.v] = carry.a_old
             lag = None if carry.lag is None else carry.lag[0]
             t_alpha = float(t_alpha_of[0])
-        own = [carry.own for carry, *_ in begun] + self._own(vector)
+        own = self._own(begin, found, vector)
         old = a_old if carry.a_old is not None else None
         carried = Carry(at.q, v, new_a, h, old, lag)  # type: ignore[arg-type]
         x = np.concatenate(setup.method.first_blocks(setup.dims, scale, carried, state))
@@ -83,7 +90,7 @@ class Starter:
             beginning = Beginning(state, a_dot, scale, *[None] * (len(Beginning._fields) - 3))  # type: ignore[arg-type]
             extra = np.asarray(setup.method.first_extra(setup.dims, beginning, h))
         row = np.concatenate([at.q, at.v, new_a, lam, psi, extra, np.zeros(len(COUNTED)), timing])
-        return SparseStart(state, scale, v, old, lag, own, x, t_alpha, row, pace)
+        return SparseStart(state, scale, self.equations.numbers, v, old, lag, own, x, t_alpha, row, pace)
 
     def _shift(self, at: AtState, saddle: Saddle, wanted: np.ndarray) -> np.ndarray:
         """The smallest change d (n,) of the velocities with G d = G wanted, K d = 0 (`Beginning.shift`)."""
@@ -99,18 +106,19 @@ class Starter:
             found = first_pace(self.setup, sizes, state, a_dot, first, codes.SUCCESS)
         return Pace(*map(float, found))
 
-    def _begun(self, vector: np.ndarray) -> list[tuple[Carry, Any, Any]]:
-        """The starts of all nodes."""
-        found = self.equations.together("begin", self.nodes, self._begin, INPUTS, vector, self.setup.dims)
-        results = found(vector)
-        return [found.of(k, results) for k in range(len(self.nodes))]
-
-    def _own(self, vector: np.ndarray) -> list[dict[str, Any]]:
-        """The method's own variables of all parts."""
+    def _own(self, begin: Together, found: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """The method's own variables of all copies; ``found`` are the starts of nodes."""
         one = lambda model, *row: self._begin(model, *row)[0].own
-        found = self.equations.together("own", self.parts, one, INPUTS, vector, self.setup.dims)
-        results = found(vector)
-        return [found.of(k, results) for k in range(len(self.parts))]
+        parts = self.equations.together("own", self.parts, one, INPUTS, vector, self.setup.dims)
+
+        def places(of: Together, columns: list[Any]) -> np.ndarray:
+            found = [of.places(k, x).reshape(-1) for k, own in enumerate(columns) for x in jax.tree.leaves(own)]
+            return np.concatenate([np.zeros(0, int), *found])
+
+        columns = lambda: ([carry.own for carry, *_ in begin.columns], parts.columns)
+        make = lambda: [places(*x) for x in zip((begin, parts), columns(), strict=True)]
+        of_nodes, of_parts = self.equations.made("places of own", make)
+        return np.concatenate([found[of_nodes], parts(vector)[of_parts]])
 
     def _begin(self, model: KindModel, *row: Any) -> tuple[Carry, Any, Any]:
         """The carry of one copy, the time of a_α, and the change of velocities that the method wants."""
