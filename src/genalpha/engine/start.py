@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from genalpha.engine import controller
 from genalpha.engine.controller import Pace
@@ -104,7 +105,7 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
 def first_pace(setup: Setup, size: Any, state: Any, a_dot: Any, first: Controlled, status: Any) -> Pace:
     """The pace before the first step under error control; ``size`` (n,) is the magnitude of q."""
     space, (tolerances, limits), xp = setup.system.space, first.control, controller.library(size)
-    chosen = controller.first(space, size, tolerances, limits, state, a_dot)
-    asked = controller.asked(space, size, state, first.wish)
-    wish = xp.where(xp.isnan(first.wish), chosen, asked)
+    wish = controller.first(space, size, tolerances, limits, state, a_dot)
+    if xp is jnp or not np.isnan(first.wish):
+        wish = xp.where(xp.isnan(first.wish), wish, controller.asked(space, size, state, first.wish))
     return controller.begun(limits, state.t, wish, status)

@@ -60,6 +60,7 @@ class Model:
             str, Marker
         ] = {}  # frames with names, such as the links of a robot that do not move
         self.notes: list[str] = []  # what a file has that was not read
+        self._turned: tuple[Any, Any] = (None, None)  # the last rotations of bodies, and their quaternions
 
     def add(self, thing: T) -> T:
         """Add a body, a joint or a force, and return it."""
@@ -184,9 +185,15 @@ class Model:
         """Coordinates of all bodies where the model has them."""
         bodies = self.bodies
         rigid = [body.R for body in bodies if type(body) is Body]
-        turned = iter(quaternion_of(np.stack(rigid)) if rigid else ())  # all at once, which takes less time
+        turned = iter(self._quaternions(np.stack(rigid)) if rigid else ())  # all at once takes less time
         own = lambda body: (body.x, next(turned)) if type(body) is Body else (body.coordinates(),)
         return np.concatenate([part for body in bodies for part in own(body)])
+
+    def _quaternions(self, R: np.ndarray) -> np.ndarray:
+        """The quaternions of rotations (K, 3, 3), those of the last call if nothing has turned since."""
+        if not np.array_equal(self._turned[0], R):
+            self._turned = R, quaternion_of(R)
+        return self._turned[1]
 
     @property
     def v0(self) -> np.ndarray:

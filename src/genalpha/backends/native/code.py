@@ -103,12 +103,12 @@ class RowCode:
     def __call__(self, arguments: Any) -> tuple[Any, np.ndarray]:
         """The function applied to every row of its arguments: results, and which of them are good."""
         columns, same = self.rows.pack(arguments)
-        count, lanes = len(columns), self.lanes
+        (count, width), lanes = columns.shape, self.lanes
         groups = -(-count // lanes)
         if groups * lanes > count:
             columns = np.concatenate([columns, np.repeat(columns[-1:], groups * lanes - count, axis=0)])
-        width = columns.shape[1]
-        columns = np.ascontiguousarray(columns.reshape(groups, lanes, width).swapaxes(1, 2))
+        if lanes > 1:
+            columns = np.ascontiguousarray(columns.reshape(groups, lanes, width).swapaxes(1, 2))
         results = np.empty((groups, self.rows.width, lanes))
         work = aligned(self.program.slots * lanes)
         start = self.rows.map.inputs.start + width
