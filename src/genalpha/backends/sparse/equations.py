@@ -261,11 +261,17 @@ class AtState:
         rows = np.maximum.reduceat(np.abs(self._B) * a[of.column], of.rows[1][:-1])
         return Scale(a, _inverse(rows[:m]), _inverse(rows[m:]))  # type: ignore[arg-type]
 
-    def saddle(self, scale: Scale, loads: list[Loads] | None = None) -> Saddle:
-        """The matrix (12) of JN08, scaled. With ``loads``, Bᵀ are the derivatives of these reactions."""
+    def saddle(
+        self, scale: Scale, loads: list[Loads] | None = None, mass: np.ndarray | None = None
+    ) -> Saddle:
+        """The matrix (12) of JN08, scaled. With ``loads``, Bᵀ are the derivatives of these reactions.
+
+        ``mass`` are the entries of another mass matrix.
+        """
         of = self.structure
         if loads is None:
-            return Saddle(of.saddle, np.concatenate([self._mass, self._B, self._B]), scale)
+            mass = self._mass if mass is None else mass
+            return Saddle(of.saddle, np.concatenate([mass, self._B, self._B]), scale)
         pattern = self.equations.made("loaded", lambda: _loaded(of, self.parts))
         parts = [x.reshape(-1) for load in loads for x in (load.by_lam, load.by_psi)]
         return Saddle(pattern, np.concatenate([self._mass, self._B, *parts]), scale)
@@ -331,7 +337,9 @@ class AtState:
         vector = self.equations.vector(t=self.t, q=self.q, v=self.v, a=a, lam=lam, psi=psi)
         names = ("t", "q", "v", "a", "lam", "psi")
         along = self.equations.together("along", self.parts, _along, names, vector)
-        targets, sources = self.equations.made("sums along", lambda: _sums_along(self.parts, self.dims, along))
+        targets, sources = self.equations.made(
+            "sums along", lambda: _sums_along(self.parts, self.dims, along)
+        )
         total = np.bincount(targets, along(vector)[sources], saddle.pattern.size)
         return saddle.solve(-total[:n], -total[n : n + m], -total[n + m :])[0]
 

@@ -240,9 +240,7 @@ class SparseMemory:
         for kind in code.kinds:
             self._list(f"{kind.name}:entries", places[kind.name], self.first["trash"])
         self._write_head()
-        return Ready(
-            self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, self._end
-        )
+        return Ready(self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, self._end)
 
     def _of_stage(self, stage: int) -> list[np.ndarray]:
         """The places of the rows and the unknowns of a stage."""
@@ -333,7 +331,9 @@ class SparseMemory:
                 found.append((kind, slots, places))
             for slots, leaf in zip(kind.data, jax.tree.leaves(model.data), strict=True):
                 size = np.size(leaf)
-                places = done + np.arange(size).reshape(-1, size // count) if np.ndim(leaf) else np.array(done)
+                places = (
+                    done + np.arange(size).reshape(-1, size // count) if np.ndim(leaf) else np.array(done)
+                )
                 found.append((kind, slots, np.broadcast_to(places, (count, slots.size))))
                 done += size
         return found

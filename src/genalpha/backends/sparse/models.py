@@ -86,7 +86,9 @@ def of_assembly(assembly: Assembly, args: Args) -> Kinds:
 
     def make() -> Kinds:
         parts = of_parts(assembly, args)
-        about = [(jax.tree.structure(x.data), [np.shape(y)[1:] for y in jax.tree.leaves(x.data)]) for x in parts]
+        about = [
+            (jax.tree.structure(x.data), [np.shape(y)[1:] for y in jax.tree.leaves(x.data)]) for x in parts
+        ]
         return Kinds(of_nodes(assembly), parts, str(about))
 
     return make() if args else assembly._programs.made(("kinds",), make)

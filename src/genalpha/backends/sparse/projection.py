@@ -106,6 +106,12 @@ class Projector:
         positions: bool = False,
     ) -> tuple[np.ndarray, bool]:
         """The correction of a projection, and whether it exists."""
+        if not (held or (positions and self.dims.p)):
+            try:
+                found = at.saddle(at.scale, mass=M.data).solve(motion, g, k)[0]
+            except RuntimeError:
+                return np.zeros(self.dims.n), False
+            return found, bool(np.isfinite(found).all())
         free, found, scale = np.setdiff1d(np.arange(self.dims.n), held), np.zeros(self.dims.n), at.scale
         B, k = (at.B[: self.dims.m], k[:0]) if positions else (at.B, k)
         sizes = np.concatenate([scale.a[free], scale.lam, scale.psi[: len(k)]])

@@ -112,7 +112,9 @@ class Starter:
         parts = self.equations.together("own", self.parts, one, INPUTS, vector, self.setup.dims)
 
         def places(of: Together, columns: list[Any]) -> np.ndarray:
-            found = [of.places(k, x).reshape(-1) for k, own in enumerate(columns) for x in jax.tree.leaves(own)]
+            found = [
+                of.places(k, x).reshape(-1) for k, own in enumerate(columns) for x in jax.tree.leaves(own)
+            ]
             return np.concatenate([np.zeros(0, int), *found])
 
         columns = lambda: ([carry.own for carry, *_ in begin.columns], parts.columns)
