@@ -13,7 +13,7 @@ import scipy.sparse as sparse
 
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse.matrices import Saddle, SaddlePattern, Structure, Vectors
-from genalpha.backends.sparse.models import KindModel
+from genalpha.backends.sparse.models import KindModel, numbers_of
 from genalpha.backends.sparse.together import Applied, Inputs, Together
 from genalpha.compiler import machine
 from genalpha.mechanics.labels import Labels
@@ -110,7 +110,7 @@ class Equations:
         self._data: dict[str, Any] = {}
         leaves = jax.tree.leaves([model.data for model in parts])
         self._functions: dict[Any, Any] = functions.setdefault(tuple(map(np.shape, leaves)), {})
-        self.numbers = np.concatenate([np.zeros(0), *map(np.ravel, leaves)])
+        self.numbers = numbers_of(parts)
 
     def made(self, key: Any, make: Callable[[], Any]) -> Any:
         """What does not depend on numbers, made once."""

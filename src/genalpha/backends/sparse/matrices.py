@@ -97,15 +97,18 @@ class SaddlePattern:
         self.rows, self.columns = rows.astype(np.int64), columns.astype(np.int64)
         self._lists: Lists | None = None  # of the factors
 
+    def matrix(self, entries: np.ndarray) -> Any:
+        """The matrix with these entries, sparse."""
+        return sparse.csc_matrix((entries, (self.rows, self.columns)), shape=(self.size,) * 2)
+
     def product(self, entries: np.ndarray, x: np.ndarray) -> np.ndarray:
         """The matrix with these entries times x."""
         return np.bincount(self.rows, entries * x[self.columns], self.size)
 
     def factors(self, entries: np.ndarray) -> Any:
         """L and U of the matrix with these entries. Raises a RuntimeError if it is singular."""
-        whole = lambda: sparse.csc_matrix((entries, (self.rows, self.columns)), shape=(self.size,) * 2)
         if self.size > KEPT:
-            return splu(whole())
+            return splu(self.matrix(entries))
         lists = self._lists
         if lists is None:
             try:
@@ -116,7 +119,7 @@ class SaddlePattern:
         if found.healthy:
             self._lists = lists
             return found
-        return splu(whole())
+        return splu(self.matrix(entries))
 
 
 class Saddle:
@@ -126,6 +129,11 @@ class Saddle:
         self.pattern, self.scale = pattern, scale
         self._sizes = np.concatenate(scale)
         self.entries = entries * self._sizes[pattern.rows] * self._sizes[pattern.columns]
+
+    @property
+    def matrix(self) -> Any:
+        """The scaled matrix, sparse."""
+        return self.pattern.matrix(self.entries)
 
     @functools.cached_property
     def _factors(self) -> Any:

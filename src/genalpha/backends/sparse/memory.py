@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from genalpha.backends.native.code import aligned
+from genalpha.backends.sparse import sources
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import BlockPlace, KindModel, counts, length, of_stage, places_of
+from genalpha.backends.sparse.sources import Sources
 from genalpha.compiler.sparse_pattern import Order, Pattern, address, analysed, patterned
 from genalpha.mechanics.system import Dims
-from genalpha.numerics.data import COUNTED
-
-if TYPE_CHECKING:
-    from genalpha.backends.sparse.start import SparseStart
+from genalpha.numerics.data import COUNTED, Scale
 
 _LINE = 8  # arrays begin at multiples of this many doubles
 # Lists of places, and patterns of matrices, with more unknowns are not kept for other runs.
 KEPT = 100_000
-
-
-# A kind, some of its slots, and the places (K, S) of their values for all copies.
-Sources = tuple[Kind, np.ndarray, np.ndarray]
 
 
 class Laid(NamedTuple):
@@ -41,6 +35,7 @@ class Laid(NamedTuple):
 class Ready(NamedTuple):
     """The same with the matrices: their sizes and orders of pivots too, the head, and all lists in one."""
 
+    patterns: list[Pattern]
     first: dict[str, int]
     lengths: dict[str, int]
     sizes: dict[str, int]
@@ -89,8 +84,15 @@ class SparseMemory:
         self._array("record", motion + counts_ + (3 + 2 * n if code.controlled else 0))
         first = self.first["record"] + motion
         self.first |= {"counts": first, "timing": first + counts_, "errors": first + counts_ + 3}
+        if code.taped:
+            self._array("past", len(code.central.times) - 2)
         self._array("a_old", n)
-        for name in ("x", "guess", "p0", "p1", "p2", "d"):
+        self._array("x", unknowns)
+        if code.taped:  # records go on up to here
+            for kind in code.kinds:
+                self._array(f"own:{kind.name}", kind.model.copies * len(kind.own_slots))
+            self.lengths["record"] = self._end - self.first["record"]
+        for name in ("guess", "p0", "p1", "p2", "d"):
             self._array(name, unknowns)
         self._array("r", rows)
         self._array("trash", 1)
@@ -98,10 +100,13 @@ class SparseMemory:
             groups = -(-kind.model.copies // code.width)
             self._array(f"frames:{kind.name}", groups * code.frames[kind.name].kept * code.width)
             self._array(f"entries:{kind.name}", groups * len(kind.entries) * code.width)
-        self._array("frames:stream", code.stream.slots * code.width)
+        self._more_arrays()
         self._array("scratch", max(frames.scratch for frames in code.frames.values()) * code.width)
         self._write_lists()
         return Laid(self.first, self.lengths, self._end, self._lists)
+
+    def _more_arrays(self) -> None:
+        self._array("frames:stream", self.code.stream.slots * self.code.width)
 
     def _array(self, name: str, count: int) -> None:
         self.first[name], self.lengths[name] = self._end, count
@@ -162,34 +167,49 @@ class SparseMemory:
     # --- lists ------------------------------------------------------------------------------------
 
     def _write_lists(self) -> None:
-        code, first = self.code, self.first
-        size, n, m, p = self.dims
-        record = first["record"]
-        starts = dict(zip("qvagk", np.cumsum([record, size, n, n, m]), strict=True))
-        extra, begin = {}, record + size + 2 * n + m + p
-        for block in code.blocks.extras:
-            extra[block.name] = begin
-            begin += {"v": n, "g": m, "k": p}[block.kind]
-        self._lists["seen"] = (record + code.central.watched.places).astype(np.int32)
+        code, first, n = self.code, self.first, self.dims.n
+        self._lists["seen"] = (first["record"] + code.central.watched.places).astype(np.int32)
         for kind in code.kinds:
             at, name = kind.model.places, kind.name
-            old = [first["a_old"] + at.v] if len(kind.carried) > at.q.shape[1] + 2 * at.v.shape[1] else []
-            motion = [starts["q"] + at.q, starts["v"] + at.v, starts["a"] + at.v]
-            self._list(f"{name}:carry", [*motion, *old], None)
-            self._list(f"{name}:x", [first["x"] + places_of(code.blocks.unknowns, at)], None)
+            self._read_lists(kind)
             rows = first["r"] + places_of(code.blocks.rows, at)
             for stage, used in enumerate(kind.used):
                 self._list(f"{name}:rows{stage}", [rows[:, used]], first["trash"])
-            own = lambda block, at=at: extra[block.name] + getattr(at, block.kind)
-            moving = [own(b) for b in code.blocks.extras if b.kind == "v"]
-            pushing = [own(b) for b in code.blocks.extras if b.kind != "v"]
-            self._list(f"{name}:motion", [*motion, *old, *moving], first["trash"])
+            _, motion, forces = self._of_record(kind, "record", "a_old")
+            self._list(f"{name}:motion", motion, first["trash"])
             errors = [first["errors"] + at.v, first["errors"] + n + at.v]
             self._list(f"{name}:errors", errors, first["trash"])
             self._list(f"{name}:d", [first["d"] + places_of(code.blocks.unknowns, at)], None)
             for stage, used in enumerate(kind.disturbed):
                 self._list(f"{name}:disturbed{stage}", [rows[:, used]], first["trash"])
-            self._list(f"{name}:forces", [starts["g"] + at.g, starts["k"] + at.k, *pushing], first["trash"])
+            self._list(f"{name}:forces", forces, first["trash"])
+
+    def _read_lists(self, kind: Kind) -> None:
+        """Where a kind reads what its step comes from, and its unknowns."""
+        at, name, code = kind.model.places, kind.name, self.code
+        self._list(f"{name}:carry", self._of_record(kind, "record", "a_old")[0], None)
+        self._list(f"{name}:x", [self.first["x"] + places_of(code.blocks.unknowns, at)], None)
+        if code.taped:
+            own = np.arange(self.lengths[f"own:{name}"]).reshape(kind.model.copies, -1)
+            self._list(f"{name}:own", [self.first[f"own:{name}"] + own], self.first["trash"])
+
+    def _of_record(self, kind: Kind, record: str, old: str) -> tuple[list[np.ndarray], ...]:
+        """The places of a kind in an array with the form of a record, and in one with that of a_old.
+
+        They are those of what it carries, of the motion after a step, and of the forces.
+        """
+        size, n, m, p = self.dims
+        at, begin = kind.model.places, self.first[record]
+        q, v, a, g, k = np.cumsum([begin, size, n, n, m])
+        extra, begin = {}, int(k) + p
+        for block in self.code.blocks.extras:
+            extra[block] = begin + getattr(at, block.kind)
+            begin += {"v": n, "g": m, "k": p}[block.kind]
+        adjusted = len(kind.carried) > at.q.shape[1] + 2 * at.v.shape[1]
+        carry = [q + at.q, v + at.v, a + at.v, *([self.first[old] + at.v] if adjusted else [])]
+        motion = [*carry, *(places for block, places in extra.items() if block.kind == "v")]
+        forces = [g + at.g, k + at.k, *(places for block, places in extra.items() if block.kind != "v")]
+        return carry, motion, forces
 
     def _list(self, name: str, parts: list[np.ndarray], padding: int | None) -> None:
         """A list of places for the slots of all copies; without ``padding`` the last copy is repeated."""
@@ -200,10 +220,12 @@ class SparseMemory:
 
     def use(self, patterns: list[Pattern]) -> None:
         """Make room for the matrices of all stages and their factors, and write the head."""
-        make = lambda: self._with(patterns)
-        fresh = not self.orders
-        ready: Ready = self._kept("ready", make) if patterns is self.code.patterns else make()
-        self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, end = ready
+        fresh, ready = not self.orders, self.code.kept.get("ready")
+        if ready is None or ready.patterns is not patterns:
+            ready = self._with(patterns)
+            if patterns is self.code.patterns and self.lengths["x"] <= KEPT:
+                self.code.kept["ready"] = ready
+        _, self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, end = ready
         if len(self.w) != end or not fresh:
             w = aligned(end)
             w[: self.own_end] = self.w[: self.own_end]
@@ -240,7 +262,9 @@ class SparseMemory:
         for kind in code.kinds:
             self._list(f"{kind.name}:entries", places[kind.name], self.first["trash"])
         self._write_head()
-        return Ready(self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, self._end)
+        return Ready(
+            patterns, self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, self._end
+        )
 
     def _of_stage(self, stage: int) -> list[np.ndarray]:
         """The places of the rows and the unknowns of a stage."""
@@ -264,12 +288,12 @@ class SparseMemory:
             count = sum(block.length for block in rows)
             head[f"r:{stage}"], head[f"length:r:{stage}"] = self.first["r"] + rows[0].first, count
             head[f"groups:rows:{stage}"] = count // width
-            head[f"frames:rows:{stage}"] = self.first["frames:stream"]
+            head[f"frames:rows:{stage}"] = self.first.get("frames:stream", 0)
         for k, (name, block) in enumerate(blocks):
             head[f"groups:{name}"] = block.length // width
             head[f"x:{k}"], head[f"d:{k}"] = self.first["x"] + block.first, self.first["d"] + block.first
         for name in ("unknowns", *(name for name, _ in blocks)):
-            head[f"frames:{name}"] = self.first["frames:stream"]
+            head[f"frames:{name}"] = self.first.get("frames:stream", 0)
         begin, arrays = 0, []
         for name, array in self._lists.items():
             pad = -begin % 16
@@ -316,65 +340,33 @@ class SparseMemory:
             self._write_head()
         self.code.plans[name](address(self.w), address(self.head), address(self.lists))
 
-    def fill_constants(self, models: list[KindModel], start: SparseStart) -> None:
-        """Write the scale and the args of all parts into their frames."""
-        values = np.concatenate([*start.scale, start.numbers])
-        self._put("constants", lambda: self._constants(models), values)
-
-    def _constants(self, models: list[KindModel]) -> list[Sources]:
-        """Where the numbers of the scale and of args belong."""
-        found, (n, m, p) = list[Sources](), self.dims[1:]
-        done = n + m + p
-        for kind, model in zip(self.code.kinds, models, strict=True):
-            at, count = model.places, model.copies
-            for slots, places in zip(kind.scale, (at.v, n + at.g, n + m + at.k), strict=True):
-                found.append((kind, slots, places))
-            for slots, leaf in zip(kind.data, jax.tree.leaves(model.data), strict=True):
-                size = np.size(leaf)
-                places = (
-                    done + np.arange(size).reshape(-1, size // count) if np.ndim(leaf) else np.array(done)
-                )
-                found.append((kind, slots, np.broadcast_to(places, (count, slots.size))))
-                done += size
-        return found
+    def fill_constants(self, models: list[KindModel], scale: Scale, numbers: np.ndarray) -> None:
+        """Write the scale and the ``numbers`` of all copies of the models into their frames."""
+        find = lambda: sources.of_constants(self.code.kinds, models, self.dims)
+        self._put("constants", find, np.concatenate([*scale, numbers]))
 
     def fill_own(self, own: np.ndarray) -> None:
-        """Write the method's own variables of all kinds, one after the other, into their frames."""
+        """Write the method's own variables of all copies, one kind after the other, into their frames."""
         if own.size:
-            self._put("own", self._own, own)
-
-    def _own(self) -> list[Sources]:
-        """Where the method's own variables belong."""
-        found, done = [], 0
-        for kind in self.code.kinds:
-            for slots in jax.tree.leaves(kind.own):
-                shape = (kind.model.copies, slots.size)
-                found.append((kind, slots, done + np.arange(shape[0] * shape[1]).reshape(shape)))
-                done += shape[0] * shape[1]
-        return found
+            self._put("own", lambda: sources.of_own(self.code.kinds), own)
 
     def fill_tolerances(self, values: np.ndarray) -> None:
         """Write the tolerances (4, n) into the frames of nodes."""
-        nodes = lambda: [kind for kind in self.code.kinds if kind.model.element is None]
-        places = lambda: [
-            (kind, slots, i * self.dims.n + kind.model.places.v)
-            for kind in nodes()
-            for i, slots in enumerate(kind.tolerances)  # type: ignore[attr-defined]
-        ]
-        self._put("tolerances", places, values.reshape(-1))
+        find = lambda: sources.of_tolerances(self.code.kinds, self.dims)
+        self._put("tolerances", find, values.reshape(-1))
 
-    def _put(self, name: str, sources: Callable[[], list[Sources]], values: np.ndarray) -> None:
+    def _put(self, name: str, find: Callable[[], list[Sources]], values: np.ndarray) -> None:
         """Write some of the ``values`` into frames."""
-        targets, places = self._kept(name, lambda: self._scattered(sources()))
+        targets, places = self._kept(name, lambda: self._scattered(find()))
         self.w[targets] = values[places]
 
-    def _scattered(self, items: list[Sources]) -> tuple[np.ndarray, np.ndarray]:
+    def _scattered(self, found: list[Sources]) -> tuple[np.ndarray, np.ndarray]:
         """The places in memory of slots of all copies, and those of their values."""
-        targets, sources = [], []
-        for kind, slots, source in items:
+        targets, values = [np.zeros(0, int)], [np.zeros(0, int)]
+        for kind, slots, places in found:
             if slots.size:
                 frames = self.first[f"frames:{kind.name}"] + np.arange(self.lengths[f"frames:{kind.name}"])
                 frames = frames.reshape(-1, self.code.frames[kind.name].kept, self.code.width)
                 targets.append(frames[:, self._places(kind, slots)].reshape(-1))
-                sources.append(self._grouped(source, source[-1]).reshape(-1))
-        return np.concatenate(targets), np.concatenate(sources)
+                values.append(self._grouped(places, places[-1]).reshape(-1))
+        return np.concatenate(targets), np.concatenate(values)

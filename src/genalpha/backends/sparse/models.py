@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -71,6 +72,11 @@ class KindModel(NamedTuple):
     def full(self, whole: Dims) -> Dims:
         """The sizes with the constraints that are always satisfied."""
         return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))
+
+
+def numbers_of(models: Sequence[KindModel]) -> np.ndarray:
+    """The numbers of all copies of some kinds, one leaf of their data after the other."""
+    return np.concatenate([np.zeros(0), *map(np.ravel, jax.tree.leaves([model.data for model in models]))])
 
 
 class Kinds(NamedTuple):
