@@ -25,7 +25,7 @@ class Lists:
 class SparseFactors:
     """L and U of a matrix with entries (E,) at the places of a pattern; those at the same place are added.
 
-    ``report`` (4,) says how it went (see `sparse_text`).
+    ``report`` (4,) says how it went (see `sparse_text`). ``work`` (n,) is memory for the functions there.
     """
 
     def __init__(self, lists: Lists, entries: np.ndarray) -> None:
@@ -40,7 +40,7 @@ class SparseFactors:
         matrix = (address(a), at.ap, at.ai)
         factors = (lower, at.lp, at.li, upper, at.up, at.ui, inverse)
         functions()[0](size, *matrix, *factors, work, report)
-        self.report = self._block[-4:]
+        self.work, self.report = self._block[:size], self._block[-4:]
 
     @property
     def healthy(self) -> bool:
