@@ -11,7 +11,6 @@ import numpy as np
 from genalpha.backends.native.code import MAKING
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.step import floating
-from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import checks, models
 from genalpha.backends.sparse.code import SparseCode, TapedCode
 from genalpha.backends.sparse.controlled import ControlledCode, TapedControlledCode
@@ -54,7 +53,7 @@ class Made(NamedTuple):
     """What is made once for a setup and the shapes of its arguments."""
 
     code: SparseCode
-    functions: dict[Any, Rowwise]
+    functions: dict[Any, Any]
 
 
 def refusal(setup: Setup, steps: Steps) -> str:
