@@ -9,7 +9,7 @@ from assemblies import matrices, model
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import models
 from genalpha.backends.sparse.equations import Equations
-from genalpha.backends.sparse.together import Applied, Together
+from genalpha.backends.sparse.together import KindFunction, Together
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.linear import solve_once
 
@@ -35,10 +35,10 @@ def together():
     for function, place, rows in ((rotated, 0, PLACES[:3]), (rotated, 1, PLACES[3:]), (solved, 0, PLACES)):
         one = Rowwise("one", function, (VECTOR[place], VECTOR[rows[0]]))
         assert one.rows is not None
-        applied.append(Applied(one, (shared(len(rows), place), rows)))
+        applied.append(KindFunction(one, (shared(len(rows), place), rows)))
     by_xla = Rowwise("other", rotated, (VECTOR[0], VECTOR[PLACES[0]]), limit=0)
     assert by_xla.rows is None
-    return Together([*applied, Applied(by_xla, (shared(9, 1), PLACES[:9]))], VECTOR)
+    return Together([*applied, KindFunction(by_xla, (shared(9, 1), PLACES[:9]))], VECTOR)
 
 
 def test_results_are_those_of_single_copies():

@@ -14,7 +14,7 @@ import scipy.sparse as sparse
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse.matrices import Saddle, SaddlePattern, Structure, Vectors
 from genalpha.backends.sparse.models import KindModel, numbers_of
-from genalpha.backends.sparse.together import Applied, Inputs, Together
+from genalpha.backends.sparse.together import KindFunction, CopyInputs, Together
 from genalpha.compiler import machine
 from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.system import Dims
@@ -119,9 +119,9 @@ class Equations:
         return self._functions[key]
 
     @property
-    def inputs(self) -> Inputs:
+    def inputs(self) -> CopyInputs:
         """Where functions of copies find their inputs."""
-        return self.made("inputs", lambda: Inputs(self.dims, self.parts))
+        return self.made("inputs", lambda: CopyInputs(self.dims, self.parts))
 
     def vector(self, **values: Any) -> np.ndarray:
         """The inputs of functions of copies, with the numbers of all copies."""
@@ -141,7 +141,7 @@ class Equations:
         return self.made((name, model.name), make)
 
     def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:
-        """``function(model, *row)`` of all copies of a part. Inputs have one row for each, or one for all."""
+        """``function(model, *row)`` of all copies of a part. CopyInputs have one row for each, or one for all."""
         example = lambda: jax.tree.map(lambda x: np.asarray(x)[0], rows)
         return self._function(name, model, function, example)(rows, machine.lanes())
 
@@ -167,7 +167,7 @@ class Equations:
                 own = jax.tree.unflatten(jax.tree.structure(model.data), places[len(inputs) :])
                 tree = (*places[: len(inputs)], own)
                 example = lambda tree=tree: jax.tree.map(lambda x: vector[x[0]], tree)
-                kinds.append(Applied(self._function(name, model, function, example), tree))
+                kinds.append(KindFunction(self._function(name, model, function, example), tree))
             return Together(kinds, vector)
 
         return self.made(("together", name, tuple(model.name for model in models)), make)

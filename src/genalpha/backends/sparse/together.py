@@ -16,7 +16,7 @@ from genalpha.compiler.graph import TRUE, ZERO
 from genalpha.mechanics.system import Dims
 
 
-class Inputs:
+class CopyInputs:
     """Where the inputs of all copies are in one vector.
 
     It holds a zero, t, h, vectors of the whole system, and the numbers of all copies. Names of its parts are
@@ -68,7 +68,7 @@ class Inputs:
         return found
 
 
-class Applied(NamedTuple):
+class KindFunction(NamedTuple):
     """A function of one copy, and the places of the inputs of all copies of a kind, as trees of arrays."""
 
     function: Rowwise
@@ -82,7 +82,7 @@ class Together:
     the numbers of the results of each function.
     """
 
-    def __init__(self, kinds: Sequence[Applied], vector: np.ndarray) -> None:
+    def __init__(self, kinds: Sequence[KindFunction], vector: np.ndarray) -> None:
         self._kinds, self._lanes = kinds, machine.lanes()
         self.columns: list[Any] = []
         self._zero: list[np.ndarray] = []
