@@ -14,7 +14,7 @@ import scipy.sparse as sparse
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse.matrices import Saddle, SaddlePattern, Structure, Vectors
 from genalpha.backends.sparse.models import KindModel, numbers_of
-from genalpha.backends.sparse.together import KindFunction, CopyInputs, Together
+from genalpha.backends.sparse.together import CopyInputs, KindFunction, Together
 from genalpha.compiler import machine
 from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.system import Dims
@@ -141,7 +141,7 @@ class Equations:
         return self.made((name, model.name), make)
 
     def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:
-        """``function(model, *row)`` of all copies of a part. CopyInputs have one row for each, or one for all."""
+        """``function(model, *row)`` of all copies of a part. Inputs have one row for each, or one for all."""
         example = lambda: jax.tree.map(lambda x: np.asarray(x)[0], rows)
         return self._function(name, model, function, example)(rows, machine.lanes())
 
