@@ -15,6 +15,7 @@ from genalpha.backends.native.kernels import UNROLLED
 from genalpha.backends.sparse import front as sparse
 from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun, sampling
+from genalpha.backends.transforms.device import CudaRun
 from genalpha.backends.transforms.records import Found
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.transforms.runs import GivenRun
@@ -77,12 +78,14 @@ def refusal(asked: Request) -> str:
         return "backend='xla'"
     if isinstance(steps, Controlled) and (asked.output.every > 1 or asked.output.dense):
         return "some steps of a run under error control, or dense output, under a JAX transform"
+    if isinstance(steps, Controlled) and asked.backend == "cuda":
+        return "error control under a JAX transform"
     if isinstance(steps, Given) and steps.steps.project is not None:
         return "projections of the velocity under a JAX transform"
     if setup.system.reaction is not None and asked.start.guess is not None:
         return "a guess of multipliers under a JAX transform"
     size = sum(setup.method.sizes(setup.dims).values())
-    if size > UNROLLED and not sparse.wanted(setup, steps):
+    if size > UNROLLED and (asked.backend == "cuda" or not sparse.wanted(setup, steps)):
         return f"{size} unknowns under a JAX transform"
     return ""
 
@@ -110,8 +113,8 @@ def run(asked: Request) -> Solution:
         found = made.run(*times, asked.span[0], *at, *jax.tree.leaves(bounded), *doubles)
         return _OfControlled(asked, found, doubles, rebuild, key).solution(code)
     final = "final" in keep
-    kind = SparseGivenRun if sparse.wanted(setup, steps) else GivenRun
-    made = operation(setup, key, lambda: kind(setup, strict, doubles, rebuild, final))
+    kind = CudaRun if asked.backend == "cuda" else SparseGivenRun if sparse.wanted(setup, steps) else GivenRun
+    made = operation(setup, (*key, kind), lambda: kind(setup, strict, doubles, rebuild, final))
     found = made.run(*asked.span, *at, steps.steps.t, steps.steps.h, *doubles)
     return FromRecords(asked, found, doubles, rebuild, key).solution(code)
 
@@ -245,7 +248,8 @@ class FromRecords:
         number = {name: x.astype(int) for name, x in found.numbers.items() if not name.startswith("t_")}
         status, taken, rejected, *totals = number.values()
         status = status if before is None else codes.first(before, status)
-        ending = Ending(status, found.numbers["t_end"], Work(taken, rejected, *totals), "native")
+        backend = "cuda" if asked.backend == "cuda" else "native"
+        ending = Ending(status, found.numbers["t_end"], Work(taken, rejected, *totals), backend)
         t_alpha = Deferred(self.t_alpha).then(whole)
         sol = assemble.solution(
             self.setup, quantities, kept.t, t_alpha, ending, keep.complete, apart, self.happened

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha.backends.native.code import aligned
+from genalpha.backends.native.code import aligned, one_by_one, side_by_side
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse.models import KindModel
 from genalpha.compiler import machine
@@ -97,7 +97,7 @@ class Together:
             self._add(k, function, jax.tree.map(lambda x: vector[x[0]], inputs))
             if k not in self._apart:
                 code, groups = function.code(self._lanes), self._groups(k)
-                read.append(self._grouped(table))
+                read.append(side_by_side(table, self._lanes))
                 call = (code.run, 8 * at, 8 * self._first[k], groups, table.shape[1])
                 self._calls.append(call)
                 at += read[-1].size
@@ -127,12 +127,6 @@ class Together:
 
     def _groups(self, k: int) -> int:
         return -(-self._counts[k] // self._lanes)
-
-    def _grouped(self, rows: np.ndarray) -> np.ndarray:
-        """Rows (K, I) of copies as (groups, I, lanes). The last copy fills the last group."""
-        lanes = self._lanes
-        full = np.concatenate([rows, np.repeat(rows[-1:], -len(rows) % lanes, axis=0)])
-        return full.reshape(len(full) // lanes, lanes, rows.shape[1]).swapaxes(1, 2)
 
     def zero(self, k: int, columns: np.ndarray) -> np.ndarray:
         """Which results of a kind are always zero."""
@@ -170,5 +164,5 @@ class Together:
         """The results of a kind, as a tree of arrays (K, ...)."""
         groups, width = self._groups(k), self._widths[k]
         table = found[self._first[k] : self._first[k + 1]].reshape(groups, width, self._lanes)
-        rows = table.swapaxes(1, 2).reshape(groups * self._lanes, width)[: self._counts[k]]
+        rows = one_by_one(table, self._counts[k])
         return jax.tree.map(lambda columns: rows[:, columns], self.columns[k])

@@ -17,7 +17,7 @@ from genalpha.backends.sparse.start_derivatives import Functions, StartDerivativ
 from genalpha.backends.sparse.step_derivatives import AdjointCode, Adjoints, TangentCode, Tangents
 from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun
-from genalpha.backends.transforms.operation import Arrays, Operation
+from genalpha.backends.transforms.operation import Arrays, Asked, Operation
 from genalpha.backends.transforms.records import Taken
 from genalpha.backends.transforms.runs import GivenRun
 from genalpha.backends.transforms.sparse_rows import SparseSampling
@@ -87,7 +87,7 @@ class SparseRunOperation(RunOperation):
             return None, None, codes.SINGULAR
         except ValueError:
             return None, None, codes.NOT_FINITE
-        status = codes.not_a_rotation(defects)
+        status = int(codes.not_a_rotation(defects))
         begun = _Begun(run, run.runner.taped_row)
         return begun, run.runner if status == codes.SUCCESS else None, status
 
@@ -143,8 +143,8 @@ class SparseRunOperation(RunOperation):
         found = steps.run(taken.blocks(False), both, carry, data, of_steps)
         return np.concatenate([record[None], found])
 
-    def members(self, kind: str, size: int, inputs: Arrays, own: Any, more: Arrays) -> list[np.ndarray]:
-        return Operation.members(self, kind, size, inputs, own, more)
+    def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
+        return Operation.members(self, asked, size, inputs, more)
 
 
 class SparseGivenRun(SparseRunOperation, GivenRun):
