@@ -19,7 +19,7 @@ axes_of, quaternion_of = matrices, quaternions  # of one quaternion (4,), of one
 
 
 def quaternions_of(R: Sequence[np.ndarray]) -> np.ndarray:
-    """The quaternions (K, 4) of many matrices. Those of the last calls are kept, which saves a tenth of a ms."""
+    """The quaternions (K, 4) of many matrices. Those of the last calls are kept: SciPy takes 0.1 ms."""
     return _kept_quaternions(np.array(R, dtype=float).tobytes())
 
 
