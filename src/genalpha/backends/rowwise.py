@@ -61,6 +61,10 @@ class Rowwise:
         except Unsupported as reason:
             self.reason = reason
 
+    def shapes(self, example: Any) -> Any:
+        """The shapes of the results of one row."""
+        return jax.eval_shape(self._function, *example)
+
     def code(self, lanes: int = 1) -> RowCode:
         """The machine code, made on first use."""
         with MAKING:

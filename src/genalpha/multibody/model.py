@@ -22,7 +22,7 @@ from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
 from genalpha.multibody.drawing import drawn
 from genalpha.multibody.forces import Force
-from genalpha.multibody.frames import quaternion_of, vector
+from genalpha.multibody.frames import quaternions_of, vector
 from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.motion import Motion
 from genalpha.multibody.posing import posed
@@ -182,8 +182,7 @@ class Model:
     def q0(self) -> np.ndarray:
         """Coordinates of all bodies where the model has them."""
         bodies = self.bodies
-        rigid = [body.R for body in bodies if type(body) is Body]
-        turned = iter(quaternion_of(np.stack(rigid)) if rigid else ())  # all at once, which takes less time
+        turned = iter(quaternions_of([body.R for body in bodies if type(body) is Body]))
         own = lambda body: (body.x, next(turned)) if type(body) is Body else (body.coordinates(),)
         return np.concatenate([part for body in bodies for part in own(body)])
 

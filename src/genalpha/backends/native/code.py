@@ -112,7 +112,7 @@ class RowCode:
             optimized=rows.often and small(rows.program, OPTIMIZED_ROWS),
             hosts=self.program.hosts,
         )
-        self._map = self.library.function(rows.name, *[POINTER] * 3, *[COUNT] * 2)
+        self.run = self.library.function(rows.name, *[POINTER] * 3, *[COUNT] * 2)
 
     def __call__(self, arguments: Any) -> tuple[Any, np.ndarray]:
         """The function applied to every row of its arguments: results, and which of them are good."""
@@ -123,7 +123,7 @@ class RowCode:
         work = aligned(self.program.slots * lanes)
         start = self.rows.map.inputs.start + width
         work.reshape(-1, lanes)[start : start + len(same)] = same[:, None]
-        self._map(work.ctypes.data, groups.ctypes.data, results.ctypes.data, len(groups), width)
+        self.run(work.ctypes.data, groups.ctypes.data, results.ctypes.data, len(groups), width)
         return self.rows.unpack(one_by_one(results, len(columns)))
 
     def one(self, arguments: Any) -> tuple[Any, np.ndarray]:
@@ -137,5 +137,5 @@ class RowCode:
         block = aligned(slots + inputs + self.rows.width)  # one array, because addresses take time
         self.rows.row(arguments, block[slots : slots + inputs])
         address = block.ctypes.data
-        self._map(address, address + 8 * slots, address + 8 * (slots + inputs), 1, inputs)
+        self.run(address, address + 8 * slots, address + 8 * (slots + inputs), 1, inputs)
         return block[slots + inputs :]

@@ -36,7 +36,7 @@ class SparseCode:
         self.central = self.center(setup, self.blocks, self.kinds[0].adjusts, turns, args)
         self.stream = Stream()
         self.patterns: list[Any] = []  # of the matrices of the stages, from the first run
-        self.lists: dict[str, Any] | None = None  # of places in the memory, from the first run
+        self.kept: dict[str, Any] = {}  # about the memory, from the first run (see `memory`)
         once: Instructions = [*(kind.once() for kind in self.kinds), Call("once")]
         loop = Loop(once, self._body(), self.central.flags["alive"], range(0), self._listed())
         programs = {kind.name: kind.program for kind in self.kinds} | {"stream": self.stream.program}

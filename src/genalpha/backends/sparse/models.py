@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -71,6 +72,32 @@ class KindModel(NamedTuple):
     def full(self, whole: Dims) -> Dims:
         """The sizes with the constraints that are always satisfied."""
         return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))
+
+
+def numbers_of(models: Sequence[KindModel]) -> np.ndarray:
+    """The numbers of all copies of some kinds, one leaf of their data after the other."""
+    return np.concatenate([np.zeros(0), *map(np.ravel, jax.tree.leaves([model.data for model in models]))])
+
+
+class Kinds(NamedTuple):
+    """The kinds of nodes and of parts, and a text that tells the shapes of their args."""
+
+    nodes: list[KindModel]
+    parts: list[KindModel]
+    shapes: str
+
+
+def of_assembly(assembly: Assembly, args: Args) -> Kinds:
+    """All kinds. Those with the own args of the parts are made once."""
+
+    def make() -> Kinds:
+        parts = of_parts(assembly, args)
+        about = [
+            (jax.tree.structure(x.data), [np.shape(y)[1:] for y in jax.tree.leaves(x.data)]) for x in parts
+        ]
+        return Kinds(of_nodes(assembly), parts, str(about))
+
+    return make() if args else assembly._programs.made(("kinds",), make)
 
 
 def of_parts(assembly: Assembly, args: Args) -> list[KindModel]:

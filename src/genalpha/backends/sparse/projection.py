@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sparse
+from scipy.sparse.linalg import splu
 
-from genalpha.backends.sparse.equations import Equations, Saddle
+from genalpha.backends.sparse.equations import Equations
 from genalpha.backends.sparse.models import KindModel
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
 from genalpha.numerics import codes
@@ -105,18 +106,26 @@ class Projector:
         positions: bool = False,
     ) -> tuple[np.ndarray, bool]:
         """The correction of a projection, and whether it exists."""
+        if not (held or (positions and self.dims.p)):
+            try:
+                found = at.saddle(at.scale, mass=M.data).solve(motion, g, k)[0]
+            except RuntimeError:
+                return np.zeros(self.dims.n), False
+            return found, bool(np.isfinite(found).all())
         free, found, scale = np.setdiff1d(np.arange(self.dims.n), held), np.zeros(self.dims.n), at.scale
         B, k = (at.B[: self.dims.m], k[:0]) if positions else (at.B, k)
-        some = scale._replace(a=scale.a[free], psi=scale.psi[: len(k)])
-        a, weights = sparse.diags(some.a), sparse.diags(np.concatenate([some.lam, some.psi]))
-        motions = a @ M[free][:, free] @ a
-        rows = weights @ B[:, free] @ a
-        matrix = sparse.bmat([[motions, rows.T], [rows, None]]) if B.shape[0] else motions
-        saddle = Saddle(matrix.tocsc(), some)
+        sizes = np.concatenate([scale.a[free], scale.lam, scale.psi[: len(k)]])
+        rows = B[:, free]
+        matrix = sparse.bmat([[M[free][:, free], rows.T], [rows, None]]) if B.shape[0] else M[free][:, free]
+        matrix = (sparse.diags(sizes) @ matrix @ sparse.diags(sizes)).tocsc()
+        wanted = sizes * np.concatenate([motion[free], g, k])
         try:
-            found[free] = saddle.solve(motion[free], g, k)[0]
+            factors = splu(matrix)
         except RuntimeError:
             return found, False
+        x = factors.solve(wanted)
+        x += factors.solve(wanted - matrix @ x)
+        found[free] = (sizes * x)[: len(free)]
         return found, bool(np.isfinite(found).all())
 
     def placed(self, t: float, q: np.ndarray, v: np.ndarray, held: Held = NOTHING_HELD) -> Placed:

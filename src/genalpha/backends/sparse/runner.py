@@ -61,12 +61,11 @@ class SparseRunner:
         memory.array("record")[size : size + n] = start.v
         if start.a_old is not None:
             memory.array("a_old")[:] = start.a_old
+        places = memory.compact(self.code.blocks.unknowns)
         for name in ("x", "guess", "p0"):
-            memory.array(name)[memory.compact(self.code.blocks.unknowns)] = start.x
-        memory.fill_constants(self.models, start.scale)
-        for kind, own in zip(self.code.kinds, start.own, strict=True):
-            for name, values in own.items():
-                memory.fill(kind, kind.own[name], values)
+            memory.array(name)[places] = start.x
+        memory.fill_constants(self.models, start.scale, start.numbers)
+        memory.fill_own(start.own)
         t, h = self._first(start)
         memory.w[central.times] = [t, h, h, *(() if start.lag is None else start.lag)]
         if self.code.taped:
@@ -108,7 +107,7 @@ class SparseRunner:
             found = self.memory.analyse()
             if self.memory.lengths["x"] <= KEPT:
                 known += found
-            self.memory.use(found)
+            self.memory.use(known or found)
         else:
             self.memory.use(known)
 
@@ -126,7 +125,7 @@ class SparseRunner:
         self.memory = new = SparseMemory(self.code, self.setup.dims)
         for name in ("record", "a_old", "x", "guess", "p0", "p1", "p2"):
             new.array(name)[:] = old.array(name)
-        new.fill_constants(self.models, self.start.scale)
+        new.fill_constants(self.models, self.start.scale, self.start.numbers)
         for before, after in zip(old_code.kinds, self.code.kinds, strict=True):
             for name, slots in after.own.items():
                 new.fill(after, slots, old.read(before, before.own[name]))
@@ -213,7 +212,7 @@ class SparseRunner:
         if exact.key == self._key():
             memory.use(memory.analyse(exact.order))
             memory.w[:] = exact.numbers
-            memory.fill_constants(self.models, self.start.scale)
+            memory.fill_constants(self.models, self.start.scale, self.start.numbers)
             self.changes = exact.changes
             return
         carry, size, n = fields.carry, self.setup.dims.size, self.setup.dims.n

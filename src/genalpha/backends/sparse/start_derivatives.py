@@ -15,7 +15,8 @@ import numpy as np
 from scipy.sparse.linalg import splu
 
 from genalpha.backends.sparse.copy_functions import CopyFunction, Vectors, flat_data
-from genalpha.backends.sparse.equations import AtState, Saddle
+from genalpha.backends.sparse.equations import AtState
+from genalpha.backends.sparse.matrices import Saddle
 from genalpha.backends.sparse.models import Blocks, KindModel, counts
 from genalpha.backends.sparse.step_derivatives import Moments
 from genalpha.engine.setup import Setup
@@ -129,7 +130,8 @@ class Factors:
     """Solutions with the scaled matrix of a start, or with its transpose."""
 
     def __init__(self, saddle: Saddle) -> None:
-        self._matrix, self._factors = saddle.matrix, splu(saddle.matrix)
+        self._matrix = saddle.matrix
+        self._factors = splu(self._matrix)
         self._sizes = np.concatenate([*saddle.scale])
 
     def solve(self, rows: np.ndarray, transposed: bool = False) -> np.ndarray:

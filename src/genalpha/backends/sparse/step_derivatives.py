@@ -12,7 +12,7 @@ from genalpha.backends.native.writer import GROWTH
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.derivative_kinds import AdjointKind, TangentKind
 from genalpha.backends.sparse.memory import SparseMemory
-from genalpha.backends.sparse.models import Blocks, KindModel, places_of
+from genalpha.backends.sparse.models import Blocks, KindModel, numbers_of, places_of
 from genalpha.compiler import emit_repeated, machine
 from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.lu import CONDITION
@@ -58,7 +58,7 @@ class DerivativeCode:
         self.kinds: list[Any] = [self.kind(kind, self.blocks) for kind in of.kinds]
         self.central = _center(len(of.central.times))
         self.patterns: list[Any] = []
-        self.lists: dict[str, Any] | None = None
+        self.kept: dict[str, Any] = {}
         plans = {
             "once": [kind.once() for kind in self.kinds],
             "probe": [kind.kept_entries(self.central.times) for kind in self.kinds],
@@ -170,7 +170,7 @@ class StepDerivatives:
     def __init__(self, code: DerivativeCode, dims: Dims, models: list[KindModel], scale: Scale) -> None:
         self.code, self.dims = code, dims
         self.memory = DerivativeMemory(code, dims)  # type: ignore[arg-type]
-        self.memory.fill_constants(models, scale)
+        self.memory.fill_constants(models, scale, numbers_of(models))
         self.memory.run("once")
         self.carried = dims.size + 2 * dims.n
 

@@ -50,12 +50,12 @@ class SparseRunOperation(RunOperation):
         assert isinstance(assembly, Assembly)
         self.staged = self.setup._replace(method=self.setup.method.staged(self.setup.dims))
         args = self.rebuild([np.zeros(np.shape(x)) for x in doubles])
-        self.nodes = models.of_nodes(assembly)
-        kinds = [*self.nodes, *models.of_parts(assembly, args)]
+        found = models.of_assembly(assembly, args)
+        self.nodes, kinds = found.nodes, [*found.nodes, *found.parts]
         self.copy_args = CopyArgs(kinds, self.rebuild, [np.shape(x) for x in doubles])
         self._data = {model.name: flat_data(model).shape[1] for model in kinds}
         with MAKING:
-            self.code = front.code(self.staged, kinds, args, self.controlled, taped=True)
+            self.code = front.code(self.staged, found, args, self.controlled, taped=True)
             self.functions = Functions(self.staged, self.nodes, self.code.blocks)
         self.memory_width = SparseMemory(self.code, self.setup.dims).lengths["record"]
         self.iterates = self.setup.system.reaction is not None
