@@ -204,6 +204,12 @@ class Element:
             self.part._made[key] = make()
         return self.part._made[key]
 
+    @property
+    def traced(self) -> bool:
+        """Whether all functions of the part were traced, and not forgotten since."""
+        known = {key for key, *about in self.part._made if about == [self.spaces, self.part.nodes.ndim]}
+        return all(name in known for name in FUNCTIONS if callable(getattr(self.part, name)))
+
     def forget(self) -> None:
         """Trace the functions of the part anew when they are next called."""
         self.part._made.clear()

@@ -68,6 +68,20 @@ class KindModel(NamedTuple):
             self.space,
         )
 
+    def outline(self, whole: Dims) -> System:
+        """A system with the same sizes as `system`, whose functions are zero: for shapes alone."""
+        _, n, m, p = self.full(whole)
+        zeros: Any = lambda size: lambda *inputs: jnp.zeros(size)
+        constant = self.element is None or self.element.constant_mass
+        return System(
+            np.zeros((n, n)) if constant else zeros((n, n)),
+            zeros(n),
+            zeros(m) if m else None,
+            zeros(p) if p else None,
+            zeros(n),
+            self.space,
+        )
+
     def full(self, whole: Dims) -> Dims:
         """The sizes with the constraints that are always satisfied."""
         return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))
