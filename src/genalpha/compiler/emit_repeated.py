@@ -31,6 +31,7 @@ from genalpha.compiler.repeated import (
     Unload,
     Zero,
 )
+from genalpha.compiler.sparse_transposed import SOLVE_TRANSPOSED
 
 
 class RepeatedEmitter(LoopEmitter):
@@ -47,6 +48,7 @@ class RepeatedEmitter(LoopEmitter):
         self.scratch = ""
         self.vector = f"<{width} x double>"
         self.entries: dict[str, int] = {}  # the numbers of the head entries
+        self.more: dict[str, None] = {}  # functions that only some programs need
 
     # --- the head ---------------------------------------------------------------------------------
 
@@ -83,11 +85,8 @@ class RepeatedEmitter(LoopEmitter):
         if isinstance(part, Each):
             self.each(part)
         elif isinstance(part, Clear):
-            length, pointer, k = (
-                self.entry_of_head(f"length:{part.array}"),
-                self.array(part.array),
-                self.label(),
-            )
+            length, pointer = self.entry_of_head(f"length:{part.array}"), self.array(part.array)
+            k = self.label()
             self.say(f"%bytes{k} = mul i64 {length}, 8")
             self.say(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 %bytes{k}, i1 false)")
         elif isinstance(part, Zero):
@@ -152,7 +151,9 @@ class RepeatedEmitter(LoopEmitter):
         lp, li, up, ui, row, column = (self.list(f"{of}:{name}") for name in names)
         b, d = self.array(part.rhs), self.array(part.result)
         pointers = (lower, lp, li, upper, up, ui, inv, row, column, b, d, x)
-        self.say(f"call void @lu_solve(i64 {n}, {', '.join(f'ptr {p}' for p in pointers)})")
+        name = "lu_solve_transposed" if part.transposed else "lu_solve"
+        self.more |= {SOLVE_TRANSPOSED: None} if part.transposed else {}
+        self.say(f"call void @{name}(i64 {n}, {', '.join(f'ptr {p}' for p in pointers)})")
         # L and U leave numbers in the work array, which must be zero for the next factors.
         k = self.label()
         self.say(f"%bytes{k} = mul i64 {n}, 8")
@@ -164,8 +165,7 @@ class RepeatedEmitter(LoopEmitter):
         self.frames = self.laid[part.kind] if part.stride else None
         self.scratch = self.array("scratch") if self.frames else ""
         ready = [self.before(inside) for inside in part.body]
-        k, head, body, after = (self.label() for _ in range(4))
-        before = self.label()
+        k, before, head, body, after = (self.label() for _ in range(5))
         self.say(f"br label %{before}")
         self.mark(before)
         self.say(f"br label %{head}")
@@ -363,7 +363,7 @@ class Emitted(NamedTuple):
 
 def emit(
     central: Program,
-    loop: Loop,
+    loop: Loop | None,
     kinds: Mapping[str, Program],
     name: str,
     width: int,
@@ -374,8 +374,8 @@ def emit(
     pieces: dict[str, list[str]] = {}
     declared: dict[str, None] = {}
     lines: list[str] = []
-    once = () if isinstance(loop.once, str) else loop.once
-    laid = frames.lay_out(kinds, [once, loop.body, *plans.values()], held)
+    steps = [] if loop is None else [() if isinstance(loop.once, str) else loop.once, loop.body]
+    laid = frames.lay_out(kinds, [*steps, *plans.values()], held)
     for k, (kind, program) in enumerate(kinds.items()):
         program = frames.placed(program, laid[kind]) if kind in laid else program
         emitter = KernelEmitter(program, width, f"k{k}", masked=False)
@@ -387,11 +387,12 @@ def emit(
     main = RepeatedEmitter(central, width, pieces, laid)
     for kernel in central.kernels.values():
         main.kernel(kernel)
-    main.loop(name, loop)
+    if loop is not None:
+        main.loop(name, loop)
     for other, plan in plans.items():
         main.function(other, plan)
     declared |= dict.fromkeys(main.declarations())
     declared |= dict.fromkeys(_DECLARED.format(w=width).splitlines())
-    texts = [text.format(linkage="internal") for text in (sparse_text.FACTOR, sparse_text.SOLVE)]
-    text = "\n".join([*declared, *lines, *main.tables(), *main.lines, *texts, ""])
-    return Emitted(text, main.entries, laid)
+    texts = [sparse_text.FACTOR, sparse_text.SOLVE, *main.more]
+    texts = [text.format(linkage="internal") for text in texts]
+    return Emitted("\n".join([*declared, *lines, *main.tables(), *main.lines, *texts, ""]), main.entries, laid)

@@ -12,11 +12,13 @@ import numpy as np
 
 from genalpha.backends.cache import program
 from genalpha.backends.native.kernels import UNROLLED
+from genalpha.backends.sparse import front as sparse
 from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun, sampling
 from genalpha.backends.transforms.records import Found
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.transforms.runs import GivenRun
+from genalpha.backends.transforms.sparse_runs import SparseControlledRun, SparseGivenRun
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine import interpolate, row
 from genalpha.engine import start as starts
@@ -79,7 +81,7 @@ def refusal(asked: Request) -> str:
     if setup.system.reaction is not None and asked.start.guess is not None:
         return "a guess of multipliers under a JAX transform"
     size = sum(setup.method.sizes(setup.dims).values())
-    if size > UNROLLED:
+    if size > UNROLLED and not sparse.wanted(setup, steps):
         return f"{size} unknowns under a JAX transform"
     return ""
 
@@ -100,13 +102,15 @@ def run(asked: Request) -> Solution:
     if isinstance(steps, Controlled):
         most = steps.rows(MOST_TRACED if keep[0] == "all" else MOST_STEPS)
         bounded = dataclasses.replace(jax.lax.stop_gradient(steps), most=most)
-        make = lambda: ControlledRun(setup, strict, doubles, rebuild, bounded, keep[0])
+        kind: Any = SparseControlledRun if sparse.wanted(setup, steps) else ControlledRun
+        make = lambda: kind(setup, strict, doubles, rebuild, bounded, keep[0])
         made = operation(setup, (*key, most), make)
         times = [] if asked.output.t_eval is None else [asked.output.t_eval]
         found = made.run(*times, asked.span[0], *at, *jax.tree.leaves(bounded), *doubles)
         return _OfControlled(asked, found, doubles, rebuild, key).solution(code)
     final = "final" in keep
-    made = operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild, final))
+    kind = SparseGivenRun if sparse.wanted(setup, steps) else GivenRun
+    made = operation(setup, key, lambda: kind(setup, strict, doubles, rebuild, final))
     found = made.run(*asked.span, *at, steps.steps.t, steps.steps.h, *doubles)
     return FromRecords(asked, found, doubles, rebuild, key).solution(code)
 

@@ -20,17 +20,18 @@ from genalpha.mechanics.system import Args
 class SparseCode:
     """The kinds of an assembly, the central program, and the machine code of the loop of steps.
 
-    If the stages of the method are ``coupled``, all unknowns are solved for at once.
+    If the stages of the method are ``coupled``, all unknowns are solved for at once. If it is ``taped``, records go
+    on with all that derivatives of the run need (see `memory`).
     """
 
-    controlled = False
+    controlled, taped = False, False
     kind: type[Kind] = Kind
     center: type[Central] = Central
 
     def __init__(self, setup: Setup, models: list[KindModel], args: Args, coupled: bool = False) -> None:
         self.width = machine.lanes()
         self.blocks = Blocks.of(setup, self.width, coupled)
-        self.kinds = [self.kind(setup, model, self.blocks) for model in models]
+        self.kinds = [self.kind(setup, model, self.blocks, self.taped) for model in models]
         turns = any(len(kind.turns) for kind in self.kinds)
         self.central = self.center(setup, self.blocks, self.kinds[0].adjusts, turns, args)
         self.stream = Stream()
@@ -111,9 +112,16 @@ class SparseCode:
 
     def _body(self) -> Instructions:
         """One step: `advance`."""
-        end = (*self.finish(), Call("finish"), self._counts(), *self.central.watched.instructions())
+        end = (*self.finish(), Call("finish"), *self._counts(), *self.central.watched.instructions())
         return (*self._solved(), If(self.central.flags["converged"], end))
 
-    def _counts(self) -> Copy:
-        counts = self.central.counts
-        return Copy(range(int(counts[0]), int(counts[-1]) + 1), "counts")
+    def _counts(self) -> Instructions:
+        """Write what central slots hold of a record."""
+        named = [("counts", self.central.counts), *([("past", self.central.times[2:])] if self.taped else [])]
+        return [Copy(range(int(slots[0]), int(slots[-1]) + 1), name) for name, slots in named]
+
+
+class TapedCode(SparseCode):
+    """The same with records that serve derivatives."""
+
+    taped = True

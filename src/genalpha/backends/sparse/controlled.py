@@ -45,6 +45,7 @@ class ControlledKind(Kind):
         slots = self.builder.slot(len(coast))
         self.prepared.append((slots, coast))
         self._coast = self.builder.inputs(slots, ITERATION)
+        self.read_back = dict(zip(self._coast.tolist(), coast.tolist(), strict=True))
         q, v = (Symbols(ids, "f") for ids in np.split(self._coast, 2))
         return step._replace(coast_q=q, coast_v=v)
 
@@ -136,7 +137,7 @@ class ControlledKind(Kind):
 
     def accept(self) -> Each:
         own = [Call(self.kernel("accept"))] if self.own else []
-        return self.each(*self._put(), *own)
+        return self.each(*self._put(), *own, *self._put_own())
 
 
 class ControlledCentral(Central):
@@ -265,6 +266,12 @@ class ControlledCode(SparseCode):
             If(flags["lost"], (Call("retreat"), Call("go"))),
             If(
                 flags["keep"],
-                (self._counts(), Copy(timing, "timing"), Record(central.place), Zero(flags["keep"], 1)),
+                (*self._counts(), Copy(timing, "timing"), Record(central.place), Zero(flags["keep"], 1)),
             ),
         )
+
+
+class TapedControlledCode(ControlledCode):
+    """The same with records that serve derivatives."""
+
+    taped = True

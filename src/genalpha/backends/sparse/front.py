@@ -13,8 +13,8 @@ from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.step import floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import checks, models
-from genalpha.backends.sparse.code import SparseCode
-from genalpha.backends.sparse.controlled import ControlledCode
+from genalpha.backends.sparse.code import SparseCode, TapedCode
+from genalpha.backends.sparse.controlled import ControlledCode, TapedControlledCode
 from genalpha.backends.sparse.controlled_runner import SparseControlled
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.models import KindModel
@@ -122,14 +122,21 @@ def projector(setup: Setup, args: Args) -> Projector:
     return Projector(models.of_nodes(assembly), Equations(parts, setup.dims, functions, assembly.labels))
 
 
-def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known) -> SparseRun:
-    """Everything before the first step, checked."""
+# The classes of code: with given steps and under error control, without and with a tape.
+_CODES = {(False, False): SparseCode, (False, True): TapedCode}
+_CODES |= {(True, False): ControlledCode, (True, True): TapedControlledCode}
+
+
+def begin(
+    setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known, taped: bool = False
+) -> SparseRun:
+    """Everything before the first step, checked. Records of a run that is ``taped`` serve derivatives."""
     assembly = setup.system
     assert isinstance(assembly, Assembly)
     setup = setup._replace(method=setup.method.staged(setup.dims))
     nodes, parts = models.of_nodes(assembly), models.of_parts(assembly, args)
     kinds = [*nodes, *parts]
-    made = _made(setup, kinds, ControlledCode if steps.controlled else SparseCode, args)
+    made = _made(setup, kinds, _CODES[steps.controlled, taped], args)
     equations = Equations(parts, setup.dims, made.functions, assembly.labels)
     state = equations.at(float(at.t), np.asarray(at.q, dtype=float), np.asarray(at.v, dtype=float))
     checks.examine(state, at.mode)
@@ -162,6 +169,11 @@ def _made(
     with MAKING:
         key = ("sparse", code, coupled, *setup[1:], _shapes(kinds), fixed)
         return setup.system._programs.made(key, lambda: Made(code(setup, kinds, args, coupled), {}))
+
+
+def code(setup: Setup, kinds: list[KindModel], args: Args, controlled: bool, taped: bool) -> SparseCode:
+    """The code of a run."""
+    return _made(setup, kinds, _CODES[controlled, taped], args).code
 
 
 def derived(equations: Equations, ends: StepEnd) -> Derived:

@@ -39,8 +39,15 @@ class SparseMemory:
         self._array("record", motion + counts_ + (3 + 2 * n if code.controlled else 0))
         first = self.first["record"] + motion
         self.first |= {"counts": first, "timing": first + counts_, "errors": first + counts_ + 3}
+        if code.taped:
+            self._array("past", len(code.central.times) - 2)
         self._array("a_old", n)
-        for name in ("x", "guess", "p0", "p1", "p2", "d"):
+        self._array("x", unknowns)
+        if code.taped:  # records go on up to here
+            for kind in code.kinds:
+                self._array(f"own:{kind.name}", kind.model.copies * len(kind.own_slots))
+            self.lengths["record"] = self._end - self.first["record"]
+        for name in ("guess", "p0", "p1", "p2", "d"):
             self._array(name, unknowns)
         self._array("r", rows)
         self._array("trash", 1)
@@ -48,7 +55,7 @@ class SparseMemory:
             groups = -(-kind.model.copies // code.width)
             self._array(f"frames:{kind.name}", groups * code.frames[kind.name].kept * code.width)
             self._array(f"entries:{kind.name}", groups * len(kind.entries) * code.width)
-        self._array("frames:stream", code.stream.slots * code.width)
+        self._more_arrays()
         self._array("scratch", max(frames.scratch for frames in code.frames.values()) * code.width)
         self.own_end = self._end
         self.w = aligned(self._end)
@@ -61,6 +68,9 @@ class SparseMemory:
         self.sizes: dict[str, int] = {}  # of the matrices
         self.orders: tuple[Order, ...] = ()  # of their pivots
         self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)  # not written yet
+
+    def _more_arrays(self) -> None:
+        self._array("frames:stream", self.code.stream.slots * self.code.width)
 
     def _array(self, name: str, count: int) -> None:
         self.first[name], self.lengths[name] = self._end, count
@@ -121,34 +131,49 @@ class SparseMemory:
     # --- lists ------------------------------------------------------------------------------------
 
     def _write_lists(self) -> None:
-        code, first = self.code, self.first
-        size, n, m, p = self.dims
-        record = first["record"]
-        starts = dict(zip("qvagk", np.cumsum([record, size, n, n, m]), strict=True))
-        extra, begin = {}, record + size + 2 * n + m + p
-        for block in code.blocks.extras:
-            extra[block.name] = begin
-            begin += {"v": n, "g": m, "k": p}[block.kind]
-        self._lists["seen"] = (record + code.central.watched.places).astype(np.int32)
+        code, first, n = self.code, self.first, self.dims.n
+        self._lists["seen"] = (first["record"] + code.central.watched.places).astype(np.int32)
         for kind in code.kinds:
             at, name = kind.model.places, kind.name
-            old = [first["a_old"] + at.v] if len(kind.carried) > at.q.shape[1] + 2 * at.v.shape[1] else []
-            motion = [starts["q"] + at.q, starts["v"] + at.v, starts["a"] + at.v]
-            self._list(f"{name}:carry", [*motion, *old], None)
-            self._list(f"{name}:x", [first["x"] + places_of(code.blocks.unknowns, at)], None)
+            self._read_lists(kind)
             rows = first["r"] + places_of(code.blocks.rows, at)
             for stage, used in enumerate(kind.used):
                 self._list(f"{name}:rows{stage}", [rows[:, used]], first["trash"])
-            own = lambda block, at=at: extra[block.name] + getattr(at, block.kind)
-            moving = [own(b) for b in code.blocks.extras if b.kind == "v"]
-            pushing = [own(b) for b in code.blocks.extras if b.kind != "v"]
-            self._list(f"{name}:motion", [*motion, *old, *moving], first["trash"])
+            _, motion, forces = self._of_record(kind, "record", "a_old")
+            self._list(f"{name}:motion", motion, first["trash"])
             errors = [first["errors"] + at.v, first["errors"] + n + at.v]
             self._list(f"{name}:errors", errors, first["trash"])
             self._list(f"{name}:d", [first["d"] + places_of(code.blocks.unknowns, at)], None)
             for stage, used in enumerate(kind.disturbed):
                 self._list(f"{name}:disturbed{stage}", [rows[:, used]], first["trash"])
-            self._list(f"{name}:forces", [starts["g"] + at.g, starts["k"] + at.k, *pushing], first["trash"])
+            self._list(f"{name}:forces", forces, first["trash"])
+
+    def _read_lists(self, kind: Kind) -> None:
+        """Where a kind reads what its step comes from, and its unknowns."""
+        at, name, code = kind.model.places, kind.name, self.code
+        self._list(f"{name}:carry", self._of_record(kind, "record", "a_old")[0], None)
+        self._list(f"{name}:x", [self.first["x"] + places_of(code.blocks.unknowns, at)], None)
+        if code.taped:
+            own = np.arange(self.lengths[f"own:{name}"]).reshape(kind.model.copies, -1)
+            self._list(f"{name}:own", [self.first[f"own:{name}"] + own], self.first["trash"])
+
+    def _of_record(self, kind: Kind, record: str, old: str) -> tuple[list[np.ndarray], ...]:
+        """The places of a kind in an array with the form of a record, and in one with that of a_old.
+
+        They are those of what it carries, of the motion after a step, and of the forces.
+        """
+        size, n, m, p = self.dims
+        at, begin = kind.model.places, self.first[record]
+        q, v, a, g, k = np.cumsum([begin, size, n, n, m])
+        extra, begin = {}, int(k) + p
+        for block in self.code.blocks.extras:
+            extra[block] = begin + getattr(at, block.kind)
+            begin += {"v": n, "g": m, "k": p}[block.kind]
+        adjusted = len(kind.carried) > at.q.shape[1] + 2 * at.v.shape[1]
+        carry = [q + at.q, v + at.v, a + at.v, *([self.first[old] + at.v] if adjusted else [])]
+        motion = [*carry, *(places for block, places in extra.items() if block.kind == "v")]
+        forces = [g + at.g, k + at.k, *(places for block, places in extra.items() if block.kind != "v")]
+        return carry, motion, forces
 
     def _list(self, name: str, parts: list[np.ndarray], padding: int | None) -> None:
         """A list of places for the slots of all copies; without ``padding`` the last copy is repeated."""
@@ -213,12 +238,12 @@ class SparseMemory:
             count = sum(block.length for block in rows)
             head[f"r:{stage}"], head[f"length:r:{stage}"] = self.first["r"] + rows[0].first, count
             head[f"groups:rows:{stage}"] = count // width
-            head[f"frames:rows:{stage}"] = self.first["frames:stream"]
+            head[f"frames:rows:{stage}"] = self.first.get("frames:stream", 0)
         for k, (name, block) in enumerate(blocks):
             head[f"groups:{name}"] = block.length // width
             head[f"x:{k}"], head[f"d:{k}"] = self.first["x"] + block.first, self.first["d"] + block.first
         for name in ("unknowns", *(name for name, _ in blocks)):
-            head[f"frames:{name}"] = self.first["frames:stream"]
+            head[f"frames:{name}"] = self.first.get("frames:stream", 0)
         begin, arrays = 0, []
         for name, array in self._lists.items():
             pad = -begin % 16

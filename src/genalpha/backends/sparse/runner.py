@@ -30,7 +30,6 @@ KIND = "sparse"
 # Stages are coupled if a step needs more than this many matrices in the mean of several steps. While they are
 # not, so many steps are taken between two decisions.
 MATRICES, SEVERAL, DECISION = 2.5, 5, 50
-JACOBIANS = -len(COUNTED) + COUNTED.index("jacobians")  # the column of a record, with given steps
 # Unknowns times steps of one call of machine code.
 CALL = 1_000_000
 
@@ -57,7 +56,7 @@ class SparseRunner:
 
     def _fill(self, start: SparseStart) -> None:
         memory, central = self.memory, self.code.central
-        memory.array("record")[:] = start.row
+        memory.array("record")[: len(start.row)] = start.row
         size, n = self.setup.dims.size, self.setup.dims.n
         memory.array("record")[size : size + n] = start.v
         if start.a_old is not None:
@@ -70,6 +69,10 @@ class SparseRunner:
                 memory.fill(kind, kind.own[name], values)
         t, h = self._first(start)
         memory.w[central.times] = [t, h, h, *(() if start.lag is None else start.lag)]
+        if self.code.taped:
+            memory.array("past")[:] = memory.w[central.times[2:]]
+            for kind in self.code.kinds:
+                memory.array(f"own:{kind.name}")[:] = memory.read(kind, kind.own_slots).reshape(-1)
 
     def watch(self, known: np.ndarray) -> None:
         """Start with these values (E,) of the functions of events."""
@@ -78,6 +81,11 @@ class SparseRunner:
             w[central.events] = known
             doubles = floating(self.args)[0]
             w[central.watched.given] = [doubles[k].reshape(-1)[i] for k, i in central.watched.numbers]
+
+    @property
+    def taped_row(self) -> np.ndarray:
+        """The last row of the tape."""
+        return self.memory.array("record").copy()
 
     @property
     def fired(self) -> np.ndarray:
@@ -254,6 +262,17 @@ class SparseGiven(SparseRunner):
         self.done = done
         super().restore(fields, exact, 0)
 
+    def mark(self) -> tuple[Any, ...]:
+        """All that is needed to take the next steps once more, to the last bit."""
+        of = self.memory
+        return of, of.w.copy(), of.orders, self.code, self.coupled, self.changes, self._stuck, self.done
+
+    def go_back(self, mark: tuple[Any, ...]) -> None:
+        self.memory, w, orders, self.code, self.coupled, self.changes, self._stuck, self.done = mark
+        if self.memory.orders is not orders:
+            self.memory.use(self.memory.analyse(orders))
+        self.memory.w[:], self.status = w, codes.SUCCESS
+
     @property
     def finished(self) -> bool:
         return self.status != codes.SUCCESS or self.done == len(self.sizes)
@@ -279,7 +298,8 @@ class SparseGiven(SparseRunner):
         end = self._call(lists, rows, self.done, stop)
         status = int(w[central.status])
         before, self.done = self.done, end if status == codes.SUCCESS else end - 1
-        matrices = out[before - first : self.done - first, JACOBIANS]
+        counts = self.memory.first["counts"] - self.memory.first["record"]
+        matrices = out[before - first : self.done - first, counts + COUNTED.index("jacobians")]
         slow = len(matrices) >= SEVERAL and matrices.mean() > MATRICES
         self.status = self._recover(status, self.done)
         if self.coupled is not None and slow and status == codes.SUCCESS:

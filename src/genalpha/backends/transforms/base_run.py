@@ -29,6 +29,7 @@ from genalpha.engine.row import Rows
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, from_consistent, start_run
 from genalpha.engine.start import shapes as start_shapes
+from genalpha.engine.steps import Steps
 from genalpha.errors import warn_of_gradient
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
@@ -47,11 +48,17 @@ class RunOperation(Operation):
 
     def __init__(self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, first: Any) -> None:
         self.setup, self.strict, self.rebuild = setup, strict, rebuild
-        self.layout, dims = row.layout(setup), setup.dims
+        self.layout = row.layout(setup)
         *parts, report = self.layout.parts.values()
         self.parts = [*parts, *self.layout.extra.values(), report]
         smooth = len(self.parts) - 1
         self.smooth = (*[True] * smooth, *[False] * (1 + self.timed + len(NUMBERS) + 1))
+        self._examined = False  # why derivatives are NaN
+        self._prepare(doubles, first)
+
+    def _prepare(self, doubles: list[Any], first: Any) -> None:
+        """Trace a step."""
+        setup, rebuild, dims = self.setup, self.rebuild, self.setup.dims
         number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
         args = [number(*np.shape(x)) for x in doubles]
         begin = lambda at, h, x: from_consistent(setup, at, h, rebuild(x))
@@ -71,7 +78,11 @@ class RunOperation(Operation):
         self._orders: list[Any] = []
         self._starts: list[RowFunction] = []
         self._other_starts: deque[Rowwise] = deque(maxlen=MOST_ORDERS)
-        self._examined = False  # why derivatives are NaN
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The numbers of columns of a tape, and of those with derivatives, which are the first of a record."""
+        return len(self.step.row), self.tape.width
 
     def run(self, *inputs: Any) -> Found:
         """The run, with inputs that JAX may trace."""
@@ -83,6 +94,17 @@ class RunOperation(Operation):
         return Found(Rows(q, v, a_alpha, lam, psi, extra, report), timing, numbers, next(parts))
 
     # --- the start --------------------------------------------------------------------------------
+
+    runner: type  # who takes the steps
+
+    def starting(
+        self, at: StartValues, steps: Steps, doubles: list[np.ndarray]
+    ) -> tuple[Any, Any, int]:
+        """The start or None, who takes the steps or None, and the status."""
+        run, status = self.begun(at, doubles)
+        if run is None or status != codes.SUCCESS:
+            return run, None, status
+        return run, self.runner(self.setup, run, steps, self.rebuild(doubles)), status
 
     def begun(self, at: StartValues, doubles: list[np.ndarray]) -> tuple[NativeRun | None, int]:
         """The start, or None if there is none, and its status."""

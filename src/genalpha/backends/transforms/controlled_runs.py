@@ -47,7 +47,7 @@ class ControlledRun(RunOperation):
     after the end repeat the last one; or only the last one.
     """
 
-    kind = TapedControlledKernels
+    kind, runner = TapedControlledKernels, ControlledOnly
     timed = 3
 
     def __init__(
@@ -77,11 +77,10 @@ class ControlledRun(RunOperation):
     def _run(self, inputs: Arrays) -> tuple[Taken, np.ndarray, tuple[float, ...], np.ndarray]:
         """The run, its records (K+1, width), its numbers, and the scale."""
         _, t0, q, v, control, doubles = self._split(inputs)
-        run, status = self.begun(StartValues(float(t0), q, v, control), doubles)
+        run, runner, status = self.starting(StartValues(float(t0), q, v, control), control, doubles)
         first, record = self.first_rows(run)
         table, taken, rejected, totals = np.empty((512, len(first))), 0, 0, np.zeros(len(NUMBERS) - 5)
-        if run is not None and status == codes.SUCCESS:
-            runner = ControlledOnly(self.setup, run, control, self.rebuild(doubles))
+        if runner is not None:
             while not runner.finished and taken < self.most:
                 if taken == len(table):
                     table = np.concatenate([table, np.empty_like(table)])

@@ -56,7 +56,7 @@ class GivenRun(RunOperation):
     (N+1, ...) are NaN after a failure. If only the ``final`` one is kept, there is one.
     """
 
-    kind = TapedKernels
+    kind, runner = TapedKernels, GivenOnly
 
     def __init__(
         self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, final: bool = False
@@ -70,14 +70,14 @@ class GivenRun(RunOperation):
         return [*of_parts, *[()] * len(NUMBERS), (dims.n + dims.m + dims.p,)]
 
     def tape_shapes(self, inputs: Sequence[Shape]) -> list[Shape]:
-        count, width = inputs[4][0] + 1, len(self.step.row)
+        count, (width, _) = inputs[4][0] + 1, self.widths
         return [(count, width), (sum(self.setup.dims[1:]),)] if count * width <= TAPE else []
 
     def value(self, inputs: Arrays) -> list[np.ndarray]:
         return self._run(inputs, None)
 
     def taped(self, inputs: Arrays) -> list[np.ndarray]:
-        table = np.full((len(inputs[5]) + 1, len(self.step.row)), np.nan)
+        table = np.full((len(inputs[5]) + 1, self.widths[0]), np.nan)
         found = self._run(inputs, table)
         return [*found, table, found[-1]]
 
@@ -100,19 +100,20 @@ class GivenRun(RunOperation):
         parts = [shown[self.kept, at] for at in self.parts]
         return [*parts, *(np.asarray(x, dtype=float) for x in numbers), self.scale_of(run)]
 
-    def _begin_at(self, inputs: Arrays) -> tuple[NativeRun | None, GivenOnly | None, int]:
+    def _begin_at(self, inputs: Arrays) -> tuple[Any, Any, int]:
         """The start of a run, who takes its steps, and the status."""
         t0, t1, q, v, times, sizes, *doubles = inputs
-        run, status = self.begun(StartValues(float(t0), q, v, float(sizes[0])), doubles)
-        status = status if step_choice.fitting((t0, t1), times, sizes) else codes.BAD_STEPS
-        if run is None or status != codes.SUCCESS:
-            return run, None, status
         steps = Given(np.append(times, t1), Times(times, sizes))
-        return run, GivenOnly(self.setup, run, steps, self.rebuild(doubles)), status
+        run, runner, status = self.starting(
+            StartValues(float(t0), q, v, float(sizes[0])), steps, doubles
+        )
+        if not step_choice.fitting((t0, t1), times, sizes):
+            return run, None, codes.BAD_STEPS
+        return run, runner, status
 
     def _blocks(self, runner: Any, last: np.ndarray, marks: list[Any] | None = None) -> Iterator[Block]:
         """Take all steps, some at a time. ``marks`` notes where each block starts, to take it again."""
-        count, width = len(runner.sizes), len(self.step.row)
+        count, (width, _) = len(runner.sizes), self.widths
         size = count if count * width <= TAPE else math.isqrt(count) + 1
         while not runner.finished:
             if marks is not None:
@@ -165,7 +166,7 @@ class GivenRun(RunOperation):
         taken = self._taken(inputs, tape)
         if taken is None:
             return [np.full(np.shape(x), np.nan) for x in inputs]
-        table = np.zeros((len(taken.sizes) + 1, self.tape.width))
+        table = np.zeros((len(taken.sizes) + 1, self.widths[1]))
         table[self.kept] = np.concatenate(weights, axis=1)
         start, of_steps = self.pulled(taken, table)
         t0, q, v, first, *doubles = self.apart(start, taken.doubles)
