@@ -338,7 +338,7 @@ class KernelEmitter:
         """Look for a number in a sorted table."""
         pointer, first, step, apart = self.memory(table)
         size = self.program.tables[table].size
-        name = f"{op}.{step}"
+        name = f"{self.prefix}{op}.{step}"
         self.searches[name] = SEARCH.format(name=name, step=step, **SIDES[op])
 
         def place(lane: int, n: str) -> str:

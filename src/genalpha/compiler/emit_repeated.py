@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from genalpha.compiler import frames, sparse_text
+from genalpha.compiler import frames
 from genalpha.compiler.emit_llvm import LoopEmitter
-from genalpha.compiler.emit_llvm_kernels import KernelEmitter
-from genalpha.compiler.program import Call, Instructions, Loop, Program
+from genalpha.compiler.program import Call, Instructions, Program
 from genalpha.compiler.repeated import (
     Add,
     Clear,
@@ -43,6 +40,7 @@ class RepeatedEmitter(LoopEmitter):
         self, program: Program, width: int, pieces: dict[str, list[str]], laid: dict[str, frames.Frames]
     ) -> None:
         super().__init__(program, 1, "c")
+        self.elsewhere: dict[Each, str] = {}  # the names of loops that other modules have
         self.width, self.pieces, self.laid = width, pieces, laid
         self.frames: frames.Frames | None = None  # of the kind whose loop is being written
         self.scratch = ""
@@ -82,7 +80,9 @@ class RepeatedEmitter(LoopEmitter):
     # --- instructions -----------------------------------------------------------------------------
 
     def other(self, part: Any, mask: str) -> bool:
-        if isinstance(part, Each):
+        if isinstance(part, Each) and part in self.elsewhere:
+            self.say(f"call void @{self.elsewhere[part]}(ptr %w, ptr %table, ptr %lists)")
+        elif isinstance(part, Each):
             self.each(part)
         elif isinstance(part, Clear):
             length, pointer = self.entry_of_head(f"length:{part.array}"), self.array(part.array)
@@ -343,56 +343,3 @@ class RepeatedEmitter(LoopEmitter):
 
     def copy(self, target: str, source: str, size: str) -> None:
         self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)")
-
-
-_DECLARED = """\
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare <{w} x double> @llvm.masked.gather.v{w}f64.v{w}p0(<{w} x ptr>, i32, <{w} x i1>, <{w} x double>)
-declare double @llvm.vector.reduce.fmax.v{w}f64(<{w} x double>)
-declare double @llvm.vector.reduce.fadd.v{w}f64(double, <{w} x double>)
-declare double @llvm.fabs.f64(double)"""
-
-
-class Emitted(NamedTuple):
-    """The text of a module, the numbers of the entries of the head by name, and the frames of kinds."""
-
-    text: str
-    entries: dict[str, int]
-    frames: dict[str, frames.Frames]
-
-
-def emit(
-    central: Program,
-    loop: Loop | None,
-    kinds: Mapping[str, Program],
-    name: str,
-    width: int,
-    plans: dict[str, Instructions],
-    held: Mapping[str, np.ndarray],
-) -> Emitted:
-    """A module with the loop and other instructions; for ``held`` see `frames.lay_out`."""
-    pieces: dict[str, list[str]] = {}
-    declared: dict[str, None] = {}
-    lines: list[str] = []
-    steps = [] if loop is None else [() if isinstance(loop.once, str) else loop.once, loop.body]
-    laid = frames.lay_out(kinds, [*steps, *plans.values()], held)
-    for k, (kind, program) in enumerate(kinds.items()):
-        program = frames.placed(program, laid[kind]) if kind in laid else program
-        emitter = KernelEmitter(program, width, f"k{k}", masked=False)
-        for kernel in program.kernels.values():
-            emitter.kernel(kernel)
-        pieces |= program.pieces
-        declared |= dict.fromkeys(emitter.declarations())
-        lines += emitter.tables() + emitter.lines
-    main = RepeatedEmitter(central, width, pieces, laid)
-    for kernel in central.kernels.values():
-        main.kernel(kernel)
-    if loop is not None:
-        main.loop(name, loop)
-    for other, plan in plans.items():
-        main.function(other, plan)
-    declared |= dict.fromkeys(main.declarations())
-    declared |= dict.fromkeys(_DECLARED.format(w=width).splitlines())
-    texts = [sparse_text.FACTOR, sparse_text.SOLVE, *main.more]
-    texts = [text.format(linkage="internal") for text in texts]
-    return Emitted("\n".join([*declared, *lines, *main.tables(), *main.lines, *texts, ""]), main.entries, laid)

@@ -58,14 +58,14 @@ class Frames(NamedTuple):
 def lay_out(
     programs: Mapping[str, Program], plans: Iterable[Instructions], held: Mapping[str, np.ndarray]
 ) -> dict[str, Frames]:
-    """The frames of all kinds that have one for each group, by name.
+    """The frames of those kinds of ``programs`` that have one for each group, by name.
 
     ``plans`` are all instructions. The slots ``held`` of a kind are read or written from elsewhere too.
     """
     loops: dict[str, list[Each]] = {}
     for plan in plans:
         for each in _loops(plan):
-            if each.stride:
+            if each.stride and each.kind in programs:
                 loops.setdefault(each.kind, []).append(each)
     return {kind: _frames(programs[kind], some, held.get(kind, ())) for kind, some in loops.items()}
 

@@ -245,6 +245,11 @@ class ControlledCode(SparseCode):
     def _listed(self) -> None:
         return None
 
+    def _ends(self, kind: ControlledKind) -> Instructions:
+        central = self.central
+        disturb = [each for k in range(self.blocks.stages) for each in kind.disturb(k)]
+        return [kind.attempt(central.turns), *disturb, *kind.estimate(central.squares), kind.accept()]
+
     def _body(self) -> Instructions:
         """One attempt: `attempt`."""
         central, stream, flags = self.central, self.stream, self.central.flags
