@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from genalpha.compiler.arithmetic import SEARCHES
@@ -45,7 +45,8 @@ def structured(nodes: Sequence[Node], body: Iterable[int], outputs: Iterable[int
     ``outputs`` are always needed, whatever is chosen.
     """
     inside = sorted(body)
-    if not any(_COSTS.get(nodes[i].op, 0) >= 8 for i in inside):
+    ops = {nodes[i].op for i in inside}
+    if "select" not in ops or ops.isdisjoint(_COSTS):
         return tuple(inside)
     known = set(inside)
     users: dict[int, list[int]] = {}
@@ -197,7 +198,7 @@ class Store(NamedTuple):
 
 def arranged(
     nodes: Sequence[Node], body: Body, loads: Iterable[int], stores: Iterable[Store], read: Container[int]
-) -> Iterator[int | Branch | Store]:
+) -> list[int | Branch | Store]:
     """Loads, body and stores in an order in which few numbers wait: all that one store needs, then the next.
 
     With many numbers that wait, a compiler spends most of its time on their places. Slots in ``read`` are
@@ -205,30 +206,27 @@ def arranged(
     side of a branch, so the results would change.
     """
     if any(isinstance(part, Branch) for part in body):
-        yield from (*loads, *body, *stores)
-        return
+        return [*loads, *body, *stores]
     needs: dict[int, Sequence[int]] = dict.fromkeys(loads, ())
     needs.update((i, nodes[i].inputs) for i in body if isinstance(i, int))
+    found: list[int | Branch | Store] = []
 
-    def before(output: int) -> Iterator[int]:
+    def compute(output: int) -> None:
         stack = [output]
         while stack:
             i = stack[-1]
             waiting = [j for j in needs.get(i, ()) if j in needs]
             if waiting:
-                stack.extend(reversed(waiting))
+                stack += reversed(waiting)
                 continue
             stack.pop()
             if needs.pop(i, None) is not None:
-                yield i
+                found.append(i)
 
     late = []
     for store in stores:
-        yield from before(store.node)
-        if store.slot in read:
-            late.append(store)
-        else:
-            yield store
+        compute(store.node)
+        (late if store.slot in read else found).append(store)
     for i in list(needs):  # tables that other kernels read
-        yield from before(i)
-    yield from late
+        compute(i)
+    return found + late

@@ -61,6 +61,7 @@ class KernelEmitter:
         self.searches: dict[str, str] = {}  # functions that are called, by name
         self.hosts: set[str] = set()  # names of Python functions that are called
         self.loaded: dict[int, int] = {}  # the slots of nodes that the kernel loads
+        self._names: dict[int, str] = {}  # of nodes, as far as they were asked for
         self.labels = 0
 
     # --- small things ---------------------------------------------------------------------------
@@ -73,8 +74,11 @@ class KernelEmitter:
         return text if self.lanes == 1 else f"splat ({kind} {text})"
 
     def name(self, i: int) -> str:
-        constants = self.program.constants
-        return self.constant(constants[i]) if i in constants else f"%n{i}"
+        found = self._names.get(i)
+        if found is None:
+            constants = self.program.constants
+            found = self._names[i] = self.constant(constants[i]) if i in constants else f"%n{i}"
+        return found
 
     def kind(self, i: int) -> str:
         return self.number if self.program.nodes[i].kind == "f" else self.boolean
@@ -195,12 +199,14 @@ class KernelEmitter:
         self.block = label
 
     def node(self, i: int) -> None:
-        op, inputs, _ = self.program.nodes[i]
-        at = [self.name(j) for j in inputs]
+        (op, inputs, _), name = self.program.nodes[i], self.name
         number, boolean = self.number, self.boolean
-        if op in _ARITHMETIC:
-            self.say(f"%n{i} = {_ARITHMETIC[op]} {number} {at[0]}, {at[1]}")
-        elif op == "neg":
+        if op in _ARITHMETIC:  # most of them
+            a, b = inputs
+            self.lines.append(f"  %n{i} = {_ARITHMETIC[op]} {number} {name(a)}, {name(b)}")
+            return
+        at = [name(j) for j in inputs]
+        if op == "neg":
             self.say(f"%n{i} = fneg {number} {at[0]}")
         elif op in _INTRINSICS:
             self.used.add(op)
