@@ -98,7 +98,8 @@ def emit(
     """
     apart, kernels = apart or Apart(width), _Kernels(width)
     steps = [] if loop is None else [() if isinstance(loop.once, str) else loop.once, loop.body]
-    laid = frames.lay_out(kinds, [*steps, *plans.values()], held)
+    loops = [each for plan in (*steps, *plans.values()) for each in frames.every_loop(plan)]
+    laid = frames.lay_out(kinds, [[each for each in loops if each not in apart.loops]], held)
     for kind, program in kinds.items():
         kernels.add(kind, program, laid.get(kind))
     main = RepeatedEmitter(central, width, kernels.pieces, laid)
