@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Callable, Iterable, Sequence
 
@@ -104,7 +103,8 @@ class KernelEmitter:
         body = structured(program.nodes, kernel.body, [i for _, i in kernel.stores])
         tables = (program.tables[i] for i in program.tables_of(kernel))
         read = {*self.loaded.values(), *(slot for table in tables for slot in table.slots)}
-        self.body(arranged(program.nodes, body, self.loaded, itertools.starmap(Store, kernel.stores), read))
+        stores = [Store(*store) for store in kernel.stores]
+        self.body(arranged(program.nodes, body, self.loaded, stores, read))
         self.say("ret void")
         self.lines.append("}")
 
