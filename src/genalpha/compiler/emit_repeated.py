@@ -47,6 +47,7 @@ class RepeatedEmitter(LoopEmitter):
         self.vector = f"<{width} x double>"
         self.entries: dict[str, int] = {}  # the numbers of the head entries
         self.more: dict[str, None] = {}  # functions that only some programs need
+        self.copies: set[str] = set()  # those of `places_text`
 
     # --- the head ---------------------------------------------------------------------------------
 
@@ -280,49 +281,14 @@ class RepeatedEmitter(LoopEmitter):
         self.say(f"store double %n{k}, ptr %t{k}")
 
     def places(self, part: Gather | Put | Add, run: frames.Run, known: str, frame: str, group: str) -> None:
-        """A loop over some slots, whose entries are at places in memory."""
-        k, before, body, after = (self.label() for _ in range(4))
-        width, vector = self.width, self.vector
+        """Copy some slots from or to places in memory."""
+        k, name = self.label(), {Gather: "gather", Put: "put", Add: "add"}[type(part)]
+        self.copies.add(name)
         self.say(f"%first{k} = mul i64 {group}, {part.number}")
         self.say(f"%base{k} = add i64 %first{k}, {run.offset}")
-        self.say(f"br label %{before}")
-        self.mark(before)
-        self.say(f"br label %{body}")
-        self.mark(body)
-        self.say(f"%j{k} = phi i64 [ 0, %{before} ], [ %jn{k}, %{body} ]")
-        self.say(f"%row{k} = add i64 %base{k}, %j{k}")
-        self.say(f"%ip{k} = getelementptr <{width} x i32>, ptr {known}, i64 %row{k}")
-        self.say(f"%i{k} = load <{width} x i32>, ptr %ip{k}, align 4")
-        array, first = self.array_of(frame, run.place)
-        self.say(f"%slot{k} = add i64 %j{k}, {first}")
-        self.say(f"%p{k} = getelementptr {vector}, ptr {array}, i64 %slot{k}")
-        if isinstance(part, Gather):
-            self.say(f"%z{k} = zext <{width} x i32> %i{k} to <{width} x i64>")
-            self.say(f"%q{k} = getelementptr double, ptr %w, <{width} x i64> %z{k}")
-            everyone = "splat (i1 true)"
-            self.say(
-                f"%v{k} = call {vector} @llvm.masked.gather.v{width}f64.v{width}p0(<{width} x ptr> %q{k}, "
-                f"i32 8, <{width} x i1> {everyone}, {vector} poison)"
-            )
-            self.say(f"store {vector} %v{k}, ptr %p{k}")
-        else:
-            self.say(f"%v{k} = load {vector}, ptr %p{k}")
-            for lane in range(width):
-                n = f"{k}.{lane}"
-                self.say(f"%i{n} = extractelement <{width} x i32> %i{k}, i64 {lane}")
-                self.say(f"%z{n} = zext i32 %i{n} to i64")
-                self.say(f"%q{n} = getelementptr double, ptr %w, i64 %z{n}")
-                self.say(f"%v{n} = extractelement {vector} %v{k}, i64 {lane}")
-                value = f"%v{n}"
-                if isinstance(part, Add):
-                    self.say(f"%o{n} = load double, ptr %q{n}")
-                    self.say(f"%s{n} = fadd double %o{n}, {value}")
-                    value = f"%s{n}"
-                self.say(f"store double {value}, ptr %q{n}")
-        self.say(f"%jn{k} = add i64 %j{k}, 1")
-        self.say(f"%more{k} = icmp slt i64 %jn{k}, {run.number}")
-        self.say(f"br i1 %more{k}, label %{body}, label %{after}")
-        self.mark(after)
+        self.say(f"%ip{k} = getelementptr <{self.width} x i32>, ptr {known}, i64 %base{k}")
+        self.point(f"%p{k}", frame, run.place)
+        self.say(f"call void @{name}(ptr %p{k}, ptr %ip{k}, ptr %w, i64 {run.number})")
 
     def keep_listed(self, row: range) -> None:
         """Copy a record of step i, if the list of rows has a row for it."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from genalpha.compiler import frames, sparse_text
+from genalpha.compiler import frames, places_text, sparse_text
 from genalpha.compiler.emit_llvm_kernels import KernelEmitter
 from genalpha.compiler.emit_repeated import RepeatedEmitter
 from genalpha.compiler.program import Instructions, Loop, Program
@@ -33,6 +34,7 @@ class Apart:
         self.entries: dict[str, int] = {}
         self.frames: dict[str, frames.Frames] = {}
         self.loops: dict[Each, str] = {}
+        self.copies: set[str] = set()  # functions of `places_text` that they call
 
     def text(self, kind: str, program: Program, loops: Iterable[Each], held: np.ndarray) -> str:
         """The module of a kind: its kernels, and all its loops."""
@@ -40,11 +42,13 @@ class Apart:
         self.frames |= frames.lay_out({kind: program}, [mine], {kind: held})
         kernels, names = _Kernels(self.width), [f"{kind}_loop{k}" for k in range(len(mine))]
         kernels.add(kind, program, self.frames[kind])
-        main = RepeatedEmitter(program, self.width, kernels.pieces, self.frames)
+        main = RepeatedEmitter(replace(program, tables={}), self.width, kernels.pieces, self.frames)
         main.entries = self.entries
         for name, each in zip(names, mine, strict=True):
             main.function(name, [each])
         self.loops |= dict(zip(mine, names, strict=True))
+        self.copies |= main.copies
+        kernels.declared |= dict.fromkeys(map(places_text.declaration, sorted(main.copies)))
         return kernels.module(main, [])
 
 
@@ -70,8 +74,7 @@ class _Kernels:
         """All kernels, what ``main`` has written, and other functions."""
         declared = self.declared | dict.fromkeys(main.declarations())
         declared |= dict.fromkeys(_DECLARED.format(w=self.width).splitlines())
-        functions = [text.format(linkage="internal") for text in texts]
-        return "\n".join([*declared, *self.lines, *main.tables(), *main.lines, *functions, ""])
+        return "\n".join([*declared, *self.lines, *main.tables(), *main.lines, *texts, ""])
 
 
 class Emitted(NamedTuple):
@@ -111,5 +114,7 @@ def emit(
     for other, plan in plans.items():
         main.function(other, plan)
     kernels.declared |= {f"declare void @{other}(ptr, ptr, ptr)": None for other in apart.loops.values()}
-    text = kernels.module(main, [sparse_text.FACTOR, sparse_text.SOLVE, *main.more])
+    solvers = [sparse_text.FACTOR, sparse_text.SOLVE, *main.more]
+    copies = [places_text.function(one, width) for one in sorted(main.copies | apart.copies)]
+    text = kernels.module(main, [*(one.format(linkage="internal") for one in solvers), *copies])
     return Emitted(text, main.entries, laid | apart.frames)
