@@ -101,6 +101,8 @@ class Program:
 
     def tables_of(self, kernel: Kernel) -> set[int]:
         """The tables that a kernel reads."""
+        if not self.tables:
+            return set()
         return {j for i in kernel.body for j in self.nodes[i].inputs if j in self.tables}
 
 
