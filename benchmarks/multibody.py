@@ -107,7 +107,8 @@ def own(problem: Problem) -> dict[str, list[Rung]]:
     solve = problem.model.solve
 
     def rung(**options: Any) -> Rung:
-        given = {"rho_inf": RHO_INF, "newton": ga.Newton(tol=TOL), "save": "final"} | options
+        given: dict[str, Any] = {"rho_inf": RHO_INF, "newton": ga.Newton(tol=TOL), "save": "final"}
+        given |= options
         return Rung(lambda: solve(problem.span, **given), lambda sol: problem.point(sol.q[-1], sol.v[-1]))
 
     end = problem.case.t_end

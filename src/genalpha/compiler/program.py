@@ -145,6 +145,50 @@ class Map(NamedTuple):
     outputs: range
 
 
+class Read(NamedTuple):
+    """Columns of an array, from ``column`` on, that go to slots."""
+
+    array: int
+    column: int
+    slots: range
+
+
+class Add(NamedTuple):
+    """Add the number in slot ``value`` to the sum whose place is in slot ``place``."""
+
+    value: int
+    place: int
+
+
+class Walk(NamedTuple):
+    """A kernel applied to one row after the other of several arrays. Slots keep their numbers between rows.
+
+    Before the kernel, ``reads`` load a row of arrays with so many columns (``widths``). After it, the slots
+    ``outputs`` are a row of results, and ``adds`` add to an array of ``sums`` numbers. On a GPU, all systems
+    share the array ``common``.
+    """
+
+    kernel: str
+    widths: tuple[int, ...]
+    reads: tuple[Read, ...]
+    outputs: range
+    adds: tuple[Add, ...]
+    sums: int
+    common: int
+
+
+def reads(array: int, columns: Iterable[int], slots: Iterable[int]) -> list[Read]:
+    """The columns of an array that go to slots, as few reads of adjacent columns and slots."""
+    found: list[Read] = []
+    for column, slot in zip(map(int, columns), map(int, slots), strict=True):
+        last = found[-1] if found else None
+        if last is not None and (column, slot) == (last.column + len(last.slots), last.slots.stop):
+            found[-1] = last._replace(slots=range(last.slots.start, slot + 1))
+        else:
+            found.append(Read(array, column, range(slot, slot + 1)))
+    return found
+
+
 @dataclass
 class Builder:
     """Assigns slots and makes kernels. Every input has a level: how often it changes.

@@ -145,7 +145,7 @@ class Factor(NamedTuple):
 
 
 class Solve(NamedTuple):
-    """Solve with the factors of a matrix, or of its transpose: from the array ``rhs`` to the array ``result``."""
+    """Solve with the factors of a matrix or of its transpose: from the array ``rhs`` to ``result``."""
 
     matrix: str
     rhs: str

@@ -1,4 +1,4 @@
-"""Solutions with the transpose of a sparse matrix, from its factors, in LLVM's language (see `sparse_text`)."""
+"""Solutions with the transpose of a sparse matrix, in LLVM's language (see `sparse_text`)."""
 
 # The solution of Aᵀ d = b. The k-th pivot is in row ``column[k]`` of b, and in row ``row[k]`` of d. Columns
 # of L and U are rows of their transposes, so every unknown is a sum over one column.

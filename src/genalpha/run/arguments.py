@@ -102,6 +102,17 @@ def possible_under_transform(given: Any) -> None:
         )
 
 
+def possible_on_gpu(given: Any, traced: bool) -> None:
+    """Raise for runs that a GPU cannot take."""
+    if not traced:
+        raise ValueError(
+            'backend="cuda" runs batches: call ga.solve_batch, or jax.vmap of a function that calls ga.solve'
+        )
+    for name, asked in (("events", given.events), ("extrapolate", given.steps.extrapolate)):
+        if asked is not None:
+            raise ValueError(f'{name}: not possible with backend="cuda". Use backend="native"')
+
+
 def possible_with_accuracy(given: Any) -> None:
     """Raise for options that an extrapolated run does not have."""
     if given.events is not None and given.steps.extrapolate is not None:

@@ -63,6 +63,20 @@ def aligned(count: int) -> np.ndarray:
     return raw[shift : shift + count]
 
 
+def side_by_side(rows: np.ndarray, lanes: int) -> np.ndarray:
+    """Rows (K, W) in groups, one row for each lane: (K/lanes, W, lanes). The last row fills the rest."""
+    count, width = rows.shape
+    groups = -(-count // lanes)
+    if groups * lanes > count:
+        rows = np.concatenate([rows, np.repeat(rows[-1:], groups * lanes - count, axis=0)])
+    return np.ascontiguousarray(rows.reshape(groups, lanes, width).swapaxes(1, 2))
+
+
+def one_by_one(groups: np.ndarray, count: int) -> np.ndarray:
+    """The first ``count`` rows (K, W) of groups (K/lanes, W, lanes)."""
+    return groups.swapaxes(1, 2).reshape(groups.shape[0] * groups.shape[2], groups.shape[1])[:count]
+
+
 def small(program: Program, most: int) -> bool:
     """Whether a program has at most so many operations."""
     return sum(kernel.operations for kernel in program.kernels.values()) <= most
@@ -106,18 +120,14 @@ class RowCode:
     def __call__(self, arguments: Any) -> tuple[Any, np.ndarray]:
         """The function applied to every row of its arguments: results, and which of them are good."""
         columns, same = self.rows.pack(arguments)
-        count, lanes = len(columns), self.lanes
-        groups = -(-count // lanes)
-        if groups * lanes > count:
-            columns = np.concatenate([columns, np.repeat(columns[-1:], groups * lanes - count, axis=0)])
-        width = columns.shape[1]
-        columns = np.ascontiguousarray(columns.reshape(groups, lanes, width).swapaxes(1, 2))
-        results = np.empty((groups, self.rows.width, lanes))
+        lanes, width = self.lanes, columns.shape[1]
+        groups = side_by_side(columns, lanes)
+        results = np.empty((len(groups), self.rows.width, lanes))
         work = aligned(self.program.slots * lanes)
         start = self.rows.map.inputs.start + width
         work.reshape(-1, lanes)[start : start + len(same)] = same[:, None]
-        self._map(work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups, width)
-        return self.rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, self.rows.width)[:count])
+        self._map(work.ctypes.data, groups.ctypes.data, results.ctypes.data, len(groups), width)
+        return self.rows.unpack(one_by_one(results, len(columns)))
 
     def one(self, arguments: Any) -> tuple[Any, np.ndarray]:
         """The function of one set of arguments, without lanes: results, and whether they are good."""

@@ -20,8 +20,8 @@ from genalpha.mechanics.system import Args
 class SparseCode:
     """The kinds of an assembly, the central program, and the machine code of the loop of steps.
 
-    If the stages of the method are ``coupled``, all unknowns are solved for at once. If it is ``taped``, records go
-    on with all that derivatives of the run need (see `memory`).
+    If the stages of the method are ``coupled``, all unknowns are solved for at once. If it is ``taped``,
+    records go on with all that derivatives of the run need (see `memory`).
     """
 
     controlled, taped = False, False

@@ -15,16 +15,16 @@ from genalpha.backends.transforms.rows import RowDerivative
 from genalpha.compiler.rows import RowFunction
 from genalpha.mechanics.system import Args
 
-# Vectors of the whole by name: numbers, weights or changes.
+# Vectors of the whole by name, or rows (R, ...) of them: numbers, weights or changes.
 Vectors = dict[str, np.ndarray]
 
 
 class CopyFunction:
     """``function(model, inputs, data)`` of one copy: ``inputs`` are entries of vectors of the whole, by name.
 
-    ``kinds`` says for each of them whether a copy has the entries of its coordinates ("q"), of its velocities ("v")
-    or of its constraints ("g", "k"), or whether it is a single number (""). ``columns`` are the results, as a tree of
-    their numbers in a row.
+    ``kinds`` says for each of them whether a copy has the entries of its coordinates ("q"), of its velocities
+    ("v") or of its constraints ("g", "k"), or whether it is a single number (""). ``columns`` are the
+    results, as a tree of their numbers in a row. With rows (R, ...) of vectors, results have R·K rows.
     """
 
     def __init__(
@@ -58,38 +58,53 @@ class CopyFunction:
                 self._made[reverse] = RowDerivative(self.rows, reverse)
             return self._made[reverse]
 
-    def _table(self, vectors: Vectors, data: np.ndarray) -> np.ndarray:
-        """Inputs of all copies (K, W). Vectors that are missing are zero."""
-        count, parts = self.model.copies, []
+    def _count(self, vectors: Vectors) -> int:
+        """The number of rows of vectors."""
+        several = (len(x) for name, x in vectors.items() if np.ndim(x) == 1 + bool(self.kinds.get(name, "-")))
+        return next(several, 1)
+
+    def _table(self, vectors: Vectors, data: np.ndarray, count: int) -> np.ndarray:
+        """Inputs of all copies (R·K, W). Vectors that are missing are zero."""
+        parts, copies = [], self.model.copies
         for (name, at), width in zip(self._places.items(), self._widths, strict=True):
-            x = vectors.get(name, 0.0)
-            parts.append(np.broadcast_to(x if at is None or np.ndim(x) == 0 else x[at], (count, width)))
-        return np.concatenate([*parts, data], axis=1)
+            x = np.asarray(vectors.get(name, 0.0))
+            some = x[..., None, None] if at is None or x.ndim == 0 else x[..., at]
+            parts.append(np.broadcast_to(some, (count, copies, width)))
+        parts.append(np.broadcast_to(data, (count, *data.shape)))
+        return np.concatenate(parts, axis=2).reshape(count * copies, -1)
 
     def value(self, vectors: Vectors, data: np.ndarray) -> Any:
-        """The results of all copies, as a tree of arrays (K, ...)."""
+        """The results, as a tree of arrays (R·K, ...)."""
         with MAKING:
             if self._code is None:
                 self._code = RowCode(self.rows, 1)
-        return self._code([self._table(vectors, data)])[0]
+        return self._code([self._table(vectors, data, self._count(vectors))])[0]
 
     def change(self, vectors: Vectors, data: np.ndarray, changes: Vectors, turned: np.ndarray) -> np.ndarray:
-        """Changes of the results (K, R), from those of vectors and of the data (K, D)."""
-        table, more = self._table(vectors, data), self._table(changes, turned)
+        """Changes of the results (R·K, results), from those of vectors and of the data (K, D)."""
+        count = self._count(vectors)
+        table, more = self._table(vectors, data, count), self._table(changes, turned, count)
         return self._derivative(False).run(table, more, np.zeros(0))[0]
 
     def pull(self, vectors: Vectors, data: np.ndarray, weights: np.ndarray, total: Vectors) -> np.ndarray:
-        """Add the weights of vectors, from those of results (K, R), to ``total``. Returns those of the data."""
-        found = self._derivative(True).run(self._table(vectors, data), weights, np.zeros(0))[0]
+        """Add the weights of vectors, from those of results (R·K, results), to ``total``.
+
+        Returns the weights of the data (K, D).
+        """
+        count, copies = self._count(vectors), self.model.copies
+        found = self._derivative(True).run(self._table(vectors, data, count), weights, np.zeros(0))[0]
         *parts, of_data = np.split(found, np.cumsum(self._widths), axis=1)
+        first = np.arange(count)[:, None, None]
         for (name, at), part in zip(self._places.items(), parts, strict=True):
             if name not in total:
                 continue
             if at is None:
-                total[name] += part.sum()
+                total[name] += part.reshape(count, copies).sum(axis=1).reshape(total[name].shape)
             elif at.size:
-                total[name] += np.bincount(at.reshape(-1), part.reshape(-1), len(total[name]))
-        return of_data
+                places = first * (total[name].size // count) + at
+                sums = np.bincount(places.reshape(-1), part.reshape(-1), total[name].size)
+                total[name] += sums.reshape(total[name].shape)
+        return of_data.reshape(count, copies, -1).sum(axis=0)
 
 
 def flat_data(model: KindModel) -> np.ndarray:
@@ -112,7 +127,9 @@ class CopyArgs:
     Leaves of the args of a part are single numbers, or have one row for each copy.
     """
 
-    def __init__(self, kinds: list[KindModel], rebuild: Callable[[list[Any]], Args], shapes: list[Any]) -> None:
+    def __init__(
+        self, kinds: list[KindModel], rebuild: Callable[[list[Any]], Args], shapes: list[Any]
+    ) -> None:
         self._shapes, self._kinds = shapes, kinds
         marks: Any = rebuild([_Mark(i) for i in range(len(shapes))])
         parts = [model for model in kinds if model.element is not None]

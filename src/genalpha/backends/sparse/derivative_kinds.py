@@ -1,8 +1,8 @@
 """Derivatives of a step for one kind of thing: kernels for tangents and adjoints.
 
-A step solves R(x, c, p) = 0, a sum over all copies, and leads to y(x, c, p), of which every copy has its own part (see
-`native.tape`). So the derivatives of a copy are products with its own R and y. Only the linear system is that of
-the whole.
+A step solves R(x, c, p) = 0, a sum over all copies, and leads to y(x, c, p), of which every copy has its own
+part (see `native.tape`). So the derivatives of a copy are products with those of its own R and y. Only the
+linear system is that of the whole.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class DerivativeKind(Kind):
     """The kernels of a kind, made from the expressions of its step.
 
     The kernel ``prepare`` computes the entries of the matrix, and what the others have in common. The slots
-    ``carried``, ``own``, ``data``, ``times`` and ``x`` are those of a step. ``found`` are the slots of the weights,
-    or of the changes, of what it leads to: the motion of nodes or the forces of parts, and the method's own variables.
+    ``carried``, ``own``, ``data``, ``times`` and ``x`` are those of a step. ``found`` are the slots of the
+    weights, or of the changes, of what it leads to: the motion of nodes or the forces of parts, and the
+    method's own variables.
     """
 
     def __init__(self, of: Kind, blocks: Blocks) -> None:
@@ -48,7 +49,14 @@ class DerivativeKind(Kind):
         if of.read_back:
             put = substitution(self.graph, of.read_back)
             self.traced = traced = traced._replace(value=put(traced.value), found=put(traced.found))
-        slots = (self.carried, self.own_slots, np.concatenate(self.scale), self.data_slots, self.times, self.x)
+        slots = (
+            self.carried,
+            self.own_slots,
+            np.concatenate(self.scale),
+            self.data_slots,
+            self.times,
+            self.x,
+        )
         nodes = (traced.carried, traced.own, traced.scale, traced.data, traced.times, traced.x)
         for at, ids, level in zip(slots, nodes, (STEP, STEP, RUN, RUN, STEP, STEP), strict=True):
             self.builder.slot_of.update(zip(ids.tolist(), at.tolist(), strict=True))
@@ -91,23 +99,27 @@ class DerivativeKind(Kind):
         return [Add(int(slots[0]), len(slots), f"{self.name}:{name}")] if len(slots) else []
 
     def at_step(self, central: np.ndarray) -> list[Inside]:
-        """Read the numbers of a step, and prepare its derivatives; ``central`` are the central slots of times."""
+        """Read a step, and prepare its derivatives; ``central`` are the central slots of times."""
         spread = [Spread(int(a), int(b)) for a, b in zip(self.times, central, strict=True)]
         reads = (*self._gather(self.carried, "carry"), *self._gather(self.own_slots, "own"), self._unknowns())
         return [*spread, *reads, Call(self.kernel("prepare"))]
 
     def kept_entries(self, central: np.ndarray) -> Each:
         """The entries of the matrix, kept for every copy."""
-        keep = [Keep(int(self.entries[0]), len(self.entries), f"entries:{self.name}")] if len(self.entries) else []
+        keep = (
+            [Keep(int(self.entries[0]), len(self.entries), f"entries:{self.name}")]
+            if len(self.entries)
+            else []
+        )
         return self.each(*self.at_step(central), *keep)
 
 
 class AdjointKind(DerivativeKind):
     """From weights of what a step leads to, to those of what it comes from.
 
-    ``of_x`` are the slots of weights of unknowns, ``by`` those of the solution of the transposed system. ``carry_used``,
-    ``times_used`` and ``data_used`` say which weights are not always zero, ``of_carry``, ``of_times`` and ``of_data`` are
-    their slots. ``found_own`` and ``of_data`` pass from step to step.
+    ``of_x`` are the slots of weights of unknowns, ``by`` those of the solution of the transposed system.
+    ``carry_used``, ``times_used`` and ``data_used`` say which weights are not always zero; ``of_carry``,
+    ``of_times`` and ``of_data`` are their slots. ``found_own`` and ``of_data`` pass from step to step.
     """
 
     def _write(self) -> None:
@@ -123,7 +135,9 @@ class AdjointKind(DerivativeKind):
         found = pulled_back(graph, both, self.variables, given.astype(np.int64))
         ends = np.cumsum([len(traced.carried), len(traced.own), len(self.args)])
         carry, own, data, times = np.split(found, ends)
-        self.carry_used, self.data_used, self.times_used = (np.flatnonzero(x != ZERO) for x in (carry, data, times))
+        self.carry_used, self.data_used, self.times_used = (
+            np.flatnonzero(x != ZERO) for x in (carry, data, times)
+        )
         self.of_carry, self.of_data = slot(len(self.carry_used)), slot(len(self.data_used))
         self.of_times = slot(len(self.times_used))
         total = self.builder.inputs(self.of_data, ITERATION).tolist()
@@ -153,9 +167,9 @@ class AdjointKind(DerivativeKind):
 class TangentKind(DerivativeKind):
     """From changes of what a step comes from, to those of what it leads to.
 
-    ``moved`` are the slots of the changes of carried variables, ``turned`` those of the args, ``shifted`` those of
-    times, ``response`` those of minus the change of unknowns. ``rows`` are those of the right-hand side. ``found_own``
-    passes from step to step.
+    ``moved`` are the slots of the changes of carried variables, ``turned`` those of the args, ``shifted``
+    those of times, ``caused`` those of the right-hand side, ``response`` those of minus the change of
+    unknowns. ``found_own`` passes from step to step.
     """
 
     def _write(self) -> None:
@@ -172,7 +186,9 @@ class TangentKind(DerivativeKind):
         self.builder.kernel(self.kernel("cause"), ITERATION, (self.caused, caused[self.rows_used]))
         by = [graph.neg(i) for i in self.builder.inputs(self.response, ITERATION).tolist()]
         variables = np.concatenate([self.variables, traced.x])
-        found = along(graph, traced.found, variables, np.concatenate([direction, np.array(by, dtype=np.int64)]))
+        found = along(
+            graph, traced.found, variables, np.concatenate([direction, np.array(by, dtype=np.int64)])
+        )
         self.builder.kernel(self.kernel("move"), ITERATION, (self.found, found))
 
     @property

@@ -27,10 +27,10 @@ LIMIT = 200_000
 class Traced(NamedTuple):
     """The expressions of a step for one copy, as nodes: what it reads, and what it leads to.
 
-    ``carried`` are q, v, a and a_old of its nodes, ``own`` the method's own variables, ``times`` the start and
-    the size of the step, the size of the last one, and lags. ``x`` are its unknowns, ``value`` the rows of the
-    residual. ``found`` are the motion or the forces after the step (see `Kind`), and then the method's own
-    variables.
+    ``carried`` are q, v, a and a_old of its nodes, ``own`` the method's own variables, ``times`` the start
+    and the size of the step, the size of the last one, and lags. ``x`` are its unknowns, ``value`` the rows
+    of its residual. ``found`` are the motion or the forces after the step (see `Kind`), and then the method's
+    own variables.
     """
 
     carried: np.ndarray

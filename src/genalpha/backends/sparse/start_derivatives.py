@@ -1,8 +1,9 @@
 """Derivatives of the start of a large assembly: consistent values, and what the method makes of them.
 
-a, λ and ψ solve E(t, q, v, a, λ, ψ) = 0: the equations of motion and the hidden constraints, sums over all parts. Their
-rates solve E' = 0, the derivative of E along the motion. Both have the matrix S of derivatives with respect to a, λ and
-ψ. A method may also shift the velocities by d with M d + Bᵀμ = 0 and B d = (G r, 0), where r is its wish.
+a, λ and ψ solve E(t, q, v, a, λ, ψ) = 0: the equations of motion and the hidden constraints, sums over all
+parts. Their rates solve E' = 0, the derivative of E along the motion. Both have the same matrix, the
+derivative of E with respect to a, λ and ψ. A method may also shift the velocities by d with M d + Bᵀμ = 0 and
+B d = (G r, 0), where r is its wish.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Factors:
 
 
 class StartDerivatives:
-    """The derivatives of one start: from the state (t, q, v), the first step and the args to the carry and the record.
+    """The derivatives of one start, from t, q, v, the first step and the args to the carry and the record.
 
     q must have unit quaternions. ``given`` are the coordinates from which they were made.
     """
@@ -153,7 +154,15 @@ class StartDerivatives:
         self.factors = Factors(saddle)
         self.linear = self.factors if at.equations.linear else Factors(at.saddle(at.scale))
         self.given = {"q": given}
-        self.x: Vectors = {"t": np.float64(at.t), "q": at.q, "v": at.v, "a": a, "lam": lam, "psi": psi, "h": np.float64(h)}
+        self.x: Vectors = {
+            "t": np.array(at.t),
+            "q": at.q,
+            "v": at.v,
+            "a": a,
+            "lam": lam,
+            "psi": psi,
+            "h": np.array(h),
+        }
         self.x["scale"] = np.asarray(at.scale.a)
         if self.setup.method.needs_rate:
             rates = self.factors.solve(-self._sum(self.of.balance, lambda found: found.rate, self.x))
@@ -196,7 +205,7 @@ class StartDerivatives:
     # --- reverse ----------------------------------------------------------------------------------
 
     def pulled(self, carry: Moments, seen: np.ndarray) -> tuple[Vectors, dict[str, np.ndarray]]:
-        """Weights of t, q, v and h, and of the data of all copies (K, D) by kind, from those of carry and first record."""
+        """Weights of t, q, v and h, and of the data of all copies (K, D), from those of carry and record."""
         size, n, m, p = self.dims
         total: Vectors = {name: np.zeros(np.shape(self.x.get(name, np.zeros(n)))) for name in _BEGIN}
         args = {name: np.zeros(data.shape) for name, data in self.data.items()}
@@ -290,14 +299,24 @@ class StartDerivatives:
         if self.shifts:
             wish = np.zeros(n)
             for model in self.nodes:
-                wish[model.places.v] = self._begin_change(model, moved, turned)[:, self.of.begin(model).columns[1]]
+                wish[model.places.v] = self._begin_change(model, moved, turned)[
+                    :, self.of.begin(model).columns[1]
+                ]
             moved["r"] = wish
             moved |= self._forces(self.of.shift, None, self.linear, moved, turned, ("d", "mu", "nu"))
             moved["moved"] = moved["d"]
-        return self._begun(moved, turned, np.zeros(sum(counts(self.dims)[b.kind] for b in self.of.blocks.extras)))
+        return self._begun(
+            moved, turned, np.zeros(sum(counts(self.dims)[b.kind] for b in self.of.blocks.extras))
+        )
 
     def _forces(
-        self, of: Any, name: str | None, factors: Factors, moved: Vectors, turned: dict[str, np.ndarray], names: Any
+        self,
+        of: Any,
+        name: str | None,
+        factors: Factors,
+        moved: Vectors,
+        turned: dict[str, np.ndarray],
+        names: Any,
     ) -> Vectors:
         """Changes of the solution of a linear system of the whole."""
         total = np.zeros(sum(self.dims[1:]))
@@ -310,14 +329,24 @@ class StartDerivatives:
     def _begin_change(self, model: KindModel, moved: Vectors, turned: dict[str, np.ndarray]) -> np.ndarray:
         return self.of.begin(model).change(self.x, self.data[model.name], moved, turned[model.name])
 
-    def _begun(self, moved: Vectors, turned: dict[str, np.ndarray], extra: np.ndarray) -> tuple[Moments, np.ndarray]:
+    def _begun(
+        self, moved: Vectors, turned: dict[str, np.ndarray], extra: np.ndarray
+    ) -> tuple[Moments, np.ndarray]:
         motion = [moved["q"].copy(), moved["v"].copy(), np.zeros(self.dims.n)]
         old, own = np.zeros(self.dims.n), []
         for model in (*self.nodes, *self.parts):
-            found, (columns, _, others) = self._begin_change(model, moved, turned), self.of.begin(model).columns
+            found, (columns, _, others) = (
+                self._begin_change(model, moved, turned),
+                self.of.begin(model).columns,
+            )
             own.append(found[:, self._own_columns(columns)])
             if model.element is None:
-                for x, at, places in zip(motion, (columns.q, columns.v, columns.a), (model.places.q, *[model.places.v] * 2), strict=True):
+                for x, at, places in zip(
+                    motion,
+                    (columns.q, columns.v, columns.a),
+                    (model.places.q, *[model.places.v] * 2),
+                    strict=True,
+                ):
                     x[places] = found[:, at]
                 if columns.a_old is not None:
                     old[model.places.v] = found[:, columns.a_old]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from genalpha.backends.native.writer import GROWTH
 from genalpha.backends.sparse.code import SparseCode
-from genalpha.backends.sparse.derivative_kinds import AdjointKind, DerivativeKind, TangentKind
+from genalpha.backends.sparse.derivative_kinds import AdjointKind, TangentKind
 from genalpha.backends.sparse.memory import SparseMemory
 from genalpha.backends.sparse.models import Blocks, KindModel, places_of
 from genalpha.compiler import machine, repeated_modules
@@ -24,7 +24,6 @@ from genalpha.engine.setup import Setup
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
 
-K = TypeVar("K", AdjointKind, TangentKind)
 # Some steps of a run: the number of the first one, and the tape (n+1, W) from its start on.
 Block = tuple[int, np.ndarray]
 
@@ -44,19 +43,19 @@ def _center(times: int) -> _Center:
     return _Center(builder.build({}), *slots)
 
 
-class DerivativeCode(Generic[K]):
+class DerivativeCode:
     """Machine code for the derivatives of one step, in two parts: before and after the linear system.
 
     All unknowns are solved for at once, also if the step itself has stages.
     """
 
     taped = True
-    kind: type[K]
+    kind: Any
 
     def __init__(self, setup: Setup, of: SparseCode) -> None:
         self.width, self.controlled = of.width, of.controlled
         self.blocks = Blocks.of(setup, of.width, coupled=True)
-        self.kinds: list[K] = [self.kind(kind, self.blocks) for kind in of.kinds]
+        self.kinds: list[Any] = [self.kind(kind, self.blocks) for kind in of.kinds]
         self.central = _center(len(of.central.times))
         self.patterns: list[Any] = []
         self.lists: dict[str, Any] | None = None
@@ -89,7 +88,7 @@ class DerivativeCode(Generic[K]):
         raise NotImplementedError
 
 
-class AdjointCode(DerivativeCode[AdjointKind]):
+class AdjointCode(DerivativeCode):
     kind = AdjointKind
 
     def __init__(self, setup: Setup, of: SparseCode) -> None:
@@ -105,7 +104,7 @@ class AdjointCode(DerivativeCode[AdjointKind]):
         return [Solve("lu0", "d", "r", transposed=True), *clear, *(kind.second() for kind in self.kinds)]
 
 
-class TangentCode(DerivativeCode[TangentKind]):
+class TangentCode(DerivativeCode):
     kind = TangentKind
 
     def _first(self) -> Instructions:
@@ -137,7 +136,9 @@ class DerivativeMemory(SparseMemory):
                 self._list(f"{name}:motion_weights", motion, None)
                 self._list(f"{name}:force_weights", forces, None)
                 carry = np.concatenate(self._of_record(kind, "pulled", "pulled_old")[0], axis=1)
-                times = np.broadcast_to(self.first["of_times"] + kind.times_used, (len(carry), len(kind.times_used)))
+                times = np.broadcast_to(
+                    self.first["of_times"] + kind.times_used, (len(carry), len(kind.times_used))
+                )
                 self._list(f"{name}:of_carry", [carry[:, kind.carry_used]], trash)
                 self._list(f"{name}:of_times", [times], trash)
                 self._list(f"{name}:of_x", [unknowns[:, kind.x_used]], trash)
@@ -154,7 +155,7 @@ class DerivativeMemory(SparseMemory):
 class Moments(NamedTuple):
     """Weights or changes of what a run starts from: the carry, and the method's own variables of all copies.
 
-    ``motion`` are those of q, v and a, ``a_old`` and ``h`` of the carry. ``own`` has one row for each copy of a kind.
+    ``motion`` are those of q, v and a, ``a_old`` and ``h`` of the carry. ``own`` has one row for each copy.
     """
 
     motion: np.ndarray
@@ -163,23 +164,27 @@ class Moments(NamedTuple):
     own: list[np.ndarray]
 
 
-class StepDerivatives(Generic[K]):
+class StepDerivatives:
     """Goes through the steps of a run. All results are NaN if a matrix is singular."""
 
-    def __init__(self, code: DerivativeCode[K], dims: Dims, models: list[KindModel], scale: Scale) -> None:
+    def __init__(self, code: DerivativeCode, dims: Dims, models: list[KindModel], scale: Scale) -> None:
         self.code, self.dims = code, dims
         self.memory = DerivativeMemory(code, dims)  # type: ignore[arg-type]
         self.memory.fill_constants(models, scale)
         self.memory.run("once")
         self.carried = dims.size + 2 * dims.n
 
+    def _part(self, row: np.ndarray, name: str) -> np.ndarray:
+        """An array in a row of the tape."""
+        first = self.memory.first[name] - self.memory.first["record"]
+        return row[first : first + self.memory.lengths[name]]
+
     def _at(self, before: np.ndarray, after: np.ndarray, t: float, h: float) -> bool:
         """Do the first part for a step between two rows of the tape. False if its matrix is singular."""
-        memory, names = self.memory, ("record", "x", "past")
-        record, x, past = (slice(at, at + memory.lengths[name]) for name, at in ((n, memory.first[n]) for n in names))
-        within = lambda part: slice(part.start - record.start, part.stop - record.start)
-        memory.w[record], memory.w[x] = before, after[within(x)]
-        memory.w[self.code.central.times] = [t, h, *before[within(past)]]
+        memory = self.memory
+        memory.array("record")[:] = before
+        memory.array("x")[:] = self._part(after, "x")
+        memory.w[self.code.central.times] = [t, h, *self._part(before, "past")]
         if self.code.patterns and not memory.orders:
             memory.use(self.code.patterns)
         for _ in range(2):
@@ -198,7 +203,7 @@ class StepDerivatives(Generic[K]):
         return bool(np.isfinite(memory.w[self.code.central.report]).all())
 
 
-class Adjoints(StepDerivatives[AdjointKind]):
+class Adjoints(StepDerivatives):
     """From weights of records to those of the start, of the args of all copies, and of the steps."""
 
     def run(
@@ -206,7 +211,8 @@ class Adjoints(StepDerivatives[AdjointKind]):
     ) -> tuple[Moments, dict[str, np.ndarray], np.ndarray]:
         """Weights of the start, of the args of all copies (K, D) by kind, and of the steps (N, 2).
 
-        ``weights`` (N+1, width) are those of the records; the blocks of the tape come in the order of falling time.
+        ``weights`` (N+1, width) are those of the records. The blocks of the tape come in the order of falling
+        time.
         """
         memory, of_times = self.memory, np.zeros((len(sizes) + 1, len(self.code.central.times)))
         for first, table in blocks:
@@ -234,7 +240,7 @@ class Adjoints(StepDerivatives[AdjointKind]):
         return Moments(pulled, old, float(of_times[0, 2]), own), args, of_steps
 
 
-class Tangents(StepDerivatives[TangentKind]):
+class Tangents(StepDerivatives):
     """From changes of the start, of the args and of the steps to those of all records."""
 
     def run(

@@ -56,7 +56,10 @@ class ControlledRun(RunOperation):
         super().__init__(setup, strict, doubles, rebuild, steps)
         self.control: Any = jax.tree.structure(steps)
         self.keep, self.most = keep, steps.room(0)
-        self._sampling = sampling(setup) if keep == "times" else None
+        self._sampling = self._make_sampling() if keep == "times" else None
+
+    def _make_sampling(self) -> Any:
+        return sampling(self.setup)
 
     def _split(self, inputs: Arrays) -> tuple[Any, Any, Any, Any, Controlled, list[Any]]:
         """The wanted times or None, t0, q, v, the control and the arguments."""

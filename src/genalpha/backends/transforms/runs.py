@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native.code import aligned
-from genalpha.backends.native.kernels import NativeRun, StartValues
+from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
-from genalpha.backends.transforms import lanes
 from genalpha.backends.transforms.base_run import RunOperation
-from genalpha.backends.transforms.operation import Arrays, Shape
+from genalpha.backends.transforms.lanes import LaneMembers
+from genalpha.backends.transforms.members import COMPUTED, RunMembers
+from genalpha.backends.transforms.operation import Arrays, Asked, Shape
 from genalpha.backends.transforms.records import NUMBERS, Block, Rebuild, Taken
 from genalpha.backends.xla import whole
 from genalpha.compiler.graph import CallsHost
@@ -57,6 +58,7 @@ class GivenRun(RunOperation):
     """
 
     kind, runner = TapedKernels, GivenOnly
+    runs_members: type[RunMembers] = LaneMembers
 
     def __init__(
         self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, final: bool = False
@@ -104,9 +106,7 @@ class GivenRun(RunOperation):
         """The start of a run, who takes its steps, and the status."""
         t0, t1, q, v, times, sizes, *doubles = inputs
         steps = Given(np.append(times, t1), Times(times, sizes))
-        run, runner, status = self.starting(
-            StartValues(float(t0), q, v, float(sizes[0])), steps, doubles
-        )
+        run, runner, status = self.starting(StartValues(float(t0), q, v, float(sizes[0])), steps, doubles)
         if not step_choice.fitting((t0, t1), times, sizes):
             return run, None, codes.BAD_STEPS
         return run, runner, status
@@ -175,23 +175,21 @@ class GivenRun(RunOperation):
         parts = (t0, np.zeros(()), q, v, times, sizes, *doubles)
         return [np.reshape(x, np.shape(y)) for x, y in zip(parts, inputs, strict=True)]
 
-    def members(
-        self, kind: str, size: int, inputs: Arrays, own: Sequence[bool], more: Arrays
-    ) -> list[np.ndarray]:
+    def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
+        own = asked.own(len(inputs))
         one = [x[0] if yes else x for x, yes in zip(inputs, own, strict=True)]
         same = not any(own[i] for i in (0, 1, 4, 5))  # the steps
         first = StartValues(float(one[0]), one[2], one[3], float(one[5][0])) if same else None
         made = None if first is None or self.iterates else self.made(first, one[6:])
         if made is None:
-            return super().members(kind, size, inputs, own, more)
+            return super().members(asked, size, inputs, more)
         try:
-            batch = lanes.LaneMembers(self, made, size, inputs, own)
+            batch = self.runs_members(self, made, size, inputs, own)
         except CallsHost:
-            return super().members(kind, size, inputs, own, more)
-        compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
-        found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
+            return super().members(asked, size, inputs, more)
+        found = COMPUTED[asked.kind](batch, asked, more)
         for i in np.flatnonzero(batch.alone):
-            for out, part in zip(found, self.member(kind, int(i), inputs, own, more), strict=True):
+            for out, part in zip(found, self.member(asked, int(i), inputs, more), strict=True):
                 out[i] = part
         return found
 

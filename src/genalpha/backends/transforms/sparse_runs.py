@@ -17,9 +17,10 @@ from genalpha.backends.sparse.start_derivatives import Functions, StartDerivativ
 from genalpha.backends.sparse.step_derivatives import AdjointCode, Adjoints, TangentCode, Tangents
 from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun
-from genalpha.backends.transforms.operation import Arrays, Operation
+from genalpha.backends.transforms.operation import Arrays, Asked, Operation
 from genalpha.backends.transforms.records import Taken
 from genalpha.backends.transforms.runs import GivenRun
+from genalpha.backends.transforms.sparse_rows import SparseSampling
 from genalpha.engine.steps import Steps
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
 from genalpha.mechanics.assembly import Assembly
@@ -86,7 +87,7 @@ class SparseRunOperation(RunOperation):
             return None, None, codes.SINGULAR
         except ValueError:
             return None, None, codes.NOT_FINITE
-        status = codes.not_a_rotation(defects)
+        status = int(codes.not_a_rotation(defects))
         begun = _Begun(run, run.runner.taped_row)
         return begun, run.runner if status == codes.SUCCESS else None, status
 
@@ -107,7 +108,7 @@ class SparseRunOperation(RunOperation):
 
     # --- derivatives ------------------------------------------------------------------------------
 
-    def _start(self, taken: Taken) -> StartDerivatives:
+    def _of_start(self, taken: Taken) -> StartDerivatives:
         args = self.rebuild(taken.doubles)
         unit, _ = self.functions.placed(taken.q)
         at = front.projector(self.staged, args).equations.at(taken.t0, unit, taken.v)
@@ -126,7 +127,7 @@ class SparseRunOperation(RunOperation):
             code = self._adjoint
         steps = Adjoints(code, self.setup.dims, *self._models(taken))
         carry, args, of_steps = steps.run(taken.blocks(True), taken.times, taken.sizes, weights)
-        found, more = self._start(taken).pulled(carry, weights[0])
+        found, more = self._of_start(taken).pulled(carry, weights[0])
         doubles = self.copy_args.pulled({name: a + more[name][:, : a.shape[1]] for name, a in args.items()})
         parts = (found["t"], found["q"], found["v"], found["h"], *doubles)
         return np.concatenate([np.ravel(x) for x in parts]), of_steps
@@ -134,7 +135,7 @@ class SparseRunOperation(RunOperation):
     def changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
         t, q, v, h, *doubles = self.apart(start, taken.doubles)
         data, changes = self.copy_args.spread(doubles, self._data), {"t": t[0], "q": q, "v": v, "h": h[0]}
-        carry, record = self._start(taken).changed(changes, data)
+        carry, record = self._of_start(taken).changed(changes, data)
         with MAKING:
             code = self._tangent
         steps = Tangents(code, self.setup.dims, *self._models(taken))
@@ -142,8 +143,8 @@ class SparseRunOperation(RunOperation):
         found = steps.run(taken.blocks(False), both, carry, data, of_steps)
         return np.concatenate([record[None], found])
 
-    def members(self, kind: str, size: int, inputs: Arrays, own: Any, more: Arrays) -> list[np.ndarray]:
-        return Operation.members(self, kind, size, inputs, own, more)
+    def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
+        return Operation.members(self, asked, size, inputs, more)
 
 
 class SparseGivenRun(SparseRunOperation, GivenRun):
@@ -156,3 +157,6 @@ class SparseControlledRun(SparseRunOperation, ControlledRun):
     """A run under error control."""
 
     controlled = True
+
+    def _make_sampling(self) -> SparseSampling:
+        return SparseSampling(self.setup)
