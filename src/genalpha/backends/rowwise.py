@@ -18,8 +18,8 @@ BLOCK = 512
 _FEW = 16  # rows of a block of those that need other pivots
 # How often a function of one row is interpreted before it is compiled.
 _INTERPRETED = 3
-# The least rows that are computed in lanes. Code without lanes takes half the time to compile, where it is not
-# optimized, and gives the same bits.
+# The least rows that are computed in lanes. Where code is not optimized, it takes half the time to compile
+# without lanes, and gives the same bits.
 _MANY = 2000
 
 

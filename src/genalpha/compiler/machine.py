@@ -148,7 +148,7 @@ class Library:
 
 
 class _Module(NamedTuple):
-    """The object codes of a module, which other threads may still make. The ``key`` is None if it is cached."""
+    """The object codes of a module, perhaps not made yet. The ``key`` is None if it was cached."""
 
     key: bytes | None
     parts: list[bytes | Future[bytes]]

@@ -40,7 +40,7 @@ def declaration(name: str) -> str:
 
 
 def function(name: str, width: int) -> str:
-    """``name(slots, places, w, number)``: fill slots from places in w ("gather"), or "put" or "add" them there."""
+    """``name(slots, places, w, number)``: "gather" from places in w, or "put" or "add" them there."""
     form = {"width": width, "vector": f"<{width} x double>"}
     if name == "gather":
         inside = _GATHER.format(**form)

@@ -283,7 +283,12 @@ class Builder:
         tables: Sequence[int],
     ) -> Kernel:
         """A kernel that fills slots, and tables for other kernels."""
-        nodes, constants, levels, slot_of = self.graph.nodes, self.graph.constants, self.levels(), self.slot_of
+        nodes, constants, levels, slot_of = (
+            self.graph.nodes,
+            self.graph.constants,
+            self.levels(),
+            self.slot_of,
+        )
         loads: dict[int, int] = {}
         body: set[int] = set()
         stack: list[int] = [*stores.values(), *tables]

@@ -176,7 +176,7 @@ class Assembly(System):
         if not alike or not all(element.traced for element in self.elements):
             return {}
         n = int(self.space.dim or 0)
-        m, p = (sum(len(x) * x.shape[1] for x in rows) for rows in zip(*(at[2:] for at in self.places)))
+        m, p = (sum(getattr(at, kind).size for at in self.places) for kind in ("g", "k"))
         return {"mass": (n, n), "force": (n,), "holonomic": (m,), "nonholonomic": (p,), "reaction": (n,)}
 
     def _each(

@@ -30,7 +30,7 @@ class _Uncollected:
     """Python does not look for unused objects as long as some thread is in here.
 
     To trace and to write code makes many objects that stay, so the search takes a sixth of the time and finds
-    little. So does a search right after that: all objects so far count as old ones, which are searched rarely.
+    little. So would a search right after that: all objects so far count as old ones, which it leaves alone.
     """
 
     def __init__(self) -> None:

@@ -121,17 +121,17 @@ def _pushed(lone: _Lone, equation: Any) -> Any:
     make = lambda: jax.make_jaxpr(push)(lone.shapes, [lone.shapes[k] for k in lone.smooth])
     if len(lone.variables) < len(equation.invars):  # numbers, or an input that occurs twice
         return make()
-    rule = equation.params["jvp_jaxpr_fun"]
-    key = (id(rule), tuple(lone.smooth), *((shape.shape, shape.dtype) for shape in lone.shapes))
+    about = equation.params["call_jaxpr"], equation.params["jvp_jaxpr_fun"]
+    key = (*map(id, about), tuple(lone.smooth), *((shape.shape, shape.dtype) for shape in lone.shapes))
     if key not in _rules:
         while len(_rules) >= _MOST_RULES:
             del _rules[next(iter(_rules))]
-        _rules[key] = rule, make()  # it keeps the rule, so no other has its id
+        _rules[key] = about, make()  # kept together, so that no others have these ids
     return _rules[key][1]
 
 
 _MOST_RULES = 50
-_rules: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+_rules: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # only one thread at a time makes graphs
 
 
 def forward(reader: Reader, equation: Any, inputs: Sequence[Value]) -> Partials:
