@@ -215,14 +215,14 @@ def arranged(
     def compute(output: int) -> None:
         stack = [output]
         while stack:
-            i = stack[-1]
-            waiting = [j for j in needs.get(i, ()) if j in needs]
-            if waiting:
-                stack += reversed(waiting)
+            i = stack.pop()
+            if i < 0:  # all that node −1 − i needs is there
+                found.append(-1 - i)
                 continue
-            stack.pop()
-            if needs.pop(i, None) is not None:
-                found.append(i)
+            inputs = needs.pop(i, None)
+            if inputs is not None:
+                stack.append(-1 - i)
+                stack += reversed(inputs)
 
     for apart, parts in itertools.groupby(body, lambda part: isinstance(part, Branch)):
         if apart:
