@@ -174,3 +174,23 @@ def test_a_singular_start_has_no_gradient():
         value, slope = jax.value_and_grad(number)(0.0)
     assert np.isnan(value)
     assert np.isnan(slope)
+
+
+@pytest.mark.slow
+def test_a_force_without_a_derivative_is_named():
+    """The speed of a point at rest."""
+
+    def drag(t, q, v, c):
+        return -c * v * jnp.sqrt(v @ v)
+
+    parts = [
+        ga.Part(mass=np.eye(2), force=lambda t, q, v: jnp.array([0.0, -9.81]), nodes=[0, 1], name="points"),
+        ga.Part(force=drag, nodes=[1], args=([0.1],), name="drag"),
+    ]
+    assembly = ga.Assembly(parts, space=ga.Euclidean(2), count=2)
+    number = lambda c: jnp.sum(
+        ga.solve(assembly, (0.0, 0.1), np.zeros(4), np.zeros(4), args=((), (c,)), h=0.01).q
+    )
+    what = "force of copy 0 of the part 'drag' has a square root of zero at t = 0: `return -c"
+    with matrices("sparse"), pytest.warns(ga.GradientWarning, match=what):
+        assert np.isnan(jax.jit(jax.grad(number))(jnp.array([0.1]))).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -223,14 +224,14 @@ class Element:
 
     def _as_array_function(self, name: str) -> Callable[..., Array]:
         """A function of the part on flat vectors. Its Python code runs once, whatever it is traced for."""
+        return jax.jit(functools.partial(self.evaluate, name), inline=True)
 
-        def evaluate(*inputs: Any, own: tuple[Any, ...]) -> Array:
-            given = [self._apart(x, kind) for x, kind in zip(inputs, INPUTS[name], strict=True)]
-            with explaining(f"{name} of {self.label}"), left_to_reader(False):
-                found = getattr(self.part, name)(*given, *own)
-                return self._together(found) if name in ("force", "reaction") else jnp.asarray(found, float)
-
-        return jax.jit(evaluate, inline=True)
+    def evaluate(self, name: str, *inputs: Any, own: tuple[Any, ...]) -> Array:
+        """The same as ``call``, by the Python code of the function."""
+        given = [self._apart(x, kind) for x, kind in zip(inputs, INPUTS[name], strict=True)]
+        with explaining(f"{name} of {self.label}"), left_to_reader(False):
+            found = getattr(self.part, name)(*given, *own)
+            return self._together(found) if name in ("force", "reaction") else jnp.asarray(found, float)
 
     def _apart(self, x: Any, kind: str) -> Any:
         """The nodes of a copy, from a flat vector."""

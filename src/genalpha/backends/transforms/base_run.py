@@ -403,11 +403,15 @@ class RunOperation(Operation):
             nodes.append(self.layout.ends(table, times[first : first + len(table)])[:3])
         states = [np.concatenate(parts) for parts in zip(*nodes, strict=True)]
         try:
-            reason = undefined_at.explained(self.setup, states, taken.doubles, self.rebuild)
+            reason = self._reason(states, taken.doubles)
         except Exception:  # what cannot be explained is NaN all the same
             return
         if reason is not None:
             warn_of_gradient(reason)
+
+    def _reason(self, states: list[np.ndarray], doubles: list[np.ndarray]) -> str | None:
+        """The first function that has no derivative at one of some states t, q, v (K, ...)."""
+        return undefined_at.explained(self.setup, states, doubles, self.rebuild)
 
     def apart(self, start: np.ndarray, doubles: list[np.ndarray]) -> list[np.ndarray]:
         """The parts of a row of inputs of the start: t0, q, v, the first step, and the arguments."""

@@ -15,6 +15,7 @@ from genalpha.backends.sparse.front import SparseRun
 from genalpha.backends.sparse.memory import SparseMemory
 from genalpha.backends.sparse.start_derivatives import Functions, StartDerivatives
 from genalpha.backends.sparse.step_derivatives import AdjointCode, Adjoints, TangentCode, Tangents
+from genalpha.backends.transforms import undefined
 from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun
 from genalpha.backends.transforms.operation import Arrays, Asked, Operation
@@ -130,7 +131,13 @@ class SparseRunOperation(RunOperation):
         found, more = self._of_start(taken).pulled(carry, weights[0])
         doubles = self.copy_args.pulled({name: a + more[name][:, : a.shape[1]] for name, a in args.items()})
         parts = (found["t"], found["q"], found["v"], found["h"], *doubles)
-        return np.concatenate([np.ravel(x) for x in parts]), of_steps
+        start = np.concatenate([np.ravel(x) for x in parts])
+        self._examine(taken, np.isnan(start).any() and np.isfinite(weights).all())
+        return start, of_steps
+
+    def _reason(self, states: list[np.ndarray], doubles: list[np.ndarray]) -> str | None:
+        assembly: Any = self.setup.system
+        return undefined.explained_copies(models.of_parts(assembly, self.rebuild(doubles)), states)
 
     def changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
         t, q, v, h, *doubles = self.apart(start, taken.doubles)
@@ -141,7 +148,9 @@ class SparseRunOperation(RunOperation):
         steps = Tangents(code, self.setup.dims, *self._models(taken))
         both = np.stack([taken.times, taken.sizes], axis=1)
         found = steps.run(taken.blocks(False), both, carry, data, of_steps)
-        return np.concatenate([record[None], found])
+        changes_of_rows = np.concatenate([record[None], found])
+        self._examine(taken, np.isnan(changes_of_rows).any() and np.isfinite(start).all())
+        return changes_of_rows
 
     def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
         return Operation.members(self, asked, size, inputs, more)
