@@ -164,7 +164,7 @@ class Method(ABC):
 
     def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
         """The variables named in ``extras`` before the first step of size h."""
-        return jnp.zeros(sum(self.extras(dims).values()))
+        return np.zeros(sum(self.extras(dims).values()))  # type: ignore[return-value]
 
     @property
     def exact_matrix(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -220,7 +220,7 @@ class ControlledCentral(Central):
 
     def _go(self) -> None:
         """Write the kernel that goes on to the next step, or to a shorter one."""
-        method, none = self.setup.method, jnp.zeros(0)
+        method, none = self.setup.method, cast(Any, np.zeros(0))
         times, after = self._inputs(self.times, STEP), self._inputs(np.array(self.next), ITERATION)
         accepted = self._inputs(self.flags["accepted"], ITERATION)
 
@@ -244,6 +244,11 @@ class ControlledCode(SparseCode):
 
     def _listed(self) -> None:
         return None
+
+    def _ends(self, kind: ControlledKind) -> Instructions:
+        central = self.central
+        disturb = [each for k in range(self.blocks.stages) for each in kind.disturb(k)]
+        return [kind.attempt(central.turns), *disturb, *kind.estimate(central.squares), kind.accept()]
 
     def _body(self) -> Instructions:
         """One attempt: `attempt`."""

@@ -315,10 +315,9 @@ def begun(setup: Setup, model: KindModel) -> Carry:
     """The shapes of the carry of one copy."""
     size, n, m, p = dims = model.full(setup.dims)
     number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, float)
-    data = jax.tree.map(lambda x: number(*np.shape(x)[1:]), model.data)
     state = State(number(), number(size), number(n), number(n), number(m), number(p))
     scale, report = Scale(number(n), number(m), number(p)), NewtonReport(*[number()] * 6)
     constraints = (number(m + p, n), number(m), number(m), number(p))
     start = Beginning(state, number(n), scale, report, *constraints, number(n, n), number(n))
-    begin = lambda start, h, data: setup.method.begin(model.system(data, setup.dims), dims, start, h, ())[0]
-    return jax.eval_shape(begin, start, number(), data)
+    begin = lambda start, h: setup.method.begin(model.outline(setup.dims), dims, start, h, ())[0]
+    return jax.eval_shape(begin, start, number())

@@ -20,6 +20,16 @@ from genalpha.mechanics.system import Args, Dims, System
 _TOLD_APART = {"v": 5003, "g": 3001, "k": 2003}
 
 
+class _Copy(System):
+    """A system of functions that return arrays of doubles. They are traced where they are called.
+
+    The functions of parts know their traces, whoever calls them. To wrap them would copy the traces.
+    """
+
+    def _as_array_function(self, name: str, function: Any) -> Any:
+        return function
+
+
 class KindModel(NamedTuple):
     """A part or the nodes with one space: sizes of one copy, and where all copies are.
 
@@ -60,12 +70,26 @@ class KindModel(NamedTuple):
         m, p = self.dims[2:]
         given: Any = found.reaction
         own = lambda t, q, v, lam, psi: given(t, q, v, lam[:m], psi[:p])
-        return System(
+        return _Copy(
             found.mass,
             found.force,
             nothing if whole.m and not self.dims.m else found.holonomic,
             nothing if whole.p and not self.dims.p else found.nonholonomic,
             own if given is not None else None,
+            self.space,
+        )
+
+    def outline(self, whole: Dims) -> System:
+        """A system with the same sizes as `system`, whose functions are zero: for shapes alone."""
+        _, n, m, p = self.full(whole)
+        zeros: Any = lambda size: lambda *inputs: jnp.zeros(size)
+        constant = self.element is None or self.element.constant_mass
+        return System(
+            np.zeros((n, n)) if constant else zeros((n, n)),
+            zeros(n),
+            zeros(m) if m else None,
+            zeros(p) if p else None,
+            zeros(n),
             self.space,
         )
 

@@ -13,7 +13,7 @@ from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.derivative_kinds import AdjointKind, TangentKind
 from genalpha.backends.sparse.memory import SparseMemory
 from genalpha.backends.sparse.models import Blocks, KindModel, numbers_of, places_of
-from genalpha.compiler import emit_repeated, machine
+from genalpha.compiler import machine, repeated_modules
 from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.lu import CONDITION
 from genalpha.compiler.machine import POINTER
@@ -65,7 +65,7 @@ class DerivativeCode:
             "first": [Clear("lu0:a"), *self._first(), Factor("lu0", int(self.central.report[0]))],
             "second": self._second(),
         }
-        text, self.entries_of_head, self.frames = emit_repeated.emit(
+        text, self.entries_of_head, self.frames = repeated_modules.emit(
             self.central.program,
             None,
             {kind.name: kind.program for kind in self.kinds},
