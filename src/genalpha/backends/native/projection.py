@@ -8,7 +8,7 @@ import numpy as np
 
 from genalpha.backends.native.step import LIMIT, floating
 from genalpha.backends.rowwise import Rowwise
-from genalpha.backends.sparse.projection import Factors, Projector
+from genalpha.backends.sparse.projection import EqualFactors, Projector
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.initial_values import matrices, scales
@@ -88,15 +88,15 @@ class WholeProjector(Projector):
         return found, bool(np.isfinite(found).all())
 
 
-def _factors(space: Space, dims: Dims) -> list[Factors]:
+def _factors(space: Space, dims: Dims) -> list[EqualFactors]:
     """The factors of a space and where they are."""
     if not isinstance(space, Product):
-        return [Factors(space, np.arange(dims.size)[None], np.arange(dims.n)[None])]
-    found, q, v = list[Factors](), 0, 0
+        return [EqualFactors(space, np.arange(dims.size)[None], np.arange(dims.n)[None])]
+    found, q, v = list[EqualFactors](), 0, 0
     for factor, number, size, dim in space.runs:
         places = [
             at + np.arange(number * width).reshape(number, width) for at, width in ((q, size), (v, dim))
         ]
-        found.append(Factors(factor, *places))
+        found.append(EqualFactors(factor, *places))
         q, v = q + number * size, v + number * dim
     return found

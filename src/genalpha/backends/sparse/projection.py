@@ -24,7 +24,7 @@ MOST, SMALL = 50, 1e-13
 ROUNDING = 1e-9
 
 
-class Factors(NamedTuple):
+class EqualFactors(NamedTuple):
     """Equal factors of a space, and the places of their points (K, size) and velocities (K, dim)."""
 
     space: Space
@@ -61,7 +61,7 @@ class Projector:
 
     def __init__(self, nodes: list[KindModel], equations: Equations) -> None:
         self.nodes, self.equations, self.dims = nodes, equations, equations.dims
-        self.factors = [Factors(model.space, model.places.q, model.places.v) for model in nodes]
+        self.factors = [EqualFactors(model.space, model.places.q, model.places.v) for model in nodes]
 
     def at(self, t: float, q: np.ndarray, v: np.ndarray) -> Any:
         """The constraints and the masses at one state."""
