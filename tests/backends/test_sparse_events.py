@@ -1,5 +1,6 @@
 """Large assemblies: events, projections and batches, compared with dense matrices."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -61,6 +62,23 @@ def test_initial_values_are_projected_as_with_dense_matrices(hold):
     sparse, dense = both(run, begun=False)
     for one, other in zip(sparse, dense, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_the_nearest_point_among_rotations(kind):
+    """M d is in the range of the derivatives of g(q ∘ exp(d)) with respect to d, ACB15 (6)."""
+    case = model("flails", kind)
+    system, space = case.assembly, case.assembly.space
+    push = 0.1 * np.random.default_rng(0).normal(size=len(case.v0))
+    q = np.asarray(jax.jit(space.retract)(case.q0, push))
+    with matrices(kind, begun=False):
+        placed = ga.project_position(system, 0.0, q)
+    assert np.abs(system.g(0.0, placed)).max() < 1e-13
+    d = np.asarray(jax.jit(space.difference)(q, placed))
+    slopes = np.asarray(jax.jit(jax.jacfwd(lambda d: system.g(0.0, space.retract(q, d))))(d))
+    force = np.asarray(system.M(0.0, q)) @ d
+    mu = np.linalg.lstsq(slopes.T, force, rcond=None)[0]
+    np.testing.assert_allclose(slopes.T @ mu, force, atol=1e-10 * np.abs(force).max())
 
 
 def test_consistent_values_are_those_of_dense_matrices():

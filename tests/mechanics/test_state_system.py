@@ -235,15 +235,11 @@ def test_a_bad_start_is_named(message):
         ga.solve(PENDULUM, (0.0, 1.0), START[0], **options)
 
 
-def test_eigenvalues_are_those_of_the_equations_and_one_zero_for_each_state():
-    motor = ga.StateSystem(
-        jnp.eye(1), lambda t, q, v, z: -4 * q - 0.1 * v + 2 * z, lambda t, q, v, z: (1 - z - 0.5 * v) / 0.2, 1
-    )
-    exact = np.linalg.eigvals([[0, 1, 0], [-4, -0.1, 2], [0, -2.5, -5]])
-    found = ga.linearize(motor, (0.0, [0.5], [0.0, 1.0])).eigenvalues
-    np.testing.assert_allclose(np.sort_complex(found), np.sort_complex(np.append(exact, 0)), atol=1e-9)
-    with pytest.raises(ValueError, match="not possible with first-order states"):
-        ga.equilibrium(motor, [0.0])
+def test_velocities_that_move_bodies_and_states():
+    """Equal neighbours are counted each, also if they are products themselves."""
+    inner = ga.Product(ga.Euclidean(1), ga.States(1))
+    space = ga.Product(ga.R3xSO3(), ga.R3xSO3(), ga.States(2), inner, inner)
+    assert space.moved(space.dim).tolist() == [True] * 12 + [False] * 2 + [True, False] * 2
 
 
 def test_bad_systems_are_named():

@@ -70,6 +70,17 @@ def test_events_that_the_runs_share_have_one_list():
     assert ga.concatenate(plain).t_events is None
 
 
+def test_estimated_errors_of_all_rows():
+    run = lambda span, at, **how: ga.solve(spring, span, *at, args=(1.0,), **how)
+    first = run((0.0, 1.0), ([1.0], [0.0]), accuracy=1e-6)
+    second = run((1.0, 2.0), (first.q[-1], first.v[-1]), accuracy=1e-8)
+    sol = ga.concatenate(first, second)
+    np.testing.assert_array_equal(sol.error.q, np.concatenate([first.error.q, second.error.q]))
+    np.testing.assert_array_equal(sol.error.norm, np.concatenate([first.error.norm, second.error.norm]))
+    plain = run((1.0, 2.0), (first.q[-1], first.v[-1]), h=0.1)
+    assert ga.concatenate(first, plain).error is None
+
+
 @pytest.mark.parametrize("options", [{}, {"t_eval": True}, {"save": (5, ["q", "v"])}])
 def test_through_a_file(options, tmp_path):
     if "t_eval" in options:

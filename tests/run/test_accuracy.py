@@ -62,7 +62,7 @@ def test_columns_on_all_cores_give_the_same_numbers(monkeypatch):
     """Threads change the time of a run and nothing else, also if a column fails."""
     found = {}
     for short in (0.0, np.inf):
-        monkeypatch.setattr(running, "cores", lambda: 2)
+        monkeypatch.setattr(running.machine, "cores", lambda: 2)
         monkeypatch.setattr(running, "SHORT", short)
         sol = problem("pendulum").solve(accuracy=1e-6)
         failed = problem("pendulum").solve(

@@ -1,5 +1,6 @@
 """``accuracy`` with events: times and states against exact ones, and errors that are known after impacts."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
@@ -97,6 +98,43 @@ def test_a_reset_changes_args_and_the_motion_between_rows_is_as_accurate():
     assert [float(phase.args[0]) for phase in sol.phases] == [1.0, 4.0]
 
 
+def test_one_reset_changes_args_and_q_and_another_one_stops_the_run():
+    """A spring is moved from 0.5 to 0.8 and becomes four times as stiff. At zero the run ends."""
+    change = ga.Event(
+        lambda t, q, v, k: jnp.where(k < 2, q[0] - 0.5, 1.0),
+        direction=-1,
+        reset=lambda t, q, v, k: ga.Reset(q=[0.8], args=(4 * k,)),
+    )
+    stop = ga.Event(
+        lambda t, q, v, k: q[0],
+        direction=-1,
+        reset=lambda t, q, v, k: ga.Reset(q=[0.3], args=(9 * k / 4,), stop=True),
+    )
+    options = {"args": (1.0,), "accuracy": 1e-8}
+    run = lambda **more: ga.solve(
+        *(systems.spring(), (0.0, 3.0), [1.0], [0.0]), events=[change, stop], **options, **more
+    )
+    sol, first, half = run(), np.pi / 3, np.sqrt(0.75) / 2  # cos t = 1/2; half of the speed there
+    last = first + np.arctan(0.8 / half) / 2
+    later = lambda t: 0.8 * np.cos(2 * (t - first)) - half * np.sin(2 * (t - first))
+    np.testing.assert_allclose(np.concatenate(sol.t_events), [first, last], atol=1e-9)
+    assert sol.status == -1
+    assert sol.t_end == sol.t_events[1][0]
+    assert sol.state.q.tolist() == [0.3]
+    split = sol.phases[1].rows.start
+    exact = np.concatenate([np.cos(sol.t[:split]), later(sol.t[split:])])
+    true = np.abs(sol.q[:, 0] - exact)
+    assert true.max() < 1e-8
+    assert sol.error.q.shape == sol.q.shape
+    assert sol.error.norm.max() <= 1
+    assert (true <= 2 * sol.error.q.max() + 1e-12).all()
+    some = run(t_eval=[0.0, 1.0, 1.5, 2.0])
+    np.testing.assert_allclose(some.q[:, 0], [1.0, np.cos(1.0), later(1.5)], atol=1e-8)
+    assert some.error.lam.shape == (3, 0)
+    again = ga.solve(systems.spring(), (sol.t_end, 3.0), state=sol.state, **options)
+    np.testing.assert_allclose(again.a[0], -9 * 0.3, rtol=1e-12)
+
+
 def test_rows_and_the_callback_are_those_of_other_runs(tmp_path):
     last = swing(accuracy=1e-6, events=WALL, save="final")
     whole = swing(accuracy=1e-6, events=WALL)
@@ -106,6 +144,13 @@ def test_rows_and_the_callback_are_those_of_other_runs(tmp_path):
     assert stopped.status == -2
     assert stopped.t_end == seen[-1] > 1.0
     assert len(stopped.t_events[0]) == 1
+    assert stopped.error.q.shape == stopped.q.shape
+    one = swing(accuracy=1e-6, events=WALL, callback=lambda s: s.t > 0.2, save="final")  # before any impact
+    assert one.status == -2
+    assert 0.2 < one.t_end < 0.6
+    assert one.t.tolist() == [one.t_end]
+    few = swing(accuracy=1e-6, events=WALL, callback=lambda s: s.t > 0.2, save=1000)
+    np.testing.assert_array_equal(few.error.q[-1], whole.error.q[whole.t == few.t_end][0])
     whole.save(tmp_path / "run.npz")
     np.testing.assert_array_equal(ga.load(tmp_path / "run.npz").error.q, whole.error.q)
 

@@ -166,6 +166,8 @@ def test_what_is_said_if_there_is_none(pendulum):
     with pytest.raises(ga.EquilibriumNotFound, match=r"without bound.*unbalanced force is 1") as caught:
         ga.equilibrium(free, [0.0])
     assert not caught.value.best.found
+    with pytest.raises(ga.EquilibriumNotFound, match="small changes do not reduce the force that is left"):
+        ga.equilibrium(free, [0.0], find="nearest")
     never = ga.System(jnp.eye(1), free.force, lambda t, q: q**2 + 1, names={"holonomic": ["gap"]})
     with pytest.raises(ga.EquilibriumNotFound, match=r"cannot be satisfied.*holonomic\[0\] \(gap\): 1"):
         ga.equilibrium(never, [0.5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import random
 import subprocess
@@ -14,12 +15,15 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import genalpha as ga
-from genalpha.sweep import worker
+from genalpha.sweep import driver, worker
+from genalpha.sweep.driver import SweepFailed
 from sweep_models import bits, pendulum, slowly, study
 
 pytest.importorskip("zarr")
@@ -51,6 +55,52 @@ class Inline(Executor):
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+class LateWorkers:
+    """Stands for a Dask client. Its cluster has no workers until it was asked ``until`` times."""
+
+    status, scheduler = "running", SimpleNamespace(address="tcp://127.0.0.1:8786")
+
+    def __init__(self, until: float) -> None:
+        self.until, self.asked, self.left = until, 0, list[tuple[Future[Any], Any]]()
+
+    def get_executor(self, pure: bool) -> Any:
+        return self
+
+    def submit(self, function: Any, *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.left.append((future, functools.partial(function, *args)))
+        return future
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        self.asked += 1
+        if self.asked <= self.until:
+            return {"workers": {}}
+        while self.left:
+            future, work = self.left.pop()
+            future.set_result(work())
+        return {"workers": {"one": {}}}
+
+
+def test_a_cluster_without_workers_is_named(
+    whole: ga.Sweep, system: ga.System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(block: int) -> None:
+        raise KeyboardInterrupt
+
+    begun, late = tmp_path / "begun.zarr", LateWorkers(np.inf)
+    with pytest.raises(KeyboardInterrupt):
+        study(begun, system=system, executor=Inline(stopping))
+    monkeypatch.setattr(driver, "_TICK", 0.01)
+    for store in (tmp_path / "new.zarr", begun):  # while a run is tried, and while blocks are waited for
+        with pytest.raises(SweepFailed, match=r"cluster at tcp://127\.0\.0\.1:8786 has had no workers for"):
+            study(store, system=system, executor=late, worker_timeout=0.05)
+    monkeypatch.setattr(driver, "_NOBODY", 0.05)
+    with pytest.warns(UserWarning, match="The sweep waits for them: start some, such as by 'dask") as seen:
+        found = study(begun, system=system, executor=LateWorkers(20), worker_timeout=60.0, deadline=60.0)
+    assert len(seen) == 1
+    assert bits(found) == bits(whole)
 
 
 def test_a_driver_that_stops_is_resumed(whole: ga.Sweep, system: ga.System, tmp_path: Path) -> None:
@@ -194,6 +244,12 @@ def cluster(workers: int = 2) -> Iterator[Any]:
     settings = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**settings) as local, distributed.Client(local) as client:
         yield client
+
+
+@pytest.mark.slow
+def test_a_real_cluster_without_workers(system: ga.System, tmp_path: Path) -> None:
+    with cluster(0) as client, pytest.raises(SweepFailed, match=client.scheduler.address):
+        study(tmp_path / "a.zarr", system=system, executor=client, worker_timeout=2.0)
 
 
 @pytest.mark.slow

@@ -157,7 +157,8 @@ def _output(value: Any, path: str) -> dict[str, Any]:
 
 
 def _work(value: Any, path: str) -> dict[str, Any]:
-    checks: dict[str, Check] = {"scheduler": _text, "deadline": _number, "memory": _number}
+    checks: dict[str, Check] = {"scheduler": _text}
+    checks |= dict.fromkeys(("deadline", "memory", "worker_timeout"), _number)
     checks |= dict.fromkeys(("block", "threads", "retries"), _whole)
     return _entries(value, path, checks | {"other_kinds": _one_of("refuse", "mark")})
 

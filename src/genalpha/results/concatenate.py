@@ -49,7 +49,7 @@ def concatenate(*solutions: Solution, jumps: bool = False) -> Solution:
     parts = _checked(solutions)
     for i in range(1, len(parts)):
         _meet(parts[i - 1], parts[i], i, jumps)
-    last, rows = parts[-1], {name: _joined(parts, name) for name in (*NAMES, "t_alpha")}
+    last, rows = parts[-1], {name: _joined(parts, name) for name in (*NAMES, "t_alpha", "error")}
     stats = {key: sum(int(getattr(sol.stats, key)) for sol in parts) for key in COUNTS}
     fallback = next((sol.stats.fallback for sol in parts if sol.stats.fallback), None)
     complete, connected = all(sol.complete for sol in parts), all(sol.phases for sol in parts)

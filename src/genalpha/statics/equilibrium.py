@@ -26,6 +26,7 @@ _MOST_LEFT = 8  # how often an unstable equilibrium is left
 _LONGEST = 0.5  # the first steps, times 1 + |q|
 _FEW = 8  # turns in which a step must come back onto the constraints
 _SHAKEN = (1e-3, 1e-2, 3e-2, 0.1, 0.3)  # random changes of a guess that cannot be closed, times 1 + |q|
+_PUSHED = "small changes do not reduce the force that is left"
 _FAR = 1e6  # positions that are that many times 1 + |q| away have no bound
 
 
@@ -33,10 +34,11 @@ _FAR = 1e6  # positions that are that many times 1 + |q| away have no bound
 class Equilibrium:
     """A static equilibrium: t, q (size,), multipliers lam (m,) and psi (p,), and whether it is stable.
 
-    v and a (n,) are zero, so it is a state for :func:`linearize`. ``stable`` is True or False, or None if the
-    linear equations do not decide. ``curvatures`` are the smallest eigenvalues of the stiffness relative to
-    the mass, squares of frequencies without damping. ``force`` is the largest force that is not balanced,
-    ``step`` the last change of q. ``found`` says whether it is an equilibrium, ``message`` what was found.
+    v and a (n,) are zero, so it is a state for :func:`linearize`; first-order states are at the end of v.
+    ``stable`` is True or False, or None if the linear equations do not decide. ``curvatures`` are the
+    smallest eigenvalues of the stiffness relative to the mass, squares of frequencies without damping.
+    ``force`` is the largest force that is not balanced, ``step`` the last change of q. ``found`` says whether
+    it is an equilibrium, ``message`` what was found.
     """
 
     t: float
@@ -68,14 +70,16 @@ def equilibrium(
     """A static equilibrium near a guess: forces and reactions balance, and the constraints are satisfied.
 
     system, args : as in :func:`solve`. Constraints may be redundant; multipliers then have the least norm.
-    q_guess : (size,), a rough guess. It need not satisfy the constraints.
+    q_guess : (size,), a rough guess. It need not satisfy the constraints. With first-order states it may be a
+        pair (q, z). Otherwise they start from zero.
     t : the time at which forces and constraints are frozen.
     find : "stable" moves downhill from the guess and leaves unstable equilibria. "nearest" is Newton's method
         on the forces, and finds equilibria of any kind.
-    tol : the size of the last step, relative to 1 + |q|.
+    tol : the size of the last step, relative to 1 + |q|, and to 1 + |z| for states.
     throw : raise :class:`EquilibriumNotFound` if there is none. Otherwise see ``found``.
 
-    Nonholonomic constraints restrict the way that it moves, and hold it by ψ.
+    Nonholonomic constraints restrict the way that it moves, and hold it by ψ. First-order states rest, too:
+    their rates are zero. Such systems have no potential, so ``find`` is "nearest" for them.
 
     >>> import jax.numpy as jnp, genalpha as ga
     >>> pendulum = ga.System(
@@ -93,19 +97,28 @@ def equilibrium(
     arguments.is_system(system)
     if find not in ("stable", "nearest"):
         raise ValueError(f"find must be 'stable' or 'nearest', got {find!r}")
-    q = np.asarray(arguments.point(system.space, arguments.vector("q_guess", q_guess), "q_guess"))
-    dim = system.space.dim
-    v = np.zeros(len(q) if dim is None else dim)
-    if not system.space.moved(len(v)).all():
-        raise ValueError(
-            "equilibrium: not possible with first-order states, which it would take as zero. Integrate until "
-            "the system rests, or use states that are constant as args"
-        )
-    search = _Search(WholeSystem(system, t, q, v, args), float(t), v, tol, find == "stable")
-    result = search.run(q, max_iterations)
+    q, v = _guess(system, q_guess)
+    search = _Search(WholeSystem(system, t, q, v, args), float(t), tol, find == "stable")
+    result = search.run(q, v, max_iterations)
     if throw and not result.found:
         raise EquilibriumNotFound(result.message, result)
     return result
+
+
+def _guess(system: System, given: Any) -> tuple[np.ndarray, np.ndarray]:
+    """q (size,) and v (n,) of a guess: velocities are zero, states as they are given."""
+    pair = isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 1
+    q, z = given if pair else (given, None)
+    q = np.asarray(arguments.point(system.space, arguments.vector("q_guess", q), "q_guess"))
+    dim = system.space.dim
+    v = np.zeros(len(q) if dim is None else dim)
+    states = np.flatnonzero(~system.space.moved(len(v)))
+    if z is not None:
+        z = np.asarray(arguments.vector("z of q_guess", z))
+        if len(z) != len(states):
+            raise ValueError(f"z of q_guess must have shape ({len(states)},), got shape {z.shape}")
+        v[states] = z
+    return q, v
 
 
 @dataclass
@@ -134,18 +147,19 @@ class _Search:
     A step is taken if the force along it works: its mean times d is positive, so the energy falls.
     """
 
-    def __init__(self, whole: WholeSystem, t: float, v: np.ndarray, tol: float, downhill: bool) -> None:
-        self.whole, self.t, self.v, self.tol, self.downhill = whole, t, v, tol, downhill
+    def __init__(self, whole: WholeSystem, t: float, tol: float, downhill: bool) -> None:
+        self.whole, self.t, self.tol, self.moved = whole, t, tol, whole.moved
+        self.downhill = downhill = downhill and bool(self.moved.all())
         self.added = _ADDED if downhill or whole.dims.n > DENSE else 0.0
         self.radius, self.step = np.inf, np.inf
         self.iterations = 0
 
-    def run(self, q: np.ndarray, most: int) -> Equilibrium:
-        start = self._closed(q)
+    def run(self, q: np.ndarray, v: np.ndarray, most: int) -> Equilibrium:
+        start = self._closed(q, v)
         random = np.random.default_rng(0)
         for size in _SHAKEN if start.open else ():  # straight chains, for example, bend to neither side
             again = self._closed(
-                self.whole.retract(q, size * (1 + np.abs(q).max()) * random.normal(size=len(self.v)))
+                self.whole.retract(q, size * (1 + np.abs(q).max()) * random.normal(size=len(v))), v
             )
             start = again if again.last < start.last else start
             if not start.open:
@@ -184,7 +198,8 @@ class _Search:
             for _ in range(60):
                 there, mu, done = self._attempt(here, K, M, mu, stiff)
                 if done:
-                    return there or here, ""
+                    here = there or here
+                    return here, "" if self.downhill or self._balanced(here, K) else _PUSHED
                 if there is not None:
                     break
             else:
@@ -203,13 +218,14 @@ class _Search:
             d, _ = here.solver.solve(K + (mu + self.added * stiff) * M, here.push, not self.downhill)
         except np.linalg.LinAlgError:
             return None, more, False
-        size, near = np.abs(d).max(initial=0.0), 1 + np.abs(here.at.q).max()
+        near = 1 + np.abs(here.at.q).max()
+        size = np.abs(d * (near / self._sizes(here.at))).max(initial=0.0)
         gain, small = here.push @ d, min(size, self.radius) <= _SMALL * near
         if self.downhill and not small and not gain >= 0:
             return None, more, False
         if size > self.radius:
             d, gain = d * (self.radius / size), gain * (self.radius / size)
-        moved = self._closed(self.whole.retract(here.at.q, d), _FEW)
+        moved = self._moved(here, d)
         there = None if moved.open else self._rest(moved.at, here.mult)
         step = min(size, self.radius)
         if size <= self.tol * near and mu <= 1e-3 * stiff:
@@ -225,7 +241,8 @@ class _Search:
                 )
                 easy = there.size < 0.5 * here.size or work > 0.25 * gain
                 return there, (mu / 8 if mu > 1e-6 * stiff else 0.0) if easy else mu, False
-            if small and mu <= 1e-3 * stiff and there.size <= 4 * here.size:  # rounding
+            exact = self.downhill or size <= _SMALL * near
+            if small and exact and mu <= 1e-3 * stiff and there.size <= 4 * here.size:  # rounding
                 self.step = step
                 return here, mu, True
         if not self.downhill:  # the same direction, shorter
@@ -234,11 +251,20 @@ class _Search:
         self.radius = max(0.5 * step, self.tol * near)
         return None, more, False
 
+    def _balanced(self, here: _Place, K: Any) -> bool:
+        """Whether small motions balance what is left of the forces, up to rounding of all that act."""
+        if here.solver.sparse:
+            return True
+        d, mult = here.solver.solve(K, here.push, least=True)
+        loads, rest = here.solver.L, here.push - K @ d - here.solver.L @ mult
+        sizes = np.abs(here.at.applied) + abs(K) @ self._sizes(here.at) + abs(loads) @ np.abs(here.mult)
+        return bool((np.abs(rest) <= _SMALL * np.maximum(sizes, _SMALL * sizes.max(initial=0.0))).all())
+
     def _left(self, here: _Place, way: np.ndarray) -> _Place:
         """A place beside an unstable equilibrium."""
         d = 0.02 * (1 + np.abs(here.at.q).max()) * way / np.abs(way).max()
         for _ in range(8):
-            moved = self._closed(self.whole.retract(here.at.q, d), _FEW)
+            moved = self._moved(here, d)
             if not moved.open:
                 return self._rest(moved.at, here.mult)
             d = d / 4
@@ -246,11 +272,17 @@ class _Search:
 
     # --- one position -------------------------------------------------------------------------------
 
-    def _closed(self, q: np.ndarray, most: int = positions.MOST_TURNS) -> positions.ClosedAt:
-        return positions.closed(self._at, self.whole.retract, q, np.ones_like(self.v), most)
+    def _closed(self, q: np.ndarray, v: np.ndarray, most: int = positions.MOST_TURNS) -> positions.ClosedAt:
+        at = lambda q: self.whole.at(q, v, self.t)
+        return positions.closed(at, self.whole.retract, q, np.ones_like(v), most)
 
-    def _at(self, q: np.ndarray) -> AtState:
-        return self.whole.at(q, self.v, self.t)
+    def _moved(self, here: _Place, d: np.ndarray) -> positions.ClosedAt:
+        """A position that is moved by d, which adds to states."""
+        return self._closed(self.whole.retract(here.at.q, d), here.at.v + np.where(self.moved, 0.0, d), _FEW)
+
+    def _sizes(self, at: AtState) -> np.ndarray:
+        """1 + |q|, and 1 + |z| for states, (n,)."""
+        return np.where(self.moved, 1 + np.abs(at.q).max(), 1 + np.abs(at.v).max())
 
     def _rest(self, at: AtState, mult: np.ndarray) -> _Place:
         """The acceleration from rest at frozen time, and the multipliers, by Newton's method from a guess."""
@@ -297,6 +329,6 @@ class _Search:
             iterations=self.iterations,
             found=found,
             message=text,
-            v=np.zeros_like(self.v),
-            a=np.zeros_like(self.v),
+            v=at.v,
+            a=np.zeros_like(at.v),
         )

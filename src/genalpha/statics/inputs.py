@@ -23,11 +23,18 @@ def speed_names(whole: WholeSystem) -> list[str]:
 
 
 def increment_names(whole: WholeSystem) -> list[str]:
-    """Names of increments of q: those of q in a flat space, else of integrals of velocities."""
-    size, n = whole.dims.size, whole.dims.n
-    if size == n:
-        return list(whole.system.labels.q) or [f"q[{i}]" for i in range(n)]
-    return [name[:-1] if name.endswith("'") else f"∫ {name}" for name in speed_names(whole)]
+    """Names (n,) of increments of q: those of q in a flat space, else of integrals of velocities.
+
+    First-order states have their own names.
+    """
+    size, moved = whole.dims.size, whole.moved
+    if size == moved.sum():
+        places = iter(whole.system.labels.q or [f"q[{i}]" for i in range(size)])
+        return [
+            next(places) if moves else name for name, moves in zip(speed_names(whole), moved, strict=True)
+        ]
+    integral = lambda name: name[:-1] if name.endswith("'") else f"∫ {name}"
+    return [integral(name) if moves else name for name, moves in zip(speed_names(whole), moved, strict=True)]
 
 
 def read(whole: WholeSystem, given: Any, what: str) -> dict[str, Any]:

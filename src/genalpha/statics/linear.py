@@ -34,12 +34,12 @@ class Linear:
     """Linear equations z' = A z + B u, outputs = C z + D u, with z = (x, y).
 
     x are r coordinates of positions on the holonomic constraints, y are s coordinates of velocities on all
-    constraints. ``positions`` (n, r) and ``velocities`` (n, r + s) give the increments of q and the changes
-    of v: d = positions x, w = velocities z. ``names`` are those of z, ``input_names`` and ``output_names``
-    those of u and of the outputs.
+    constraints, and first-order states. ``positions`` (n, r) and ``velocities`` (n, r + s) give the
+    increments of q and the changes of v: d = positions x, w = velocities z. ``names`` are those of z,
+    ``input_names`` and ``output_names`` those of u and of the outputs.
 
     mass (s, s), damping (s, s), stiffness (s, r) and forces (s, k): mass y' + damping y + stiffness x =
-    forces u. At rest, without nonholonomic constraints, x' = y.
+    forces u. At rest, without nonholonomic constraints and states, x' = y.
 
     ``steady`` says whether these matrices stay the same along the motion from this state. Only then do the
     eigenvalues tell how small disturbances grow.
@@ -113,6 +113,8 @@ def read_state(system: System, state: Any, args: Any) -> tuple[WholeSystem, Stat
     q = np.asarray(arguments.point(system.space, arguments.vector("q", q), "q"))
     dim = system.space.dim
     v = np.asarray(arguments.vector("v", speeds[0])) if speeds else np.zeros(len(q) if dim is None else dim)
+    if not speeds and not system.space.moved(len(v)).all():
+        raise ValueError("state (t, q) has no first-order states: pass (t, q, v) with them at the end of v")
     whole = WholeSystem(system, t, q, v, args)
     here = whole.at(q, v, float(t))
     for name, rows, size in (
@@ -149,7 +151,7 @@ def linearize(
         of v; or a dict with names: a direction (n,) of a generalized force, a function (t, q, *args) that
         returns one, a number, or a name of args.
     outputs : a function (t, q, v, *args), or a dict of them with names. By default all increments of q and
-        changes of v.
+        changes of v. First-order states are at the end of v, here and in the state.
     coordinates, speeds : functions (t, q, *args) -> (r,) and (t, q, v, *args) -> (s,) that measure positions
         and velocities. By default x and y are entries of the increments of q and of v, as many as there are
         independent ones. Motions that change no coordinate are left out, if the equations do not depend on
@@ -220,10 +222,12 @@ def _outputs(
     found: Variation, outputs: Any, inputs: dict[str, Any], widths: list[int]
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Names of outputs, C and D."""
-    n, count = len(found.M), sum(widths)
+    count = sum(widths)
     if outputs is None:
-        every = given_inputs.increment_names(found.whole) + given_inputs.speed_names(found.whole)
-        return every, np.vstack([found.d, found.w]), np.zeros((2 * n, count))
+        moved = np.flatnonzero(found.whole.moved)
+        positions = given_inputs.increment_names(found.whole)
+        every = [positions[i] for i in moved] + given_inputs.speed_names(found.whole)
+        return every, np.vstack([found.d[moved], found.w]), np.zeros((len(every), count))
     if callable(outputs):
         outputs = {"output": outputs}
     if not isinstance(outputs, Mapping):

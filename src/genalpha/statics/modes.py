@@ -29,7 +29,8 @@ class Modes:
 
     eigenvalues (k,), complex; omega (k,) = |λ| in rad/s; damping (k,) = −Re λ/|λ|, 1 for a motion that decays
     without oscillation and −1 for one that grows so. shapes (n, k) are increments of q, real without damping,
-    then with unit mass; else the largest entry is one. ``names`` are those of the increments.
+    then with unit mass; else the largest entry is one. Entries of first-order states are their own changes.
+    ``names`` are those of the increments.
     """
 
     eigenvalues: np.ndarray
@@ -127,7 +128,8 @@ def _dense(whole: WholeSystem, at: StatePoint) -> tuple[np.ndarray, np.ndarray]:
             values, vectors = scipy.linalg.eigh(0.5 * (stiffness + stiffness.T), mass)
             return _of_curvatures(values), w @ vectors
     values, vectors = np.linalg.eig(found.A)
-    return _upper(values.astype(complex), found.d @ vectors)
+    shapes = np.where(whole.moved[:, None], found.d, found.w)
+    return _upper(values.astype(complex), shapes @ vectors)
 
 
 def _sparse(whole: WholeSystem, at: StatePoint, count: int, near: float) -> tuple[np.ndarray, np.ndarray]:
@@ -135,13 +137,19 @@ def _sparse(whole: WholeSystem, at: StatePoint, count: int, near: float) -> tupl
     here, slopes = whole.at(at.q, at.v, at.t), whole.slopes(*at)
     K, H = slopes.by_q[:n], slopes.by_q[n : n + m + p]
     C, unit = slopes.by_v[:n], np.asarray(here.scale.a)
-    undamped = not p and not at.v.any() and whole.equations.linear and symmetric(K)
+    moved = whole.moved
+    undamped = not p and not at.v.any() and moved.all() and whole.equations.linear and symmetric(K)
     critical = np.sqrt(np.abs(K.diagonal()).max() * np.abs(here.M.diagonal()).max())
     if undamped and abs(C).max() <= _UNDAMPED * critical:
         values, vectors = pencil.curvatures(K, here.M, here.B, unit, count, near**2 or None)
         return _of_curvatures(values), vectors
     drift = whole.bracket(at.v)
     E, A = pencil.first_order(K, C, here.M, H, drift, here.B, whole.loads(here, at.lam, at.psi), m)
+    places = np.flatnonzero(moved)
+    kept = np.r_[places, n : A.shape[0]]  # states have no position
+    E, A = (x[kept][:, kept] for x in (E, A))
     shift = 1j * (near or 1e-4 * np.sqrt(np.abs(K.diagonal() * unit**2).max())) + 1e-7
-    values, vectors = pencil.eigenvalues(E, A, 2 * count, shift, n)
-    return _upper(values, vectors, 1e-9)
+    values, vectors = pencil.eigenvalues(E, A, 2 * count, shift, len(places) + n)
+    shapes = vectors[len(places) :].copy()
+    shapes[places] = vectors[: len(places)]
+    return _upper(values, shapes, 1e-9)

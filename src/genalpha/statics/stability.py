@@ -46,13 +46,15 @@ def judged(whole: WholeSystem, at: AtState, lam: np.ndarray, psi: np.ndarray) ->
     r, s = found.sizes
     if not s:
         return Stability(True, np.zeros(0), None, "equilibrium: the constraints allow no motion")
-    w = found.w[:, r:]
+    places, speeds = found.places  # type: ignore[misc]
+    moving = whole.moved[speeds]
+    w = found.w[:, r:][:, moving]
     mass = w.T @ found.M @ w
     # Positions move as velocities do, so those of the entries x follow from y.
-    stiffness = -mass @ found.A[r:, :r] @ w[found.places[0]]  # type: ignore[index]
+    stiffness = -mass @ found.A[r:, :r][moving] @ w[places]
     growth = np.linalg.eigvals(found.A)
     size, worst = np.abs(growth).max(), growth.real.max()
-    if symmetric(stiffness):
+    if moving.all() and symmetric(stiffness):
         values, vectors = scipy.linalg.eigh(0.5 * (stiffness + stiffness.T), mass)
         verdict = _by_curvature(values, w @ vectors[:, 0], np.abs(values).max())
         if verdict.stable and worst > _NEUTRAL**0.5 * size:  # damping that adds energy
@@ -79,7 +81,7 @@ def _by_curvature(values: np.ndarray, way: np.ndarray, size: float) -> Stability
 
 def _of_large(whole: WholeSystem, at: AtState, lam: np.ndarray, psi: np.ndarray) -> Stability:
     K = whole.stiffness(at, lam, psi)
-    if not (whole.equations.linear and symmetric(K)):
+    if not (whole.equations.linear and whole.moved.all() and symmetric(K)):
         return Stability(
             None, np.zeros(0), None, "equilibrium: stability was not judged, forces have no potential"
         )

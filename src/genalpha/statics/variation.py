@@ -5,7 +5,8 @@ With increments d of q in the tangent space and changes w of v, all at one time:
     d' = w − [v, d],   w' = δa,   M δa + K d + C w + L δμ = F u,
     B w + H d = 0,     B δa + J d + D w = 0.
 
-d and w follow from the coordinates x of positions and y of velocities that are left.
+d and w follow from the coordinates x of positions and y of velocities that are left. First-order states are
+velocities without positions: they are among w and y, and their d is zero.
 """
 
 from __future__ import annotations
@@ -217,7 +218,8 @@ def _by_entries(
         turning = np.asarray(abs(bracket).sum(axis=1)).reshape(-1)
         later = np.where(turning > _TURNING * turning.max(initial=0.0), _LATER * unit, unit)
         of_g = NullSpace(B[:m], later)
-        places = of_g.free, of_g.free[NullSpace(B[m:] @ of_g.basis, later[of_g.free]).free]
+        y = of_g.free[NullSpace(B[m:] @ of_g.basis, later[of_g.free]).free]
+        places = of_g.free[whole.moved[of_g.free]], y
     r, s = (len(x) for x in places)
     pick = [np.eye(n)[x] for x in places]
     Z = NullSpace(np.vstack([B[:m], pick[0]]), unit).part(np.vstack([np.zeros((m, r)), np.eye(r)]))
@@ -232,16 +234,16 @@ def _by_functions(
     by: Coordinates, whole: WholeSystem, at: StatePoint, B: np.ndarray, H: np.ndarray, unit: np.ndarray
 ) -> _Chosen:
     """x and y are functions of the user's. Motions that change none of them are ignored."""
-    n, m = whole.dims.n, whole.dims.m
-    places = by.positions.at(at)
+    n, places = whole.dims.n, by.positions.at(at)
+    still = np.vstack([B[: whole.dims.m], np.eye(n)[~whole.moved]])  # zero for all increments of q
     r = len(places.value)
-    of_x = NullSpace(np.vstack([B[:m], places.by_q]), unit)
-    if of_x.rank < NullSpace(B[:m], unit).rank + r:
+    of_x = NullSpace(np.vstack([still, places.by_q]), unit)
+    if of_x.rank < NullSpace(still, unit).rank + r:
         raise ValueError(
             "coordinates: some are not independent of each other and of the holonomic constraints here. "
             "Leave them out"
         )
-    Z = np.hstack([of_x.part(np.vstack([np.zeros((m, r)), np.eye(r)])), of_x.basis])
+    Z = np.hstack([of_x.part(np.vstack([np.zeros((len(still), r)), np.eye(r)])), of_x.basis])
     fast = by.speeds.at(at)
     s = len(fast.value)
     of_y = NullSpace(np.vstack([B, fast.by_v]), unit)
@@ -261,12 +263,13 @@ def _by_functions(
 
 
 def _rate_of(whole: WholeSystem, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The time derivative of a function (t, q, *args) as one of (t, q, v, *args)."""
-    space = whole.system.space
+    """The time derivative of a function (t, q, *args), and the states, as one of (t, q, v, *args)."""
+    space, states = whole.system.space, np.flatnonzero(~whole.moved)
 
     def rate(t: Any, q: Any, v: Any, *args: Any) -> Any:
         value = lambda t, q: jnp.ravel(jnp.asarray(function(t, q, *args), float))
-        return value_and_rate(value, (t, q), (jnp.ones_like(t), space.rate(q, v)))[1]
+        found = value_and_rate(value, (t, q), (jnp.ones_like(t), space.rate(q, v)))[1]
+        return jnp.concatenate([found, v[states]])
 
     return rate
 

@@ -102,10 +102,13 @@ def _slopes(model: Any, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any, data
 
 
 def _stiffness(model: Any, t: Any, q: Any, v: Any, lam: Any, psi: Any, data: Any) -> Any:
-    """Minus the derivative (n, n) of all forces with respect to increments of q."""
-    system = model.system(data, model.dims)
+    """Minus the derivative (n, n) of all forces with respect to increments of q and to states."""
+    system, moved = model.system(data, model.dims), model.space.moved(model.dims.n)
     change = jacobian(lambda q: -system.f(t, q, v, lam, psi), q)
-    return jax.vmap(lambda row: model.space.pull(q, row))(change)
+    found = jax.vmap(lambda row: model.space.pull(q, row))(change)
+    if moved.all():
+        return found
+    return jnp.where(moved, found, jacobian(lambda v: -system.f(t, q, v, lam, psi), v))
 
 
 def _bracket(model: Any, v: Any) -> Any:
@@ -133,6 +136,11 @@ class WholeSystem:
         functions = system._programs.made(("statics", *key), dict)
         self.equations = Equations(parts, self.dims, functions, system.labels)
         self._nodes, self.retract = nodes, Projector(nodes, self.equations).retract
+
+    @property
+    def moved(self) -> np.ndarray:
+        """Which of the velocities move a position, (n,); the others are first-order states."""
+        return self.system.space.moved(self.dims.n)
 
     def at(self, q: np.ndarray, v: np.ndarray, t: float) -> AtState:
         return self.equations.at(t, q, v)
@@ -196,7 +204,7 @@ class WholeSystem:
         return Slopes(*(_summed(some, (int(starts[-1]) + p, n)) for some in found))
 
     def stiffness(self, at: AtState, lam: np.ndarray, psi: np.ndarray) -> Any:
-        """Minus the derivative (n, n) of all forces with respect to increments of q."""
+        """Minus the derivative (n, n) of all forces with respect to increments of q and to states."""
         found = []
         for model in self.equations.parts:
             places = model.places

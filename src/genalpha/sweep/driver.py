@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
@@ -29,6 +30,7 @@ _TICK = 0.5  # seconds between two looks at the clock
 # A block that has not come back after so many deadlines, and so many seconds more, is given to another
 # worker.
 _PATIENCE, _GRACE = 4, 60.0
+_NOBODY = 60.0  # seconds without workers after which there is a warning
 _HOPELESS = 5  # so many blocks in a row, given up before any was done, end the sweep
 _FATAL = (RefusedWorker, NotSameSweep, StoreNotWritable)
 
@@ -62,9 +64,14 @@ class Tally:
 
 
 class Crew:
-    """An executor as the driver needs it. None is this machine's cores; a Dask client is one too."""
+    """An executor as the driver needs it. None is this machine's cores; a Dask client is one too.
 
-    def __init__(self, executor: Any) -> None:
+    ``timeout`` are the seconds that a Dask cluster may have no workers; None waits for ever.
+    """
+
+    def __init__(self, executor: Any, timeout: float | None = None) -> None:
+        self.timeout, self._warned = timeout, False
+        self._empty_since: float | None = None
         self.client: Any = None
         self.own = executor is None
         if executor is None:
@@ -89,12 +96,44 @@ class Crew:
     def most(self) -> int:
         """How many blocks are under way at a time: enough that nobody waits, and no more."""
         if self.client is not None:
-            with contextlib.suppress(Exception):  # while the connection is lost
-                return max(2, 2 * len(self.client.scheduler_info(n_workers=-1)["workers"]))
-            return 2
+            return max(2, 2 * (self._workers() or 0))
         if self.own:
             return 3
         return 2 * int(getattr(self.executor, "_max_workers", cores()))
+
+    def _workers(self) -> int | None:
+        """The number of workers of a Dask cluster; None if it is not known."""
+        with contextlib.suppress(Exception):  # while the connection is lost
+            return len(self.client.scheduler_info(n_workers=-1)["workers"])
+        return None
+
+    def empty(self) -> bool:
+        """Whether a Dask cluster has no workers now. Warns after a while, and raises after the timeout."""
+        if self.client is None or self._workers() != 0:
+            self._empty_since = None
+            return False
+        now = time.monotonic()
+        self._empty_since = now if self._empty_since is None else self._empty_since
+        seconds, address = now - self._empty_since, self.client.scheduler.address
+        if self.timeout is not None and seconds >= self.timeout:
+            raise SweepFailed(
+                f"the Dask cluster at {address} has had no workers for {seconds:.0f} s. Start some, such as "
+                f"by 'dask worker {address}', and call again, or wait longer by worker_timeout"
+            )
+        if seconds >= _NOBODY and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the Dask cluster at {address} has had no workers for {seconds:.0f} s. The sweep waits for "
+                f"them: start some, such as by 'dask worker {address}'. worker_timeout ends the wait",
+                stacklevel=2,
+            )
+        return True
+
+    def result(self, future: Future[Any]) -> Any:
+        """The result of a future."""
+        while not wait([future], timeout=_TICK).done:
+            self.empty()
+        return future.result()
 
     def lost(self) -> bool:
         """Whether the executor is gone."""
@@ -133,6 +172,9 @@ class Driver:
                 done, _ = wait(list(self._waiting), timeout=_TICK, return_when=FIRST_COMPLETED)
                 for future in done:
                     self._take(future, self._waiting.pop(future).block)
+                if not done and self.crew.empty():  # nobody has begun: deadlines begin later
+                    now = time.monotonic()
+                    self._waiting = {f: at._replace(since=now) for f, at in self._waiting.items()}
                 self._late()
                 show(self.tally)
         except BaseException:

@@ -43,6 +43,7 @@ def sweep(
     verify: bool = True,
     other_kinds: Literal["refuse", "mark"] = "refuse",
     progress: bool = False,
+    worker_timeout: float | None = None,
     **options: Any,
 ) -> Sweep:
     """Run a model many times, on this machine or many, and keep the results in a store on disk.
@@ -80,6 +81,8 @@ def sweep(
     other_kinds : "refuse" (default) workers of another kind than the first one (version, instructions of the
         processor, backend), or "mark" their blocks.
     progress : show a bar on standard error.
+    worker_timeout : seconds that a Dask cluster may have no workers; then the sweep ends with an error. By
+        default it waits for workers, and warns after a minute.
     options : h, rtol, atol, accuracy, method, rho_inf, newton, initial, backend and so on, as in
         :func:`solve_batch`.
 
@@ -121,9 +124,9 @@ def sweep(
     if events is not None:
         options["events"] = events
     job = Job(system, span, q0, v0, given, parsed.names, member, observe, options, kept, most_events)
-    policy = Policy(
-        _positive("block", block), memory, threads, deadline, retries, verify, other_kinds, progress
-    )
+    block = _positive("block", block)
+    work = (block, memory, threads, deadline, retries, verify, other_kinds, progress, worker_timeout)
+    policy = Policy(*work)
     return begin(job, parsed, Path(store).expanduser().absolute(), executor, policy)
 
 

@@ -19,14 +19,20 @@ _compiled: dict[bytes, Callable[..., Any]] = {}
 
 
 def sweep_gradient(
-    function: Callable[..., Any], parameters: Any, *, over: Any, executor: Any = None, block: int = 256
+    function: Callable[..., Any],
+    parameters: Any,
+    *,
+    over: Any,
+    executor: Any = None,
+    block: int = 256,
+    worker_timeout: float | None = None,
 ) -> tuple[float, Any]:
     """The sum of ``function(parameters, **values)`` over all runs of ``over``, and its gradient.
 
     ``function`` is written with ``jax.numpy``, calls :func:`genalpha.solve` for one run, and returns a
-    number. ``parameters`` is a tree of arrays that all runs share; the gradient has the same form. ``over``
-    and ``executor`` are those of :func:`genalpha.sweep`. Blocks of ``block`` runs are computed with native
-    gradients and added in their order, a few of them at a time.
+    number. ``parameters`` is a tree of arrays that all runs share; the gradient has the same form. ``over``,
+    ``executor`` and ``worker_timeout`` are those of :func:`genalpha.sweep`. Blocks of ``block`` runs are
+    computed with native gradients and added in their order, a few of them at a time.
 
     >>> import jax.numpy as jnp, numpy as np, genalpha as ga
     >>> spring = ga.System(mass=jnp.eye(1), force=lambda t, q, v, k: -k * q)
@@ -46,7 +52,7 @@ def sweep_gradient(
         raise ValueError(f"block must be a whole number above zero, got {block!r}")
     given = of_axes.parsed(over)
     parameters = jax.tree.map(lambda x: np.asarray(x, dtype=float), parameters)
-    packed, crew = cloudpickle.dumps(function), Crew(executor)
+    packed, crew = cloudpickle.dumps(function), Crew(executor, worker_timeout)
     total, slope = 0.0, jax.tree.map(np.zeros_like, parameters)
     underway: deque[tuple[int, Future[Any]]] = deque()
     parts = enumerate(_blocks(given, block))
@@ -58,7 +64,7 @@ def sweep_gradient(
             if not underway:
                 return total, slope
             number, future = underway.popleft()
-            value, change = future.result()
+            value, change = crew.result(future)
             if not np.isfinite(value):
                 first = number * block
                 raise ValueError(

@@ -50,6 +50,7 @@ class Policy(NamedTuple):
     verify: bool
     other_kinds: str
     progress: bool
+    worker_timeout: float | None
 
 
 def begin(job: Job, axes: Axes, path: Path, executor: Any, policy: Policy) -> Sweep:
@@ -58,7 +59,7 @@ def begin(job: Job, axes: Axes, path: Path, executor: Any, policy: Policy) -> Sw
     if policy.other_kinds not in ("refuse", "mark"):
         raise ValueError(f"other_kinds must be 'refuse' or 'mark', got {policy.other_kinds!r}")
     prints = fingerprints(job, axes, {name: x[:1] for name, x in next(axes.parts()).items()})
-    crew = Crew(executor)
+    crew = Crew(executor, policy.worker_timeout)
     try:
         with locked(path):
             if not path.exists():
@@ -131,7 +132,7 @@ def _probed(job: Job, first: Values, cell: int, crew: Crew) -> tuple[int, Probed
         example = {name: x[at : at + 1] for name, x in first.items()}
         work = worker.PackedJob(__version__, packed, cell, example, backend)
         try:
-            found = crew.executor.submit(worker.probe, work, some).result()
+            found = crew.result(crew.executor.submit(worker.probe, work, some))
         except (ArithmeticError, TypeError, ValueError) as reason:
             error = error or reason
             continue
@@ -182,7 +183,7 @@ class Sweep(Opened):
         options.
         """
         job = dataclasses.replace(self._job, options=self._job.options | checked_options(options))
-        crew = Crew(self._executor if executor is None else executor)
+        crew = Crew(self._executor if executor is None else executor, self._policy.worker_timeout)
         try:
             with locked(self.store.path):
                 which, number = self._failed(statuses), len(self.store.header["retries"]) + 1

@@ -8,11 +8,12 @@ import numpy as np
 
 from genalpha.backends.native.step import LIMIT, floating
 from genalpha.backends.rowwise import Rowwise
-from genalpha.backends.sparse.projection import Projector
+from genalpha.backends.sparse.projection import EqualFactors, Projector
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.initial_values import matrices, scales
-from genalpha.mechanics.system import Args
+from genalpha.mechanics.spaces import Product, Space
+from genalpha.mechanics.system import Args, Dims
 from genalpha.numerics.data import Scale
 from genalpha.numerics.newton import MAX_CONDITION
 
@@ -33,6 +34,7 @@ class WholeProjector(Projector):
 
     def __init__(self, setup: Setup, args: Args) -> None:
         self.dims, system = setup.dims, setup.system
+        self.factors = _factors(system.space, setup.dims)
         self.doubles, rebuild, fixed = floating(args)
         shapes = tuple(x.shape for x in self.doubles)
 
@@ -67,22 +69,34 @@ class WholeProjector(Projector):
         self,
         at: Place,
         M: np.ndarray,
+        B: np.ndarray,
         motion: np.ndarray,
-        g: np.ndarray,
-        k: np.ndarray,
+        wanted: np.ndarray,
         held: tuple[int, ...],
-        positions: bool = False,
     ) -> tuple[np.ndarray, bool]:
-        """The correction of a projection, and whether it exists."""
         free, found = np.setdiff1d(np.arange(self.dims.n), held), np.zeros(self.dims.n)
-        rows, weights = (self.dims.m, at.scale.lam) if positions else (None, np.concatenate(at.scale[1:]))
+        weights = np.concatenate(at.scale[1:])[: len(B)]
         a, count = np.asarray(at.scale.a)[free], len(free)
-        B = np.asarray(weights)[:, None] * at.B[:rows][:, free] * a
+        B = weights[:, None] * B[:, free] * a
         matrix = np.block([[a[:, None] * M[np.ix_(free, free)] * a, B.T], [B, np.zeros((len(B), len(B)))]])
-        wanted = np.concatenate([a * motion[free], weights * np.concatenate([g, k])[: len(B)]])
+        wanted = np.concatenate([a * motion[free], weights * wanted])
         if not np.isfinite(matrix).all() or not np.linalg.cond(matrix) <= MAX_CONDITION:
             return found, False
         x = np.linalg.solve(matrix, wanted)
         x += np.linalg.solve(matrix, wanted - matrix @ x)
         found[free] = a * x[:count]
         return found, bool(np.isfinite(found).all())
+
+
+def _factors(space: Space, dims: Dims) -> list[EqualFactors]:
+    """The factors of a space and where they are."""
+    if not isinstance(space, Product):
+        return [EqualFactors(space, np.arange(dims.size)[None], np.arange(dims.n)[None])]
+    found, q, v = list[EqualFactors](), 0, 0
+    for factor, number, size, dim in space.runs:
+        places = [
+            at + np.arange(number * width).reshape(number, width) for at, width in ((q, size), (v, dim))
+        ]
+        found.append(EqualFactors(factor, *places))
+        q, v = q + number * size, v + number * dim
+    return found

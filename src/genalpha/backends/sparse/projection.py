@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
+from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse.equations import Equations
 from genalpha.backends.sparse.models import KindModel
+from genalpha.compiler import machine
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
+from genalpha.mechanics.spaces import Euclidean, Space, States
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
+from genalpha.numerics.derivatives import jacobian
 
 # The most corrections, and the size of the last one relative to 1 + |q| or 1 + |v|.
 MOST, SMALL = 50, 1e-13
 # Corrections that stop shrinking below this are at rounding level.
 ROUNDING = 1e-9
+
+
+class EqualFactors(NamedTuple):
+    """Equal factors of a space, and the places of their points (K, size) and velocities (K, dim)."""
+
+    space: Space
+    q: np.ndarray
+    v: np.ndarray
+
+    def turning(self, q: np.ndarray, d: np.ndarray) -> np.ndarray:
+        """How the end of an increment d (n,) from q (size,) moves with d: by T d', T (K, dim, dim)."""
+        width = self.v.shape[1]
+        if isinstance(self.space, Euclidean | States):
+            return np.broadcast_to(np.eye(width), (len(self.v), width, width))
+        return _turning(self.space, self.q.shape[1], width)((q[self.q], d[self.v]), machine.lanes())
+
+
+@functools.lru_cache(maxsize=64)
+def _turning(space: Space, size: int, dim: int) -> Rowwise:
+    def function(q: Any, d: Any) -> Any:
+        end = space.retract(q, d)
+        return jacobian(lambda d: space.difference(end, space.retract(q, d)), d)
+
+    return Rowwise("turning", function, (np.zeros(size), np.zeros(dim)))
 
 
 class Placed(NamedTuple):
@@ -33,6 +62,7 @@ class Projector:
 
     def __init__(self, nodes: list[KindModel], equations: Equations) -> None:
         self.nodes, self.equations, self.dims = nodes, equations, equations.dims
+        self.factors = [EqualFactors(model.space, model.places.q, model.places.v) for model in nodes]
 
     def at(self, t: float, q: np.ndarray, v: np.ndarray) -> Any:
         """The constraints and the masses at one state."""
@@ -51,10 +81,21 @@ class Projector:
             found[at.q] = self.equations.each("retract", model, one, q[at.q], d[at.v])
         return found
 
+    def turned(self, B: Any, q: np.ndarray, d: np.ndarray) -> Any:
+        """Derivatives of g (m, n) with respect to d, from those at q ∘ exp(d) with respect to velocities."""
+        n, places, entries = self.dims.n, list[np.ndarray](), list[np.ndarray]()
+        for one in self.factors:
+            T = one.turning(q, d)
+            both = np.broadcast_arrays(one.v[:, :, None], one.v[:, None, :])
+            places.append(np.stack(both).reshape(2, -1))
+            entries.append(T.reshape(-1))
+        where = tuple(np.concatenate(places, axis=1))
+        return B[: self.dims.m] @ sparse.csr_matrix((np.concatenate(entries), where), shape=(n, n))
+
     def position(self, t: float, q: np.ndarray, held: tuple[int, ...] = ()) -> tuple[np.ndarray, int]:
         """The point q ∘ exp(d) on the constraints with the smallest d, ACB15 (6), and a status.
 
-        With M d + Gᵀμ = 0, G at the last iterate and M at the first.
+        With M d + Bᵀμ = 0, M at the start and B the derivatives of the constraints with respect to d.
         """
         total, rest, M = np.zeros(self.dims.n), np.zeros(self.dims.n), None
         start, status = q, codes.NOT_CONVERGED
@@ -63,8 +104,8 @@ class Projector:
             at = self.at(t, q, rest)
             if not (np.isfinite(at.g).all() and self.finite(at)):
                 return q, codes.NOT_FINITE
-            M = at.M if M is None else M
-            d, fine = self._solved(at, M, -(M @ total), -at.g, np.zeros(self.dims.p), held, positions=True)
+            M, B = (at.M, at.B[: self.dims.m]) if M is None else (M, self.turned(at.B, start, total))
+            d, fine = self._solved(at, M, B, -(M @ total), -at.g, held)
             if not fine:
                 return q, codes.SINGULAR
             total = total + d
@@ -85,7 +126,8 @@ class Projector:
             at = self.at(t, q, v)
             if not (np.isfinite(at.g_dot).all() and np.isfinite(at.k).all() and self.finite(at)):
                 return v, codes.NOT_FINITE
-            d, fine = self._solved(at, at.M, -(at.M @ (v - start)), -at.g_dot, -at.k, held)
+            wanted = -np.concatenate([at.g_dot, at.k])
+            d, fine = self._solved(at, at.M, at.B, -(at.M @ (v - start)), wanted, held)
             if not fine:
                 return v, codes.SINGULAR
             v = v + d
@@ -99,26 +141,25 @@ class Projector:
         self,
         at: Any,
         M: Any,
+        B: Any,
         motion: np.ndarray,
-        g: np.ndarray,
-        k: np.ndarray,
+        wanted: np.ndarray,
         held: tuple[int, ...],
-        positions: bool = False,
     ) -> tuple[np.ndarray, bool]:
-        """The correction of a projection, and whether it exists."""
-        if not (held or (positions and self.dims.p)):
+        """The correction d, with M d + Bᵀμ = motion and B d = wanted, and whether it exists."""
+        g, k = np.split(wanted, [self.dims.m])
+        if B is at.B and not held:  # its pattern is known
             try:
                 found = at.saddle(at.scale, mass=M.data).solve(motion, g, k)[0]
             except RuntimeError:
                 return np.zeros(self.dims.n), False
             return found, bool(np.isfinite(found).all())
         free, found, scale = np.setdiff1d(np.arange(self.dims.n), held), np.zeros(self.dims.n), at.scale
-        B, k = (at.B[: self.dims.m], k[:0]) if positions else (at.B, k)
         sizes = np.concatenate([scale.a[free], scale.lam, scale.psi[: len(k)]])
         rows = B[:, free]
         matrix = sparse.bmat([[M[free][:, free], rows.T], [rows, None]]) if B.shape[0] else M[free][:, free]
         matrix = (sparse.diags(sizes) @ matrix @ sparse.diags(sizes)).tocsc()
-        wanted = sizes * np.concatenate([motion[free], g, k])
+        wanted = sizes * np.concatenate([motion[free], wanted])
         try:
             factors = splu(matrix)
         except RuntimeError:

@@ -110,7 +110,7 @@ class Product(Space):
 
     @functools.cached_property
     def _moved(self) -> np.ndarray:
-        return np.concatenate([run.space.moved(run.number * run.dim) for run in self._runs])
+        return np.concatenate([np.tile(run.space.moved(run.dim), run.number) for run in self._runs])
 
     def retract(self, q: Array, d: Array) -> Array:
         return self._each("retract", ("size", "dim"), q, d)

@@ -111,7 +111,6 @@ def _solution(legs: LegRuns, found: Compared, work: list[Course]) -> Solution:
     if status <= codes.SUCCESS and found.largest > 1:
         status, detail = codes.INACCURATE, _why(found)
     parts: list[Solution] = []
-    errors: list[GlobalErrors] = []
     first = 0
     for i, leg in enumerate(course.legs):
         last = i == len(course.legs) - 1
@@ -119,23 +118,16 @@ def _solution(legs: LegRuns, found: Compared, work: list[Course]) -> Solution:
         first += len(leg.motion.t)
         result = _result(legs, leg, i == 0)
         attempt = leg.attempt._replace(motion=leg.motion)
-        part = result.solution(attempt, status if last else codes.SUCCESS, detail if last else "")
-        if keep.every == 0 and not last:
-            continue
-        rows = None if keep.t_eval is not None else keep.rows(len(leg.motion.t) - 1)
-        parts.append(part)
-        errors.append(result.at_rows(own, leg.motion.t, rows))
-        if part.status == codes.STOPPED:
+        part = result.solution(attempt, *((status, detail) if last else (codes.SUCCESS, "")), own)
+        stopped = part.status == codes.STOPPED
+        if keep.every > 0 or last or stopped:
+            parts.append(part)
+        if stopped:
             break
     sol = concatenate(*parts, jumps=True) if len(parts) > 1 else parts[0]
     listed = events.lists(len(legs.listed), _happened(course, sol), legs.setup.dims)
     more: dict[str, Any] = {f"{name}_events": rows for name, rows in listed.items()}
-    whole = dataclasses.replace(
-        sol,
-        error=GlobalErrors(*(np.concatenate(each)[: len(sol.t)] for each in zip(*errors, strict=True))),
-        stats=_stats(sol, course, work),
-        **more,
-    )
+    whole = dataclasses.replace(sol, stats=_stats(sol, course, work), **more)
     phases = sol.__dict__["_equations"].phases
     return whole.connected(_after(legs, course, sol), Phases(phases, legs.listed))
 

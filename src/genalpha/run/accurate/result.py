@@ -10,6 +10,7 @@ import numpy as np
 
 from genalpha.backends import sampling
 from genalpha.engine.interpolate import StepEnd
+from genalpha.engine.row import Derived
 from genalpha.numerics import codes
 from genalpha.numerics.data import State
 from genalpha.results import assemble
@@ -47,8 +48,13 @@ class Result:
                 return Combination(attempt.mesh, *parts, judgement, attempt.sizes)
         return None
 
-    def solution(self, attempt: Combination, status: int, detail: str = "") -> Solution:
-        """The solution with this status and more about it."""
+    def solution(
+        self, attempt: Combination, status: int, detail: str = "", errors: GlobalErrors | None = None
+    ) -> Solution:
+        """The solution with this status and more about it.
+
+        ``errors`` are those of the rows of its motion. Without them the columns of the attempt give them.
+        """
         columns = self.columns
         ended = self._called(attempt)
         if ended is not None:
@@ -66,9 +72,8 @@ class Result:
         pick = lambda tree: jax.tree.map(lambda x: x[rows], tree)
         known = {"q": wanted.q[rows], "v": wanted.v[rows]} | assemble.derived(derived.then(pick))
         kept = {name: known.get(name) if keep.names is None or name in keep.names else None for name in NAMES}
-        error = Deferred(
-            functools.partial(self._errors, attempt, of_mesh, rows if keep.t_eval is None else None)
-        )
+        of_all = Deferred(lambda: self._errors(attempt, of_mesh()) if errors is None else errors)
+        error = of_all.then(lambda each: self._at_rows(each, motion.t, rows))
         work = Work(columns.steps, columns.earlier, *columns.totals.astype(int).tolist())
         assert columns.begun is not None
         ending = Ending(status, float(motion.t[-1]), work, columns.begun.backend, columns.fallback, detail)
@@ -101,10 +106,10 @@ class Result:
 
         return Deferred(state)
 
-    def _errors(self, attempt: Combination, of_mesh: Deferred, rows: Any) -> GlobalErrors:
-        """Estimated errors at the rows, or at the points of the mesh that bracket the rows of ``t_eval``."""
+    def _errors(self, attempt: Combination, one: Derived) -> GlobalErrors:
+        """Estimated errors at the points of the mesh, for a motion with these accelerations and forces."""
         found = attempt.judgement
-        one, two = of_mesh(), self.columns.derived(attempt.other())
+        two = self.columns.derived(attempt.other())
         accuracy = 1.0 if self.want.accuracy is None else self.want.accuracy.min()
         least = found.rounding * accuracy  # relative
 
@@ -119,13 +124,14 @@ class Result:
             *(of(x - y, x) for x, y in ((one.a, two.a), (one.lam, two.lam), (one.psi, two.psi))),
         ]
         parts.append(found.rows * (np.nan if self.want.accuracy is None else 1.0))
-        return self.at_rows(GlobalErrors(*parts), attempt.motion.t, rows)
+        return GlobalErrors(*parts)
 
-    def at_rows(self, errors: GlobalErrors, t: np.ndarray, rows: Any) -> GlobalErrors:
-        """Errors at times t of a mesh as those of the rows, or of ``t_eval`` if ``rows`` is None."""
-        if rows is not None:
-            return GlobalErrors(*(x[rows] for x in errors))
+    def _at_rows(self, errors: GlobalErrors, t: np.ndarray, rows: Any) -> GlobalErrors:
+        """Errors at the first points of a mesh, t, as those of the rows, or of ``t_eval`` between them."""
+        errors = GlobalErrors(*(x[: len(t)] for x in errors))
         wanted = self.asked.output.t_eval
+        if wanted is None:
+            return GlobalErrors(*(x[rows] for x in errors))
         after = np.clip(np.searchsorted(t, wanted[wanted <= t[-1]]), 1, len(t) - 1)
         return GlobalErrors(*(np.maximum(x[after - 1], x[after]) for x in errors))
 
