@@ -101,10 +101,13 @@ class KernelEmitter:
         self.lines.append(f"define internal void @{kernel.name}(ptr noalias %w{scratch}{mask}) nounwind {{")
         program, self.block, self.loaded = self.program, "0", dict(kernel.loads)
         body = structured(program.nodes, kernel.body, [i for _, i in kernel.stores])
-        tables = (program.tables[i] for i in program.tables_of(kernel))
-        read = {*self.loaded.values(), *(slot for table in tables for slot in table.slots)}
         stores = [StoreNode(*store) for store in kernel.stores]
-        self.body(arranged(program.nodes, body, self.loaded, stores, read))
+        parts: list[int | Branch | StoreNode] = [*self.loaded, *body, *stores]
+        if program.kept is not None:  # a kind of thing; others have the same bits with and without lanes
+            tables = (program.tables[i] for i in program.tables_of(kernel))
+            read = {*self.loaded.values(), *(slot for table in tables for slot in table.slots)}
+            parts = arranged(program.nodes, body, self.loaded, stores, read)
+        self.body(parts)
         self.say("ret void")
         self.lines.append("}")
 
