@@ -11,6 +11,7 @@ from jax import Array
 from genalpha.mechanics.spaces import Space
 from genalpha.numerics import codes
 from genalpha.numerics.data import Carry, State
+from genalpha.numerics.tracing import library
 
 # The local error of a method of order 2 is of size h³.
 ORDER = 3
@@ -160,11 +161,6 @@ def _rates(change: Array, state: State) -> list[Array]:
 def _size(x: Array) -> Array:
     xp = library(x)
     return xp.sqrt(xp.mean(x**2))
-
-
-def library(x: Any) -> Any:
-    """NumPy for its arrays and numbers, else JAX."""
-    return np if isinstance(x, np.ndarray | np.generic) else jnp
 
 
 def begun(limits: Limits, t: Array, wish: Array, status: Any) -> Pace:

@@ -18,6 +18,7 @@ from genalpha.mechanics.initial_values import NOTHING_HELD, Beginning, Held
 from genalpha.mechanics.system import Args, Dims
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED, Carry, NewtonReport, Scale, State, StepOutput
+from genalpha.numerics.tracing import library
 
 
 class RunStart(NamedTuple):
@@ -104,7 +105,7 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
 
 def first_pace(setup: Setup, size: Any, state: Any, a_dot: Any, first: Controlled, status: Any) -> Pace:
     """The pace before the first step under error control; ``size`` (n,) is the magnitude of q."""
-    space, (tolerances, limits), xp = setup.system.space, first.control, controller.library(size)
+    space, (tolerances, limits), xp = setup.system.space, first.control, library(size)
     wish = controller.first(space, size, tolerances, limits, state, a_dot)
     if xp is jnp or not np.isnan(first.wish):
         wish = xp.where(xp.isnan(first.wish), wish, controller.asked(space, size, state, first.wish))

@@ -13,6 +13,7 @@ from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._equilibrium import EquilibriumAlpha
 from genalpha.numerics import codes
 from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
+from genalpha.numerics.tracing import library
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class UnderlyingAlpha(EquilibriumAlpha):
     def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
         """φ_0, and ν_0 = β̂h²λ_0 and μ_0 = γ̂hλ_0 as in theorem 3.1."""
         (beta, gamma), state = self.hats, start.state
-        return jnp.concatenate([state.a, beta * h**2 * state.lam, gamma * h * state.lam])
+        return library(state.a).concatenate([state.a, beta * h**2 * state.lam, gamma * h * state.lam])
 
     def extras(self, dims: Dims) -> dict[str, int]:
         return {"phi": dims.n, "nu": dims.m, "mu": dims.m}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from genalpha.mechanics.initial_values import Beginning
@@ -12,6 +13,7 @@ from genalpha.mechanics.system import Args, Dims, System
 from genalpha.methods._underlying import UnderlyingAlpha
 from genalpha.methods.base import Unknown
 from genalpha.numerics.data import Carry, Scale, StepConstants, StepOutput
+from genalpha.numerics.tracing import library
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class ProjectedAlpha(UnderlyingAlpha):
 
     def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
         """φ_0, and zeros: nothing is projected at the start."""
-        return jnp.concatenate([start.state.a, jnp.zeros(2 * dims.m)])
+        return library(start.state.a).concatenate([start.state.a, np.zeros(2 * dims.m)])
 
     def weights(self, dims: Dims, scale: Scale, h: Array) -> Array:
         position, velocity = 1 / (self.coefficients.beta * h**2), 1 / (self.coefficients.gamma * h)

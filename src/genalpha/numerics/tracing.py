@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
 # The state outside of all transforms. Comparing with it is fast. Only if it differs, a new array is made.
@@ -25,3 +26,8 @@ def under_transform(*trees: Any) -> bool:
 def outside() -> bool:
     """Whether no transform is active."""
     return get_opaque_trace_state() == _OUTSIDE
+
+
+def library(x: Any) -> Any:
+    """NumPy for its arrays and numbers, else JAX."""
+    return np if isinstance(x, np.ndarray | np.generic) else jnp
