@@ -3,20 +3,26 @@
 ``python -m benchmarks.gpu`` needs cupy and a GPU; it prints the result and writes it to ``out/bench/gpu.md``
 and ``gpu.json``. Masses vary by 10 % over the batch, or not at all; results are compared with the CPU. Then
 tops under error control, with none or some rows at common times, on the GPU and on all cores of the CPU.
+
+``python -m benchmarks.gpu gradients`` measures batches of gradients instead, on the GPU and on all cores of
+the CPU, and runs of the same members. It takes two minutes and writes ``out/bench/gpu_gradients.md``.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 import genalpha as ga
+from benchmarks.gradients import MEMBER_STEPS, Pushed, scores
 from genalpha.backends.batch import cuda
 from genalpha.backends.native import kernels as native
 from genalpha.compiler.program import Program
@@ -112,6 +118,66 @@ def controlled(problem: ga.problems.Problem, samples: int, backend: Any) -> list
     return [backend, samples or "the last", *numbers, int(sol.success.sum())]
 
 
+def best(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of a call, after a first one, and what it returns."""
+    found, seconds = jax.block_until_ready(call()), []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        found = jax.block_until_ready(call())
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds), found
+
+
+def gradients(count: int, save: Any) -> list[object]:
+    """Runs by solve_batch, and gradients of a loss of their q, on the GPU and on the CPU."""
+    pushed, u = Pushed("heavy-top", "index3", 10), np.random.default_rng(0).normal(size=(count, 10))
+    problem = pushed.problem
+    axes = (0, *[None] * len(problem.args))
+    given = (pushed.system, (0.0, MEMBER_STEPS * problem.h), problem.q0, problem.v0)
+    options: dict[str, Any] = {"h": problem.h, "method": "index3"}
+
+    def plain(backend: Any) -> Any:
+        args = (u, *problem.args)
+        return ga.solve_batch(
+            *given, args=args, args_axes=axes, save=(save, ("q",)), backend=backend, **options
+        ).q
+
+    def loss(u: Any, backend: Any) -> Any:
+        return scores(ga.solve(*given, args=(u, *problem.args), save=save, backend=backend, **options).q)
+
+    found: dict[str, tuple[float, Any]] = {}
+    for backend in ("cuda", "native"):
+        found[f"runs, {backend}"] = best(partial(plain, backend))
+        slopes = jax.jit(jax.vmap(jax.grad(partial(loss, backend=backend))))
+        found[f"gradients, {backend}"] = best(partial(slopes, u))
+    one, two = (np.asarray(found[f"gradients, {backend}"][1]) for backend in ("cuda", "native"))
+    differ = np.abs(one - two).max() / np.abs(two).max()
+    return [count, save, *(f"{seconds:.3f}" for seconds, _ in found.values()), f"{differ:.0e}"]
+
+
+def main_gradients() -> None:
+    """Measure batches of gradients, print, write."""
+    cupy, lines = cuda.library(), []
+    for save in ("all", "final"):
+        for count in (2**12, 2**16):
+            lines.append(gradients(count, save))
+            print(*lines[-1], flush=True)
+    head = [
+        "members",
+        "rows of q",
+        "runs: GPU s",
+        "gradients: GPU s",
+        "runs: CPU s",
+        "gradients: CPU s",
+        "differ",
+    ]
+    name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    OUT.mkdir(parents=True, exist_ok=True)
+    text = f"{name}, cupy {cupy.__version__}, {time.strftime('%Y-%m-%d')}\n\n{markdown(head, lines)}\n"
+    (OUT / "gpu_gradients.md").write_text(text)
+    print(text)
+
+
 def main() -> None:
     cupy = cuda.library()
     properties = cupy.cuda.runtime.getDeviceProperties(0)
@@ -182,4 +248,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main_gradients() if sys.argv[1:] == ["gradients"] else main()

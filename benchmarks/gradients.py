@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -163,8 +164,12 @@ def measure(name: str, method: str, count: int) -> Row:
     return Row(name, method, count, *values)
 
 
-def batch(name: str, method: str) -> tuple[float, float, float]:
-    """Seconds of ``MEMBERS`` runs by solve_batch, by vmap, and of their gradients by vmap."""
+def batch(name: str, method: str) -> tuple[float, ...]:
+    """CPU seconds of ``MEMBERS`` runs and of their gradients.
+
+    The runs are by solve_batch with the last row, the same with q of all rows, and by vmap; the gradients by
+    vmap.
+    """
     pushed = Pushed(name, method, 10)
     problem, u = pushed.problem, np.random.default_rng(0).normal(size=(MEMBERS, 10))
     span, axes = (0.0, MEMBER_STEPS * problem.h), (0, *[None] * len(problem.args))
@@ -179,14 +184,21 @@ def batch(name: str, method: str) -> tuple[float, float, float]:
     value, grad = jax.jit(jax.vmap(loss)), jax.jit(jax.vmap(jax.grad(loss)))
     calls = (
         lambda: ga.solve_batch(pushed.system, span, *start, **options).q,
+        lambda: ga.solve_batch(pushed.system, span, *start, save=("all", ("q",)), **options).q,
         lambda: value(u).block_until_ready(),
         lambda: grad(u).block_until_ready(),
     )
     best = []
     for call in calls:
         call()
-        best.append(min(seconds(call) for _ in range(2)))
-    return best[0], best[1], best[2]
+        best.append(min(cpu_seconds(call) for _ in range(5)))
+    return tuple(best)
+
+
+def cpu_seconds(call: Callable[[], Any]) -> float:
+    begin = time.process_time()
+    call()
+    return time.process_time() - begin
 
 
 # --- other packages -----------------------------------------------------------------------------------------
@@ -226,7 +238,7 @@ HEAD = (
     *("later results, ms", "parameters", "plain", "jit − plain", "grad", "ratio", "with λ", "grad", "ratio"),
     *("1 direction, ratio", "10, per direction", "agreement"),
 )
-HEAD_BATCH = ("s", "solve_batch", "vmap", "vmap of grad", "ratio")
+HEAD_BATCH = ("CPU s", "solve_batch", "q of all rows", "vmap", "vmap of grad", "ratio", "to q of all rows")
 HEAD_PEERS = ("problem", "solver", "first s", "first grad s", "ms", "grad ms", "error of grad")
 
 NOTES = """\
@@ -237,7 +249,8 @@ change of q by jvp, relative to the plain call. 10, per direction: what a direct
 over ten, relative to the plain call. agreement: relative difference of forward and reverse mode. Best of
 {TURNS} in turns.
 
-Batch: {MEMBERS} members with {MEMBER_STEPS} steps and 10 parameters each.
+Batch: {MEMBERS} members with {MEMBER_STEPS} steps and 10 parameters each; best of 5. solve_batch keeps the
+last row, or q of all rows, which the gradients need.
 
 Other packages: gradient of a mean over {peers.ROWS} rows of the position with respect to stiffness, damping
 and angular velocity (pendulum) or the angular velocity (top). genalpha integrates the constrained equations,
@@ -295,7 +308,8 @@ def main(parts: Sequence[str]) -> None:
         rows = [measure(*run, count) for run in RUNS for count in COUNTS]
         tables.append((HEAD, list(map(cells, rows))))
         both = {" ".join(run): batch(*run) for run in RUNS[:2]}
-        lines = [(name, *(f"{x:.2f}" for x in t), f"{t[2] / t[0]:.1f}") for name, t in both.items()]
+        ratios = lambda t: (f"{t[3] / t[0]:.1f}", f"{t[3] / t[1]:.1f}")
+        lines = [(name, *(f"{x:.3f}" for x in t), *ratios(t)) for name, t in both.items()]
         tables.append((HEAD_BATCH, lines))
         record |= {"rows": [asdict(row) for row in rows], "batch": both}
     if "own" not in parts:

@@ -107,7 +107,8 @@ def own(problem: Problem) -> dict[str, list[Rung]]:
     solve = problem.model.solve
 
     def rung(**options: Any) -> Rung:
-        given = {"rho_inf": RHO_INF, "newton": ga.Newton(tol=TOL), "save": "final"} | options
+        given: dict[str, Any] = {"rho_inf": RHO_INF, "newton": ga.Newton(tol=TOL), "save": "final"}
+        given |= options
         return Rung(lambda: solve(problem.span, **given), lambda sol: problem.point(sol.q[-1], sol.v[-1]))
 
     end = problem.case.t_end
@@ -237,7 +238,7 @@ FIRST_OF = ("chain of 10", "Stewart platform", "car, 20 bodies")
 def first(name: str, how: str) -> None:
     """Seconds of a new process, after imports: to assemble, to solve, and all; CPU seconds of LLVM."""
     case = next(case for case in CASES if case.name == name)
-    spent, compiled, now = [0.0], objects._object, time.perf_counter
+    spent, compiled, now = [0.0], objects.compiled, time.perf_counter
 
     def timed(text: str, level: int, scheduled: bool) -> bytes:
         begin = time.thread_time()
@@ -245,7 +246,7 @@ def first(name: str, how: str) -> None:
         spent.append(time.thread_time() - begin)
         return code
 
-    objects._object = timed
+    objects.compiled = timed
     begin = now()
     model = case.build()
     between = begin

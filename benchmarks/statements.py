@@ -19,7 +19,7 @@ from genalpha.backends.native.code import aligned
 from genalpha.compiler import emit_llvm, machine
 from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import Graph
-from genalpha.compiler.program import Builder, Loop, Map
+from genalpha.compiler.program import Builder, Loop, Map, Walk
 from genalpha.compiler.reader import Symbols, inline
 from genalpha.mechanics.system import Dims
 
@@ -99,7 +99,7 @@ class Form:
         mixed = np.array([graph.add(a, graph.mul(c, b)) for a, b in pairs])
         outputs = {"values": values, "matrices": np.concatenate([by_y, by_yp]), "mixed": mixed}
         first = range(builder.slots)
-        maps: dict[str, Loop | Map] = {}
+        maps: dict[str, Loop | Map | Walk] = {}
         for name, nodes in outputs.items():
             slots = builder.slot(len(nodes))
             builder.kernel(f"{name}_row", 0, (slots, nodes))

@@ -285,7 +285,7 @@ def matrices(kind: str, begun: bool | None = None) -> Iterator[None]:
         patch.setattr(front, "DENSE", LIMIT[kind])
         patch.setattr(front, "DENSE_IN_BATCHES", LIMIT[kind])
         patch.setattr(front, "LARGE", LIMIT[kind])
-        patch.setattr(front, "begin", lambda *args: (runs.append(1), begin(*args))[1])
+        patch.setattr(front, "begin", lambda *args, **more: (runs.append(1), begin(*args, **more))[1])
         yield
     assert bool(runs) == (kind == "sparse" if begun is None else begun)
 

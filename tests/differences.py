@@ -40,7 +40,7 @@ def gradient(function: Callable[[np.ndarray], Any], count: int, step: float = 0.
 def weighted(sol: Any, names: tuple[str, ...] = OUTPUTS, rows: slice = slice(None)) -> Any:
     """A number that every entry of some outputs changes, each by another weight."""
     parts = [getattr(sol, name) for name in names] + [sol.reactions.total, sol.reactions.holonomic]
-    parts = [x[rows] for x in (*parts, *sol.extra.values())]
+    parts = [x[rows] for x in (*parts, *(sol.extra[name] for name in sorted(sol.extra)))]
     weights = [np.cos(1.0 + k + 0.7 * np.arange(x.size)).reshape(x.shape) for k, x in enumerate(parts)]
     return sum((x * w).sum() for x, w in zip(parts, weights, strict=True))
 

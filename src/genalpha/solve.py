@@ -18,7 +18,7 @@ from genalpha.results.solution import Solution
 from genalpha.run import dispatch
 from genalpha.run import redundant as min_norm
 from genalpha.run.arguments import Hold, Numbers
-from genalpha.run.request import Backend, Initial, Options, one_of
+from genalpha.run.request import BatchBackend, Initial, Options, one_of
 
 Redundant = Literal["raise", "min_norm"]
 
@@ -62,7 +62,7 @@ def solve(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 10.0,
     throw: bool = True,
-    backend: Backend = "auto",
+    backend: BatchBackend = "auto",
     redundant: Redundant = "raise",
 ) -> Solution:
     """Integrate a constrained mechanical system over a time span.
@@ -149,7 +149,7 @@ def solve(
     backend : "native" runs machine code made for this system, "xla" uses JAX's compiler. "auto" (default)
         is native code, and XLA under JAX transforms. If native code is not possible, XLA is used and
         ``sol.stats.fallback`` gives the reason. ``sol.backend`` is the one that was used. docs/native.md
-        compares them.
+        compares them. "cuda" runs members of a ``jax.vmap``, and their derivatives, on a GPU.
     redundant : what to do if constraints are redundant at the start, so that the multipliers are not unique.
         "raise" (default) raises :class:`RedundantConstraints`. "min_norm" integrates with independent
         constraints among them and returns the multipliers of smallest Euclidean norm that exert the same

@@ -26,9 +26,9 @@ from genalpha.results.solution import Solution
 from genalpha.run import arguments, request
 from genalpha.run.accurate.batch import AccurateBatch
 from genalpha.run.arguments import Numbers
-from genalpha.run.batch import Batch, BatchBackend, Progress
+from genalpha.run.batch import Batch, Progress
 from genalpha.run.batch_axes import find_axes, member, varied
-from genalpha.run.request import Initial, Options, one_of
+from genalpha.run.request import BatchBackend, Initial, Options, one_of
 
 
 def solve_batch(

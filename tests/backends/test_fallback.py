@@ -63,7 +63,7 @@ def test_xla_by_choice_has_no_reason_and_transforms_need_none():
 
 
 def test_unknown_backends_are_refused():
-    with pytest.raises(ValueError, match="backend must be one of auto, native, xla, got 'gpu'"):
+    with pytest.raises(ValueError, match="backend must be one of auto, native, xla, cuda, got 'gpu'"):
         ga.solve(systems.oscillator(), (0, 1), [1.0], [0.0], h=0.1, backend="gpu")
 
 

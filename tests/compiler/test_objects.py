@@ -56,3 +56,43 @@ def test_an_error_in_a_part_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) 
     library = machine.Library(TEXT.replace("@root(double", "@missing(double"), ["outer"])
     with pytest.raises(RuntimeError, match="missing"):
         library.function("outer", ctypes.c_double)
+
+
+HALVES = (
+    TEXT[: TEXT.index("define double @outer")].replace("internal double @", "double @"),
+    (
+        "declare double @inner(double)\ndeclare double @root(double)\n"
+        + TEXT[TEXT.index("define double @outer") :]
+    ),
+)
+
+
+def test_modules_call_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Each is compiled when its text is there, and kept in the cache alone."""
+    monkeypatch.setenv("GENALPHA_CACHE", str(tmp_path))
+    taken, take = [], objects.Workers.take
+    monkeypatch.setattr(objects.Workers, "take", lambda self, text: taken.append(text) or take(self, text))
+
+    def texts():
+        for k, text in enumerate(HALVES):
+            assert len(taken) == k
+            yield text
+
+    library = machine.Library(texts(), ["outer"])
+    assert not library.cached
+    outer = library.function("outer", ctypes.c_double, result=ctypes.c_double)
+    assert outer(4.0) == 18.0
+    taken.clear()
+    library = machine.Library([HALVES[0], HALVES[1].replace("%y = call", "%y = tail call")], ["outer"])
+    assert len(taken) == 1
+    assert library.function("outer", ctypes.c_double, result=ctypes.c_double)(4.0) == 18.0
+    assert machine.Library(HALVES, ["outer"]).cached
+
+
+def test_an_error_while_texts_are_written() -> None:
+    def texts():
+        yield HALVES[0]
+        raise ValueError("no second half")
+
+    with pytest.raises(ValueError, match="no second half"):
+        machine.Library(texts(), ["outer"])

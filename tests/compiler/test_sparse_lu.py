@@ -1,45 +1,15 @@
 """Sparse LU in machine code: patterns, factors and solutions of random matrices."""
 
-import ctypes
-import functools
-
 import numpy as np
 import pytest
 import scipy.sparse as sparse
 
-from genalpha.compiler import machine, sparse_text
 from genalpha.compiler import sparse_pattern as factors
-
-POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
-LISTS = ("ap", "ai", "lp", "li", "up", "ui")
+from genalpha.compiler.sparse_factors import Lists, SparseFactors
 
 
-@functools.cache
-def functions():
-    texts = [text.format(linkage="") for text in (sparse_text.FACTOR, sparse_text.SOLVE)]
-    library = machine.Library(
-        "\n".join([*texts, "declare double @llvm.fabs.f64(double)"]), ["lu_factor", "lu_solve"]
-    )
-    return [library.function(name, COUNT, *[POINTER] * 12) for name in ("lu_factor", "lu_solve")]
-
-
-class Factored:
-    """The factors of a matrix with entries (E,), of which those at the same place are added."""
-
-    def __init__(self, pattern, values):
-        self.of, size = pattern, len(pattern.row)
-        self.a = np.bincount(pattern.places, values, len(pattern.ai))
-        self.l, self.u = np.zeros(len(pattern.li)), np.zeros(len(pattern.ui))
-        self.inv, self.x, self.report = np.zeros(size), np.zeros(size), np.zeros(4)
-        ap, ai, lp, li, up, ui = (getattr(pattern, name) for name in LISTS)
-        arrays = (self.a, ap, ai, self.l, lp, li, self.u, up, ui, self.inv, self.x, self.report)
-        functions()[0](size, *(x.ctypes.data for x in arrays))
-
-    def solve(self, b):
-        of, d, x = self.of, np.zeros(len(b)), np.zeros(len(b))
-        arrays = (self.l, of.lp, of.li, self.u, of.up, of.ui, self.inv, of.row, of.column, b, d, x)
-        functions()[1](len(b), *(x.ctypes.data for x in arrays))
-        return d
+def factored(pattern, values):
+    return SparseFactors(Lists(pattern), values)
 
 
 def entries(size, seed, twice=True):
@@ -60,11 +30,12 @@ def entries(size, seed, twice=True):
 def test_solutions_are_those_of_the_matrix(size, seed):
     rows, columns, values = entries(size, seed)
     matrix = sparse.csc_matrix((values, (rows, columns)), shape=(size, size))
-    found = Factored(factors.analysed(size, rows, columns, values), values)
+    found = factored(factors.analysed(size, rows, columns, values), values)
+    assert not found.work.any()  # it is zero again
     b = np.random.default_rng(seed).normal(size=size)
     x = found.solve(b)
     np.testing.assert_allclose(matrix @ x, b, atol=1e-11 * (1 + np.abs(x).max()))
-    assert not found.x.any()  # the work array is zero again
+    assert found.healthy
     np.testing.assert_allclose(found.report[3], values.sum(), atol=1e-9)
 
 
@@ -75,7 +46,7 @@ def test_other_numbers_have_the_same_pattern():
     some[-60:] = values[-60:]
     pattern = factors.analysed(60, rows, columns, some)
     b = np.random.default_rng(1).normal(size=60)
-    x = Factored(pattern, values).solve(b)
+    x = factored(pattern, values).solve(b)
     matrix = sparse.csc_matrix((values, (rows, columns)), shape=(60, 60))
     np.testing.assert_allclose(matrix @ x, b, atol=1e-8 * (1 + np.abs(x).max()))
 
@@ -83,11 +54,13 @@ def test_other_numbers_have_the_same_pattern():
 def test_the_report_tells_of_small_pivots_and_numbers_that_are_not_finite():
     rows, columns = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     pattern = factors.patterned((np.arange(2), np.arange(2)), 2, rows, columns)
-    growth, largest, inverse, total = Factored(pattern, np.array([1e-9, 1.0, 1.0, 1.0])).report
+    small = factored(pattern, np.array([1e-9, 1.0, 1.0, 1.0]))
+    growth, largest, inverse, total = small.report
+    assert not small.healthy
     assert growth == pytest.approx(1e9)
     assert largest * inverse > 1e17
     assert np.isfinite(total)
-    assert not np.isfinite(Factored(pattern, np.array([1.0, np.nan, 1.0, 3.0])).report[3])
+    assert not np.isfinite(factored(pattern, np.array([1.0, np.nan, 1.0, 3.0])).report[3])
 
 
 def test_a_singular_matrix_has_no_pattern():

@@ -303,6 +303,8 @@ def test_an_assembly_has_the_equations_of_a_system_written_by_hand(name, rng):
             found = ours(t, q, v, a, lam, psi, given)
             for key, value in expected.items():
                 np.testing.assert_allclose(found[key], value, rtol=1e-12, atol=1e-12, err_msg=key)
+    keys = {"mass": "M", "force": "applied", "holonomic": "g", "nonholonomic": "k", "reaction": "reactions"}
+    assert net.shapes(()) == {name: expected[key].shape for name, key in keys.items()}
 
 
 def test_a_mass_that_depends_on_nothing_but_args_is_constant():

@@ -7,8 +7,9 @@ such as sines and square roots, a branch is faster.
 from __future__ import annotations
 
 import heapq
+import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from genalpha.compiler.arithmetic import SEARCHES
@@ -45,7 +46,8 @@ def structured(nodes: Sequence[Node], body: Iterable[int], outputs: Iterable[int
     ``outputs`` are always needed, whatever is chosen.
     """
     inside = sorted(body)
-    if not any(_COSTS.get(nodes[i].op, 0) >= 8 for i in inside):
+    ops = {nodes[i].op for i in inside}
+    if "select" not in ops or ops.isdisjoint(_COSTS):
         return tuple(inside)
     known = set(inside)
     users: dict[int, list[int]] = {}
@@ -149,18 +151,20 @@ def _members(branch: Branch) -> Iterable[int]:
                 yield part
 
 
+def _needs(nodes: Sequence[Node], part: int | Branch) -> Iterable[int]:
+    """The nodes that a node or a branch needs from elsewhere."""
+    if isinstance(part, int):
+        return nodes[part].inputs
+    members = set(_members(part))
+    return sorted({j for i in members for j in nodes[i].inputs} - members)
+
+
 def _ordered(nodes: Sequence[Node], inside: list[int], groups: list[Branch]) -> Body | None:
     """Nodes and branches, each after everything that it needs; None if this is impossible."""
     part_of = {i: g for g in groups for i in _members(g)}
     known = set(inside)
     result: list[int | Branch] = []
     state: dict[int, int] = {}  # by identity of the part: 1 begun, 2 done
-
-    def needs(part: int | Branch) -> Iterable[int]:
-        if isinstance(part, int):
-            return nodes[part].inputs
-        members = set(_members(part))
-        return sorted({j for i in members for j in nodes[i].inputs} - members)
 
     for root in inside:
         stack: list[tuple[int | Branch, bool]] = [(part_of.get(root, root), False)]
@@ -177,7 +181,7 @@ def _ordered(nodes: Sequence[Node], inside: list[int], groups: list[Branch]) -> 
                 return None
             state[key] = 1
             stack.append((part, True))
-            for j in needs(part):
+            for j in _needs(nodes, part):
                 if j in known:
                     before = part_of.get(j, j)
                     before_key = id(before) if isinstance(before, Branch) else -1 - before
@@ -186,3 +190,56 @@ def _ordered(nodes: Sequence[Node], inside: list[int], groups: list[Branch]) -> 
                     if state.get(before_key) != 2:
                         stack.append((before, False))
     return tuple(result)
+
+
+class Store(NamedTuple):
+    """Store a node in a slot."""
+
+    slot: int
+    node: int
+
+
+def arranged(
+    nodes: Sequence[Node], body: Body, loads: Iterable[int], stores: Sequence[Store], read: Container[int]
+) -> list[int | Branch | Store]:
+    """Loads, body and stores in an order in which few numbers wait: all that one store needs, then the next.
+
+    With many numbers that wait, a compiler spends most of its time on their places. Slots in ``read`` are
+    stored last. Nodes do not move past a branch: a compiler may contract operations on the same side of it,
+    so results would change.
+    """
+    needs: dict[int, Sequence[int]] = dict.fromkeys(loads, ())  # what is not computed yet
+    early, late = ([s for s in stores if (s.slot in read) == wanted] for wanted in (False, True))
+    found: list[int | Branch | Store] = []
+
+    def compute(output: int) -> None:
+        stack = [output]
+        while stack:
+            i = stack.pop()
+            if i < 0:  # all that node −1 − i needs is there
+                found.append(-1 - i)
+                continue
+            inputs = needs.pop(i, None)
+            if inputs is not None:
+                stack.append(-1 - i)
+                stack += reversed(inputs)
+
+    for apart, parts in itertools.groupby(body, lambda part: isinstance(part, Branch)):
+        if apart:
+            for branch in parts:
+                for i in _needs(nodes, branch):
+                    compute(i)
+                found.append(branch)
+            continue
+        here = {i: nodes[i].inputs for i in parts if isinstance(i, int)}
+        needs |= here
+        for store in early:
+            if store.node in here:
+                compute(store.node)
+                found.append(store)
+        for i in here:  # for what follows, and tables that other kernels read
+            compute(i)
+        early = [store for store in early if store.node not in here]
+    for store in early + late:
+        compute(store.node)
+    return found + early + late

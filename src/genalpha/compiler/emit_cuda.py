@@ -25,6 +25,7 @@ from genalpha.compiler.program import (
     NextTime,
     Program,
     StoreRow,
+    Walk,
     While,
 )
 
@@ -49,6 +50,7 @@ _COMMON = """\
 #define INF (1e308 * 10)
 #define NOT_A_NUMBER (INF - INF)
 typedef union { unsigned long long bits; double number; } Bits;
+FUNCTION long long entry(double x, long long count) { return x >= 0 && x < count ? (long long)x : 0; }
 FUNCTION double larger(double a, double b) { return (a > b || a != a) ? a : b; }
 FUNCTION double smaller(double a, double b) { return (a < b || a != a) ? a : b; }
 """
@@ -299,11 +301,7 @@ class CudaEmitter:
             self.say("}")
         self.depth -= 1
         self.say("}")
-        for k, slot in enumerate(outputs):
-            self.say(f"out[{k} * count + b] = w[{slot}];")
-        self.depth -= 1
-        self.say("}")
-        self.lines.append("}")
+        self.returned(outputs)
 
     def map(self, name: str, map_: Map) -> None:
         """A function from columns of inputs of ``count`` systems to columns of results."""
@@ -314,7 +312,40 @@ class CudaEmitter:
         self.depth += 1
         self.load()
         self.say(f"{map_.kernel}({self.arguments});")
-        for k, slot in enumerate(map_.outputs):
+        self.returned(map_.outputs)
+
+    def walk(self, name: str, walk: Walk, outputs: Sequence[int]) -> None:
+        """Go through ``rows`` rows of arrays, ``backward`` or not, for ``count`` systems.
+
+        The slots ``outputs`` are returned at the end.
+        """
+        arrays = "".join(f"const double *a{k}, " for k in range(len(walk.widths)))
+        self.lines.append(
+            f"ENTRY {name}(const double *in, const double *common, double *out, double *sums, "
+            f"double *results, {arrays}long long rows, long long backward, long long count) {{"
+        )
+        self.say("FOR_EACH_SYSTEM(b, count) {")
+        self.depth += 1
+        self.load()
+        self.say("for (long long k = 0; k < rows; ++k) {")
+        self.depth += 1
+        self.say("const long long i = backward ? rows - 1 - k : k;")
+        for array, column, slots in walk.reads:
+            place = f"i * {walk.widths[array]} + {column} + j"
+            entry = place if array == walk.common else f"({place}) * count + b"
+            self.say(f"for (int j = 0; j < {len(slots)}; ++j) w[{slots.start} + j] = a{array}[{entry}];")
+        self.say(f"{walk.kernel}({self.arguments});")
+        for value, at in walk.adds:
+            self.say(f"sums[entry(w[{at}], {walk.sums}) * count + b] += w[{value}];")
+        for k, slot in enumerate(walk.outputs):
+            self.say(f"results[(i * {len(walk.outputs)} + {k}) * count + b] = w[{slot}];")
+        self.depth -= 1
+        self.say("}")
+        self.returned(outputs)
+
+    def returned(self, outputs: Iterable[int]) -> None:
+        """The slots that an entry returns, and its end."""
+        for k, slot in enumerate(outputs):
             self.say(f"out[{k} * count + b] = w[{slot}];")
         self.depth -= 1
         self.say("}")
@@ -330,7 +361,7 @@ class Columns(NamedTuple):
 
 
 def emit(
-    parts: Sequence[tuple[Program, str, Loop | Map, Columns]],
+    parts: Sequence[tuple[Program, str, Loop | Map | Walk, Columns]],
     block: int | None = 128,
 ) -> str:
     """The source of all programs, each with its entry. ``block`` is the number of threads in a block.
@@ -345,6 +376,8 @@ def emit(
             emitter.kernel(kernel)
         if isinstance(entry, Map):
             emitter.map(name, entry)
+        elif isinstance(entry, Walk):
+            emitter.walk(name, entry, columns.outputs)
         else:
             emitter.loop(name, entry, columns.outputs)
         lines += [*emitter.constants(), *emitter.lines]

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from genalpha.compiler.emit_llvm_kernels import KernelEmitter
-from genalpha.compiler.program import Call, Instructions, Loop, Map, NextTime, Program, StoreRow, While
+from genalpha.compiler.program import (
+    AddTo,
+    Call,
+    Instructions,
+    Loop,
+    Map,
+    NextTime,
+    Program,
+    StoreRow,
+    Walk,
+    While,
+)
 
 
 class LoopEmitter(KernelEmitter):
@@ -207,9 +218,73 @@ class LoopEmitter(KernelEmitter):
         self.say("ret void")
         self.lines.append("}")
 
+    def walk(self, name: str, walk: Walk) -> None:
+        """void name(w, out, sums, count, array, bytes, ...): goes through rows of arrays.
+
+        After each array follows the distance of its rows in bytes.
+        """
+        arrays = "".join(f", ptr noalias %a{k}, i64 %s{k}" for k in range(len(walk.widths)))
+        self.lines.append(
+            f"define void @{name}(ptr noalias %w, ptr noalias %out, ptr noalias %sums, i64 %count{arrays}) "
+            "nounwind {"
+        )
+        self.say("br label %head")
+        self.mark("head")
+        self.say("%i = phi i64 [ 0, %0 ], [ %next, %tail ]")
+        self.say("%more = icmp slt i64 %i, %count")
+        self.say("br i1 %more, label %body, label %end")
+        self.mark("body")
+        for k in range(len(walk.widths)):
+            self.say(f"%o{k} = mul i64 %i, %s{k}")
+            self.say(f"%r{k} = getelementptr i8, ptr %a{k}, i64 %o{k}")
+        for read in walk.reads:
+            source = f"%from{self.label()}"
+            self.say(f"{source} = getelementptr {self.number}, ptr %r{read.array}, i64 {read.column}")
+            self.copied(source, read.slots, out=False)
+        self.plan([Call(walk.kernel)], self.constant(True))
+        for add in walk.adds:
+            for lane in range(self.lanes):
+                self.add(add, lane, walk.sums)
+        self.say(f"%to.i = mul i64 %i, {len(walk.outputs) * self.lanes}")
+        self.say("%to = getelementptr double, ptr %out, i64 %to.i")
+        self.copied("%to", walk.outputs, out=True)
+        self.say("br label %tail")
+        self.mark("tail")
+        self.say("%next = add i64 %i, 1")
+        self.say("br label %head")
+        self.mark("end")
+        self.say("ret void")
+        self.lines.append("}")
+
+    def copied(self, memory: str, slots: range, out: bool) -> None:
+        """Copy slots to memory, or memory to slots."""
+        k = self.label()
+        self.say(f"%c{k} = getelementptr {self.number}, ptr %w, i64 {slots.start}")
+        to, source = (memory, f"%c{k}") if out else (f"%c{k}", memory)
+        size = 8 * self.lanes * len(slots)
+        self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {size}, i1 false)")
+
+    def add(self, add: AddTo, lane: int, count: int) -> None:
+        """Add a number of one lane to its sum. A place that is not a number counts as the first one."""
+        n = self.label()
+        for name, slot in (("v", add.value), ("u", add.place)):
+            self.say(f"%p{name}{n} = getelementptr double, ptr %w, i64 {slot * self.lanes + lane}")
+            self.say(f"%{name}{n} = load double, ptr %p{name}{n}")
+        self.say(f"%g{n} = fcmp oge double %u{n}, 0.0")
+        self.say(f"%h{n} = fcmp olt double %u{n}, {count}.0")
+        self.say(f"%b{n} = and i1 %g{n}, %h{n}")
+        self.say(f"%x{n} = select i1 %b{n}, double %u{n}, double 0.0")
+        self.say(f"%i{n} = fptosi double %x{n} to i64")
+        self.say(f"%m{n} = mul i64 %i{n}, {self.lanes}")
+        self.say(f"%l{n} = add i64 %m{n}, {lane}")
+        self.say(f"%t{n} = getelementptr double, ptr %sums, i64 %l{n}")
+        self.say(f"%y{n} = load double, ptr %t{n}")
+        self.say(f"%z{n} = fadd double %y{n}, %v{n}")
+        self.say(f"store double %z{n}, ptr %t{n}")
+
 
 def emit(
-    parts: Sequence[tuple[Program, dict[str, Loop | Map]]], lanes: int = 1, common: Sequence[int] = ()
+    parts: Sequence[tuple[Program, dict[str, Loop | Map | Walk]]], lanes: int = 1, common: Sequence[int] = ()
 ) -> str:
     """A module: every kernel of the programs, and a function for every loop over them.
 
@@ -226,6 +301,8 @@ def emit(
         for name, entry in entries.items():
             if isinstance(entry, Loop):
                 emitter.loop(name, entry)
+            elif isinstance(entry, Walk):
+                emitter.walk(name, entry)
             else:
                 emitter.map(name, entry)
         used |= emitter.used

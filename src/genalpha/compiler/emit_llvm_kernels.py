@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from genalpha.compiler.arithmetic import FUNCTIONS, SEARCHES
-from genalpha.compiler.branches import Body, Branch, structured
+from genalpha.compiler.branches import Branch, Store, arranged, structured
 from genalpha.compiler.graph import CallsHost
 from genalpha.compiler.machine import host_symbol
 from genalpha.compiler.program import Kernel, Program
+from genalpha.compiler.search_text import SEARCH, SIDES
 
 _ARITHMETIC = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
 _COMPARISONS = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
@@ -31,38 +32,6 @@ _INTRINSICS = {
 }
 _SPECIAL = {"max", "min", "neg", *_ARITHMETIC, *_INTRINSICS}
 _LIBRARY = {op for op in FUNCTIONS if op not in _SPECIAL}
-
-
-# Bisection in a table whose entries have a fixed distance.
-_SEARCH = """\
-define internal double @{name}(ptr %a, i64 %size, i64 %turns, double %x) nounwind {{
-  %number = fcmp ord double %x, %x
-  br label %head
-head:
-  %low = phi i64 [ 0, %0 ], [ %lower, %body ]
-  %high = phi i64 [ %size, %0 ], [ %higher, %body ]
-  %turn = phi i64 [ 0, %0 ], [ %next, %body ]
-  %more = icmp slt i64 %turn, %turns
-  br i1 %more, label %body, label %end
-body:
-  %next = add i64 %turn, 1
-  %sum = add i64 %low, %high
-  %middle = lshr i64 %sum, 1
-  %at = mul i64 %middle, {step}
-  %p = getelementptr double, ptr %a, i64 %at
-  %entry = load double, ptr %p
-  %nan = fcmp uno double %entry, %entry
-  %valid = or i1 %number, {nan}
-  %less = fcmp {less} double %x, %entry
-  %before = and i1 %valid, %less
-  %lower = select i1 %before, i64 %low, i64 %middle
-  %higher = select i1 %before, i64 %middle, i64 %high
-  br label %head
-end:
-  %found = sitofp i64 %high to double
-  ret double %found
-}}"""
-_SIDES = {"search_left": {"less": "ule", "nan": "%nan"}, "search_right": {"less": "ult", "nan": "false"}}
 
 
 class KernelEmitter:
@@ -90,6 +59,8 @@ class KernelEmitter:
         self.used: set[str] = set()
         self.searches: dict[str, str] = {}  # functions that are called, by name
         self.hosts: set[str] = set()  # names of Python functions that are called
+        self.loaded: dict[int, int] = {}  # the slots of nodes that the kernel loads
+        self._names: dict[int, str] = {}  # of nodes, as far as they were asked for
         self.labels = 0
 
     # --- small things ---------------------------------------------------------------------------
@@ -102,8 +73,11 @@ class KernelEmitter:
         return text if self.lanes == 1 else f"splat ({kind} {text})"
 
     def name(self, i: int) -> str:
-        constants = self.program.constants
-        return self.constant(constants[i]) if i in constants else f"%n{i}"
+        found = self._names.get(i)
+        if found is None:
+            constants = self.program.constants
+            found = self._names[i] = self.constant(constants[i]) if i in constants else f"%n{i}"
+        return found
 
     def kind(self, i: int) -> str:
         return self.number if self.program.nodes[i].kind == "f" else self.boolean
@@ -125,21 +99,24 @@ class KernelEmitter:
         mask = f", {self.boolean} %mask" if self.masked else ""
         scratch = "" if self.program.kept is None else ", ptr noalias %scratch"
         self.lines.append(f"define internal void @{kernel.name}(ptr noalias %w{scratch}{mask}) nounwind {{")
-        for i, slot in kernel.loads:
-            if slot in self.common:
-                self.spread(i, slot)
-                continue
-            flag = self.program.nodes[i].kind == "b"
-            self.say(f"%a{i} = getelementptr {self.number}, {self.place(slot)}")
-            self.say(f"%{'l' if flag else 'n'}{i} = load {self.number}, ptr %a{i}")
-            if flag:
-                self.say(f"%n{i} = fcmp une {self.number} %l{i}, {self.constant(0.0)}")
-        self.block = "0"
-        self.body(structured(self.program.nodes, kernel.body, [i for _, i in kernel.stores]))
-        for slot, i in kernel.stores:
-            self.store(self.place(slot), i, str(slot))
+        program, self.block, self.loaded = self.program, "0", dict(kernel.loads)
+        body = structured(program.nodes, kernel.body, [i for _, i in kernel.stores])
+        tables = (program.tables[i] for i in program.tables_of(kernel))
+        read = {*self.loaded.values(), *(slot for table in tables for slot in table.slots)}
+        stores = [Store(*store) for store in kernel.stores]
+        self.body(arranged(program.nodes, body, self.loaded, stores, read))
         self.say("ret void")
         self.lines.append("}")
+
+    def load(self, i: int, slot: int) -> None:
+        if slot in self.common:
+            self.spread(i, slot)
+            return
+        flag = self.program.nodes[i].kind == "b"
+        self.say(f"%a{i} = getelementptr {self.number}, {self.place(slot)}")
+        self.say(f"%{'l' if flag else 'n'}{i} = load {self.number}, ptr %a{i}")
+        if flag:
+            self.say(f"%n{i} = fcmp une {self.number} %l{i}, {self.constant(0.0)}")
 
     def spread(self, i: int, slot: int) -> None:
         """Load a number that is the same in all lanes."""
@@ -175,10 +152,14 @@ class KernelEmitter:
             value = f"%k{n}"
         self.say(f"store {self.number} {value}, ptr %s{n}")
 
-    def body(self, body: Body) -> None:
+    def body(self, body: Iterable[int | Branch | Store]) -> None:
         for part in body:
             if isinstance(part, Branch):
                 self.branch(part)
+            elif isinstance(part, Store):
+                self.store(self.place(part.slot), part.node, str(part.slot))
+            elif part in self.loaded:
+                self.load(part, self.loaded[part])
             else:
                 self.node(part)
 
@@ -218,12 +199,14 @@ class KernelEmitter:
         self.block = label
 
     def node(self, i: int) -> None:
-        op, inputs, _ = self.program.nodes[i]
-        at = [self.name(j) for j in inputs]
+        (op, inputs, _), name = self.program.nodes[i], self.name
         number, boolean = self.number, self.boolean
-        if op in _ARITHMETIC:
-            self.say(f"%n{i} = {_ARITHMETIC[op]} {number} {at[0]}, {at[1]}")
-        elif op == "neg":
+        if op in _ARITHMETIC:  # most of them
+            a, b = inputs
+            self.lines.append(f"  %n{i} = {_ARITHMETIC[op]} {number} {name(a)}, {name(b)}")
+            return
+        at = [name(j) for j in inputs]
+        if op == "neg":
             self.say(f"%n{i} = fneg {number} {at[0]}")
         elif op in _INTRINSICS:
             self.used.add(op)
@@ -361,8 +344,8 @@ class KernelEmitter:
         """Look for a number in a sorted table."""
         pointer, first, step, apart = self.memory(table)
         size = self.program.tables[table].size
-        name = f"{op}.{step}"
-        self.searches[name] = _SEARCH.format(name=name, step=step, **_SIDES[op])
+        name = f"{self.prefix}{op}.{step}"
+        self.searches[name] = SEARCH.format(name=name, step=step, **SIDES[op])
 
         def place(lane: int, n: str) -> str:
             self.say(f"%p{n} = getelementptr double, ptr {pointer}, i64 {first + apart * lane}")

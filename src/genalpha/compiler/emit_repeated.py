@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from genalpha.compiler import frames, sparse_text
+from genalpha.compiler import frames
 from genalpha.compiler.emit_llvm import LoopEmitter
-from genalpha.compiler.emit_llvm_kernels import KernelEmitter
-from genalpha.compiler.program import Call, Instructions, Loop, Program
+from genalpha.compiler.program import Call, Instructions, Program
 from genalpha.compiler.repeated import (
     Add,
     Clear,
@@ -31,6 +28,7 @@ from genalpha.compiler.repeated import (
     Unload,
     Zero,
 )
+from genalpha.compiler.sparse_transposed import SOLVE_TRANSPOSED
 
 
 class RepeatedEmitter(LoopEmitter):
@@ -42,11 +40,14 @@ class RepeatedEmitter(LoopEmitter):
         self, program: Program, width: int, pieces: dict[str, list[str]], laid: dict[str, frames.Frames]
     ) -> None:
         super().__init__(program, 1, "c")
+        self.elsewhere: dict[Each, str] = {}  # the names of loops that other modules have
         self.width, self.pieces, self.laid = width, pieces, laid
         self.frames: frames.Frames | None = None  # of the kind whose loop is being written
         self.scratch = ""
         self.vector = f"<{width} x double>"
         self.entries: dict[str, int] = {}  # the numbers of the head entries
+        self.more: dict[str, None] = {}  # functions that only some programs need
+        self.copies: set[str] = set()  # those of `places_text`
 
     # --- the head ---------------------------------------------------------------------------------
 
@@ -80,14 +81,13 @@ class RepeatedEmitter(LoopEmitter):
     # --- instructions -----------------------------------------------------------------------------
 
     def other(self, part: Any, mask: str) -> bool:
-        if isinstance(part, Each):
+        if isinstance(part, Each) and part in self.elsewhere:
+            self.say(f"call void @{self.elsewhere[part]}(ptr %w, ptr %table, ptr %lists)")
+        elif isinstance(part, Each):
             self.each(part)
         elif isinstance(part, Clear):
-            length, pointer, k = (
-                self.entry_of_head(f"length:{part.array}"),
-                self.array(part.array),
-                self.label(),
-            )
+            length, pointer = self.entry_of_head(f"length:{part.array}"), self.array(part.array)
+            k = self.label()
             self.say(f"%bytes{k} = mul i64 {length}, 8")
             self.say(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 %bytes{k}, i1 false)")
         elif isinstance(part, Zero):
@@ -152,7 +152,9 @@ class RepeatedEmitter(LoopEmitter):
         lp, li, up, ui, row, column = (self.list(f"{of}:{name}") for name in names)
         b, d = self.array(part.rhs), self.array(part.result)
         pointers = (lower, lp, li, upper, up, ui, inv, row, column, b, d, x)
-        self.say(f"call void @lu_solve(i64 {n}, {', '.join(f'ptr {p}' for p in pointers)})")
+        name = "lu_solve_transposed" if part.transposed else "lu_solve"
+        self.more |= {SOLVE_TRANSPOSED: None} if part.transposed else {}
+        self.say(f"call void @{name}(i64 {n}, {', '.join(f'ptr {p}' for p in pointers)})")
         # L and U leave numbers in the work array, which must be zero for the next factors.
         k = self.label()
         self.say(f"%bytes{k} = mul i64 {n}, 8")
@@ -164,8 +166,7 @@ class RepeatedEmitter(LoopEmitter):
         self.frames = self.laid[part.kind] if part.stride else None
         self.scratch = self.array("scratch") if self.frames else ""
         ready = [self.before(inside) for inside in part.body]
-        k, head, body, after = (self.label() for _ in range(4))
-        before = self.label()
+        k, before, head, body, after = (self.label() for _ in range(5))
         self.say(f"br label %{before}")
         self.mark(before)
         self.say(f"br label %{head}")
@@ -280,49 +281,14 @@ class RepeatedEmitter(LoopEmitter):
         self.say(f"store double %n{k}, ptr %t{k}")
 
     def places(self, part: Gather | Put | Add, run: frames.Run, known: str, frame: str, group: str) -> None:
-        """A loop over some slots, whose entries are at places in memory."""
-        k, before, body, after = (self.label() for _ in range(4))
-        width, vector = self.width, self.vector
+        """Copy some slots from or to places in memory."""
+        k, name = self.label(), {Gather: "gather", Put: "put", Add: "add"}[type(part)]
+        self.copies.add(name)
         self.say(f"%first{k} = mul i64 {group}, {part.number}")
         self.say(f"%base{k} = add i64 %first{k}, {run.offset}")
-        self.say(f"br label %{before}")
-        self.mark(before)
-        self.say(f"br label %{body}")
-        self.mark(body)
-        self.say(f"%j{k} = phi i64 [ 0, %{before} ], [ %jn{k}, %{body} ]")
-        self.say(f"%row{k} = add i64 %base{k}, %j{k}")
-        self.say(f"%ip{k} = getelementptr <{width} x i32>, ptr {known}, i64 %row{k}")
-        self.say(f"%i{k} = load <{width} x i32>, ptr %ip{k}, align 4")
-        array, first = self.array_of(frame, run.place)
-        self.say(f"%slot{k} = add i64 %j{k}, {first}")
-        self.say(f"%p{k} = getelementptr {vector}, ptr {array}, i64 %slot{k}")
-        if isinstance(part, Gather):
-            self.say(f"%z{k} = zext <{width} x i32> %i{k} to <{width} x i64>")
-            self.say(f"%q{k} = getelementptr double, ptr %w, <{width} x i64> %z{k}")
-            everyone = "splat (i1 true)"
-            self.say(
-                f"%v{k} = call {vector} @llvm.masked.gather.v{width}f64.v{width}p0(<{width} x ptr> %q{k}, "
-                f"i32 8, <{width} x i1> {everyone}, {vector} poison)"
-            )
-            self.say(f"store {vector} %v{k}, ptr %p{k}")
-        else:
-            self.say(f"%v{k} = load {vector}, ptr %p{k}")
-            for lane in range(width):
-                n = f"{k}.{lane}"
-                self.say(f"%i{n} = extractelement <{width} x i32> %i{k}, i64 {lane}")
-                self.say(f"%z{n} = zext i32 %i{n} to i64")
-                self.say(f"%q{n} = getelementptr double, ptr %w, i64 %z{n}")
-                self.say(f"%v{n} = extractelement {vector} %v{k}, i64 {lane}")
-                value = f"%v{n}"
-                if isinstance(part, Add):
-                    self.say(f"%o{n} = load double, ptr %q{n}")
-                    self.say(f"%s{n} = fadd double %o{n}, {value}")
-                    value = f"%s{n}"
-                self.say(f"store double {value}, ptr %q{n}")
-        self.say(f"%jn{k} = add i64 %j{k}, 1")
-        self.say(f"%more{k} = icmp slt i64 %jn{k}, {run.number}")
-        self.say(f"br i1 %more{k}, label %{body}, label %{after}")
-        self.mark(after)
+        self.say(f"%ip{k} = getelementptr <{self.width} x i32>, ptr {known}, i64 %base{k}")
+        self.point(f"%p{k}", frame, run.place)
+        self.say(f"call void @{name}(ptr %p{k}, ptr %ip{k}, ptr %w, i64 {run.number})")
 
     def keep_listed(self, row: range) -> None:
         """Copy a record of step i, if the list of rows has a row for it."""
@@ -343,55 +309,3 @@ class RepeatedEmitter(LoopEmitter):
 
     def copy(self, target: str, source: str, size: str) -> None:
         self.say(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)")
-
-
-_DECLARED = """\
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare <{w} x double> @llvm.masked.gather.v{w}f64.v{w}p0(<{w} x ptr>, i32, <{w} x i1>, <{w} x double>)
-declare double @llvm.vector.reduce.fmax.v{w}f64(<{w} x double>)
-declare double @llvm.vector.reduce.fadd.v{w}f64(double, <{w} x double>)
-declare double @llvm.fabs.f64(double)"""
-
-
-class Emitted(NamedTuple):
-    """The text of a module, the numbers of the entries of the head by name, and the frames of kinds."""
-
-    text: str
-    entries: dict[str, int]
-    frames: dict[str, frames.Frames]
-
-
-def emit(
-    central: Program,
-    loop: Loop,
-    kinds: Mapping[str, Program],
-    name: str,
-    width: int,
-    plans: dict[str, Instructions],
-    held: Mapping[str, np.ndarray],
-) -> Emitted:
-    """A module with the loop and other instructions; for ``held`` see `frames.lay_out`."""
-    pieces: dict[str, list[str]] = {}
-    declared: dict[str, None] = {}
-    lines: list[str] = []
-    once = () if isinstance(loop.once, str) else loop.once
-    laid = frames.lay_out(kinds, [once, loop.body, *plans.values()], held)
-    for k, (kind, program) in enumerate(kinds.items()):
-        program = frames.placed(program, laid[kind]) if kind in laid else program
-        emitter = KernelEmitter(program, width, f"k{k}", masked=False)
-        for kernel in program.kernels.values():
-            emitter.kernel(kernel)
-        pieces |= program.pieces
-        declared |= dict.fromkeys(emitter.declarations())
-        lines += emitter.tables() + emitter.lines
-    main = RepeatedEmitter(central, width, pieces, laid)
-    for kernel in central.kernels.values():
-        main.kernel(kernel)
-    main.loop(name, loop)
-    for other, plan in plans.items():
-        main.function(other, plan)
-    declared |= dict.fromkeys(main.declarations())
-    declared |= dict.fromkeys(_DECLARED.format(w=width).splitlines())
-    texts = [text.format(linkage="internal") for text in (sparse_text.FACTOR, sparse_text.SOLVE)]
-    text = "\n".join([*declared, *lines, *main.tables(), *main.lines, *texts, ""])
-    return Emitted(text, main.entries, laid)

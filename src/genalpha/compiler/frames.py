@@ -64,18 +64,19 @@ def lay_out(
     """
     loops: dict[str, list[Each]] = {}
     for plan in plans:
-        for each in _loops(plan):
+        for each in every_loop(plan):
             if each.stride:
                 loops.setdefault(each.kind, []).append(each)
     return {kind: _frames(programs[kind], some, held.get(kind, ())) for kind, some in loops.items()}
 
 
-def _loops(plan: Instructions) -> Iterator[Each]:
+def every_loop(plan: Instructions) -> Iterator[Each]:
+    """The loops over groups in some instructions."""
     for part in plan:
         if isinstance(part, Each):
             yield part
         elif isinstance(part, If | While):
-            yield from _loops(part.body)
+            yield from every_loop(part.body)
 
 
 def _frames(program: Program, loops: list[Each], held: Iterable[int]) -> Frames:

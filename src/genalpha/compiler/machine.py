@@ -9,10 +9,10 @@ import itertools
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from genalpha.compiler import code_cache, objects
 from genalpha.numerics.host import HostCall, raise_pending
@@ -68,7 +68,10 @@ def cores() -> int:
 
 
 class Library:
-    """Functions of one module, callable from Python without holding the interpreter's lock.
+    """Functions of a module, callable from Python without holding the interpreter's lock.
+
+    Several modules may call each other's functions. Each is compiled by another thread as soon as its text is
+    there, and kept on disk alone.
 
     ``hosts`` are Python functions that the code calls, by node. Their addresses are not part of the code, so
     code from the cache calls those of this process. A call takes the interpreter's lock. Their exceptions are
@@ -82,27 +85,34 @@ class Library:
 
     def __init__(
         self,
-        text: str,
+        text: str | Iterable[str],
         functions: Sequence[str],
         optimized: bool = True,
         scheduled: bool = True,
         hosts: Mapping[int, HostCall] | None = None,
     ) -> None:
+        self._names, self._code, self.cached = functions, list[_Module](), True
+        self.hosts = {host_symbol(node): call.pointer for node, call in (hosts or {}).items()}
+        level = 2 if optimized else 0
+        if isinstance(text, str) and objects.pieces(text) == 1:
+            make = lambda text: [objects.compiled(text, level, scheduled)]
+            self._add(text, optimized, scheduled, make)
+            self._link()
+            return
+        with objects.Workers(cores(), level, scheduled) as workers:
+            for one in (text,) if isinstance(text, str) else text:
+                self._add(one, optimized, scheduled, workers.take)
+
+    def _add(self, text: str, optimized: bool, scheduled: bool, make: Callable[[str], list[Any]]) -> None:
+        """Take the code of a module from the cache, or let it be made."""
         if not optimized:
             text = "; not optimized\n" + text.replace(" contract", "")  # another key in the cache
         elif not scheduled:
             text = "; not scheduled\n" + text
-        self._key, self._names = _key(text), functions
-        kept = code_cache.load(self._key)
-        self.cached = kept is not None
-        self._code: list[bytes | Future[bytes]] = []
-        if kept is None:
-            self._code += objects.compiled(text, 2 if optimized else 0, scheduled, cores())
-        else:
-            self._code += _parts(kept)
-        self.hosts = {host_symbol(node): call.pointer for node, call in (hosts or {}).items()}
-        if len(self._code) == 1:
-            self._link()
+        key = _key(text)
+        kept = code_cache.load(key)
+        self.cached &= kept is not None
+        self._code.append(_Module(key, make(text)) if kept is None else _Module(None, list(_parts(kept))))
 
     def function(self, name: str, *kinds: Any, result: Any = None) -> Callable[..., Any]:
         """A function of the library. If other threads are still compiling it, this waits for them."""
@@ -123,9 +133,7 @@ class Library:
         import llvmlite.binding as llvm
 
         if self._code:
-            parts = [part if isinstance(part, bytes) else part.result() for part in self._code]
-            if not self.cached:
-                code_cache.store(self._key, b"".join(_SIZE.pack(len(part)) + part for part in parts))
+            parts = [part for module in self._code for part in module.finished()]
             builder = llvm.JITLibraryBuilder().add_current_process()
             for part in parts:
                 builder = builder.add_object_img(part)
@@ -137,6 +145,20 @@ class Library:
             self.size = sum(map(len, parts))
             self._code = []
         return self._tracker
+
+
+class _Module(NamedTuple):
+    """The object codes of a module, perhaps not made yet. The ``key`` is None if it was cached."""
+
+    key: bytes | None
+    parts: list[bytes | Future[bytes]]
+
+    def finished(self) -> list[bytes]:
+        """The object codes. New ones are kept on disk."""
+        found = [part if isinstance(part, bytes) else part.result() for part in self.parts]
+        if self.key is not None:
+            code_cache.store(self.key, b"".join(_SIZE.pack(len(part)) + part for part in found))
+        return found
 
 
 def _parts(code: bytes) -> Iterator[bytes]:

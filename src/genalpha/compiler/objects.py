@@ -43,18 +43,28 @@ def host() -> tuple[str, str, str]:
     return cpu, features, triple
 
 
-def compiled(text: str, level: int, scheduled: bool, threads: int) -> list[Future[bytes]]:
-    """The object codes of a module. Those of a long one are made by other threads."""
-    parts = split(text, min(MOST_PARTS, text.count("\n") // LEAST_LINES))
-    if len(parts) == 1:
-        code: Future[bytes] = Future()
-        code.set_result(_object(text, level, scheduled))
-        return [code]
-    pool = ThreadPoolExecutor(min(len(parts), threads), "genalpha compiler")
-    try:
-        return [pool.submit(_object, part, level, scheduled) for part in parts]
-    finally:
-        pool.shutdown(wait=False)
+class Workers:
+    """Threads that compile modules."""
+
+    def __init__(self, threads: int, level: int, scheduled: bool) -> None:
+        self._pool = ThreadPoolExecutor(threads, "genalpha compiler")
+        self._options = (level, scheduled)
+
+    def take(self, text: str) -> list[Future[bytes]]:
+        """The object codes of a module; of all its parts if it is long."""
+        return [self._pool.submit(compiled, part, *self._options) for part in split(text, pieces(text))]
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, error: Any, *_: Any) -> None:
+        """There are no more modules, or none is needed because of an error."""
+        self._pool.shutdown(wait=False, cancel_futures=error is not None)
+
+
+def pieces(text: str) -> int:
+    """In how many parts a module is compiled."""
+    return max(1, min(MOST_PARTS, text.count("\n") // LEAST_LINES))
 
 
 def split(text: str, count: int) -> list[str]:
@@ -90,7 +100,7 @@ def _functions(text: str) -> tuple[list[str], list[str]]:
     return head, functions
 
 
-def _object(text: str, level: int, scheduled: bool) -> bytes:
+def compiled(text: str, level: int, scheduled: bool) -> bytes:
     """The object code of a module. Other threads may do the same."""
     import llvmlite.binding as llvm
     from llvmlite.binding import ffi

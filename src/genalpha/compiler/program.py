@@ -101,6 +101,8 @@ class Program:
 
     def tables_of(self, kernel: Kernel) -> set[int]:
         """The tables that a kernel reads."""
+        if not self.tables:
+            return set()
         return {j for i in kernel.body for j in self.nodes[i].inputs if j in self.tables}
 
 
@@ -143,6 +145,50 @@ class Map(NamedTuple):
     outputs: range
 
 
+class Read(NamedTuple):
+    """Columns of an array, from ``column`` on, that go to slots."""
+
+    array: int
+    column: int
+    slots: range
+
+
+class AddTo(NamedTuple):
+    """Add the number in slot ``value`` to the sum whose place is in slot ``place``."""
+
+    value: int
+    place: int
+
+
+class Walk(NamedTuple):
+    """A kernel applied to one row after the other of several arrays. Slots keep their numbers between rows.
+
+    Before the kernel, ``reads`` load a row of arrays with so many columns (``widths``). After it, the slots
+    ``outputs`` are a row of results, and ``adds`` add to an array of ``sums`` numbers. On a GPU, all systems
+    share the array ``common``.
+    """
+
+    kernel: str
+    widths: tuple[int, ...]
+    reads: tuple[Read, ...]
+    outputs: range
+    adds: tuple[AddTo, ...]
+    sums: int
+    common: int
+
+
+def reads(array: int, columns: Iterable[int], slots: Iterable[int]) -> list[Read]:
+    """The columns of an array that go to slots, as few reads of adjacent columns and slots."""
+    found: list[Read] = []
+    for column, slot in zip(map(int, columns), map(int, slots), strict=True):
+        last = found[-1] if found else None
+        if last is not None and (column, slot) == (last.column + len(last.slots), last.slots.stop):
+            found[-1] = last._replace(slots=range(last.slots.start, slot + 1))
+        else:
+            found.append(Read(array, column, range(slot, slot + 1)))
+    return found
+
+
 @dataclass
 class Builder:
     """Assigns slots and makes kernels. Every input has a level: how often it changes.
@@ -179,15 +225,19 @@ class Builder:
             stores.update(zip(np.ravel(slots).tolist(), np.ravel(ids).tolist(), strict=True))
         self.wanted.append((name, level, stores))
 
-    def level(self, i: int) -> int:
-        """The highest level of the inputs a node depends on; −1 for constants."""
+    def levels(self) -> list[int]:
+        """For each node the highest level of the inputs it depends on; −1 for constants."""
         levels, nodes = self._levels, self.graph.nodes
         for k in range(len(levels), len(nodes)):
-            if nodes[k].op == "input":
+            op, inputs, _ = nodes[k]
+            if op == "input":
                 levels.append(self.level_of.get(k, -1))  # an input without a level counts as constant
+            elif len(inputs) == 2:
+                a, b = levels[inputs[0]], levels[inputs[1]]
+                levels.append(a if a > b else b)
             else:
-                levels.append(max((levels[j] for j in nodes[k].inputs), default=-1))
-        return levels[i]
+                levels.append(max((levels[j] for j in inputs), default=-1))
+        return levels
 
     def table(self, i: int) -> Table:
         """Where a table is. Inputs in equidistant slots are read there; others get slots of their own."""
@@ -213,7 +263,7 @@ class Builder:
             lower, tables = [low for low in hoisting if low < level], []
             if name in hoisting.values():
                 mine = next(low for low, kernel in hoisting.items() if kernel == name)
-                here = [i for i in hoisted if self.level(i) == mine]
+                here = [i for i in hoisted if self.levels()[i] == mine]
                 tables = [i for i in here if self.graph.nodes[i].kind == "t"]
                 stores = stores | {hoisted[i]: i for i in here if i not in self.tables}
             kernels[name] = self._cut(name, stores, lower, hoisted, tables)
@@ -233,28 +283,37 @@ class Builder:
         tables: Sequence[int],
     ) -> Kernel:
         """A kernel that fills slots, and tables for other kernels."""
-        nodes = self.graph.nodes
+        nodes, constants, levels, slot_of = (
+            self.graph.nodes,
+            self.graph.constants,
+            self.levels(),
+            self.slot_of,
+        )
         loads: dict[int, int] = {}
         body: set[int] = set()
         stack: list[int] = [*stores.values(), *tables]
         while stack:
             i = stack.pop()
-            if i in body or i in loads or i in self.graph.constants:
+            if i in body or i in loads or i in constants:
                 continue
-            if nodes[i].kind == "t" and not self.table(i).copied:
-                continue
-            if i in self.slot_of:
-                loads[i] = self.slot_of[i]
-            elif self.level(i) in lower and nodes[i].kind == "t":
+            _, inputs, kind = nodes[i]
+            if kind == "t":
+                copied = self.table(i).copied
+                self.levels()  # a formula of the table may be new
+                if not copied:
+                    continue
+            if i in slot_of:
+                loads[i] = slot_of[i]
+            elif levels[i] in lower and kind == "t":
                 hoisted[i] = self.table(i).first
-            elif self.level(i) in lower and nodes[i].kind == "f":
+            elif levels[i] in lower and kind == "f":
                 if i not in hoisted:
                     hoisted[i] = int(self.slot(1)[0])
                 loads[i] = hoisted[i]
             else:
                 body.add(i)
-                formula = self.tables[i].formula if i in self.tables else None
-                stack.extend(nodes[i].inputs if formula is None else formula.needs)
+                formula = self.tables[i].formula if kind == "t" else None
+                stack.extend(inputs if formula is None else formula.needs)
         return Kernel(name, tuple(sorted(loads.items())), tuple(sorted(body)), tuple(sorted(stores.items())))
 
 

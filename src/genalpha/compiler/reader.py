@@ -7,6 +7,7 @@ primitives, `primitives.calls` that of calls, branches and loops.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -136,14 +137,12 @@ class Reader:
             raise Unsupported(f"this use of the operation {name!r} has no scalar form ({what})") from error
 
     def _equation(self, equation: Any, inputs: list[Value]) -> Sequence[Value]:
-        from genalpha.compiler.primitives import calls, table
-
+        calls, table = _primitives()
         name, params = equation.primitive.name, equation.params
-        unknown = any(isinstance(x, Symbols) for x in inputs)
-        if unknown and self._helps(equation):
-            helper = self.helpers[params["name"]]
-            return [Symbols(x, "f") for x in helper(self.graph, *(nodes(self.graph, x) for x in inputs))]
         if name in calls.CALLS:
+            if self._helps(equation) and any(isinstance(x, Symbols) for x in inputs):
+                helper = self.helpers[params["name"]]
+                return [Symbols(x, "f") for x in helper(self.graph, *(nodes(self.graph, x) for x in inputs))]
             return calls.CALLS[name](self, equation, inputs)
         handler = table.TABLE.get(name)
         if handler is None:
@@ -175,6 +174,14 @@ class Reader:
         return square and shapes[1:] in ([], [shapes[0][:1]]) and outputs == 1
 
 
+@functools.cache
+def _primitives() -> tuple[Any, Any]:
+    """The tables of calls and of other primitives. Their modules need this one."""
+    from genalpha.compiler.primitives import calls, table
+
+    return calls, table
+
+
 def _wrapped(graph: Graph, value: Value, dtype: Any) -> Value:
     """A difference of unsigned integers, wrapped around if negative. Other overflows are not handled."""
     if not isinstance(value, Symbols) or dtype.kind != "u":
@@ -197,13 +204,14 @@ def _typed(graph: Graph, value: Value, aval: Any) -> Value:
     if not isinstance(value, Symbols):
         with np.errstate(all="ignore"):
             return np.asarray(value, dtype=aval.dtype).reshape(aval.shape)
-    if aval.dtype not in _DTYPES:
+    kind = _KINDS.get(aval.dtype)
+    if kind is None:
         raise Unsupported(
             f"numbers of type {aval.dtype} that depend on values have no scalar form: use float64 or int64"
         )
     assert value.ids.shape == aval.shape
-    return Symbols(value.ids, kind_of(aval.dtype))
+    return value if value.kind == kind else Symbols(value.ids, kind)
 
 
-# Types of unknown arrays. Narrower types round or wrap around, which doubles do not.
-_DTYPES = [np.dtype(kind) for kind in ("float64", "int64", "int32", "uint64", "uint32", "bool")]
+# The kinds of unknown arrays by type. Narrower types round or wrap around, which doubles do not.
+_KINDS = {np.dtype(name): kind_of(name) for name in ("float64", "int64", "int32", "uint64", "uint32", "bool")}

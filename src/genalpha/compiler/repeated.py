@@ -145,8 +145,9 @@ class Factor(NamedTuple):
 
 
 class Solve(NamedTuple):
-    """Solve with the factors of a matrix: from the array ``rhs`` to the array ``result``."""
+    """Solve with the factors of a matrix or of its transpose: from the array ``rhs`` to ``result``."""
 
     matrix: str
     rhs: str
     result: str
+    transposed: bool = False

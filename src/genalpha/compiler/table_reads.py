@@ -32,6 +32,11 @@ class TableReads:
                 self._places.append(np.array([place_of[j] for j in entries]))
         self.nodes, self.indices = (np.array(x, dtype=np.int64) for x in (nodes, indices))
 
+    def places(self, graph: Graph) -> np.ndarray:
+        """Expressions (J,) for the numbers of the inputs that were read."""
+        pairs = zip(self._places, self.indices.tolist(), strict=True)
+        return np.array([graph.take(graph.known_table(x.astype(float)), i) for x, i in pairs], dtype=np.int64)
+
     def add(self, total: np.ndarray, found: np.ndarray) -> None:
         """Add derivatives to those with respect to all inputs (S, ...).
 

@@ -95,8 +95,12 @@ def norm(space: Space, tolerances: Tolerances, before: Carry, after: Carry, erro
     return jnp.sqrt(jnp.mean(jnp.where(error == 0, 0.0, error / allowed) ** 2))
 
 
-def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_dot: Array) -> Array:
+def first(
+    space: Space, size: Array, tolerances: Tolerances, limits: Limits, state: State, a_dot: Array
+) -> Array:
     """The size of the first step, from consistent values and a_0' (n,) at the start.
+
+    ``size`` (n,) is the magnitude of q. Arrays of NumPy give one of NumPy, here and in the functions below.
 
     Its errors h³/12 a_0' in positions and ½h²a_0' in velocities stay well below the tolerance. (The second
     is larger than the error of the method.) If a_0' is not known, a_0 replaces it with one power of h less.
@@ -104,17 +108,18 @@ def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_
     This is needed because a_0' may be zero by chance, as for a pendulum that is released at rest.
     """
     rtol_q, atol_q, rtol_v, atol_v = tolerances
+    xp = library(a_dot)
     # Components with zero tolerance (atol = 0, at rest) are left out.
-    some = lambda allowed: jnp.where(allowed > 0, allowed, jnp.inf)
-    allowed_q = some(FIRST_ERROR * (atol_q + rtol_q * space.magnitude(state.q)))
+    some = lambda allowed: xp.where(allowed > 0, allowed, xp.inf)
+    allowed_q = some(FIRST_ERROR * (atol_q + rtol_q * size))
     if not (moved := space.moved(len(state.v))).all():
-        allowed_q = jnp.where(moved, allowed_q, jnp.inf)
-    allowed_v = some(FIRST_ERROR * (atol_v + rtol_v * jnp.abs(state.v)))
-    known = jnp.all(jnp.isfinite(a_dot))
-    a_dot = jnp.where(known, a_dot, 0.0)
-    a = jnp.where(known, 0.0, state.a)
-    least_q = jnp.where(jnp.isfinite(allowed_q), allowed_q, 0.0)
-    whole = jnp.maximum(FIRST_MOVE * _size(space.magnitude(state.q)), _size(least_q))
+        allowed_q = xp.where(moved, allowed_q, xp.inf)
+    allowed_v = some(FIRST_ERROR * (atol_v + rtol_v * xp.abs(state.v)))
+    known = xp.all(xp.isfinite(a_dot))
+    a_dot = xp.where(known, a_dot, 0.0)
+    a = xp.where(known, 0.0, state.a)
+    least_q = xp.where(xp.isfinite(allowed_q), allowed_q, 0.0)
+    whole = xp.maximum(FIRST_MOVE * _size(size), _size(least_q))
     motion = _moving(space, state)
     guesses = [
         _size(a_dot / (12 * allowed_q)) ** (1 / 3),
@@ -123,17 +128,17 @@ def first(space: Space, tolerances: Tolerances, limits: Limits, state: State, a_
         _size(a / allowed_v),
         *_rates(whole, motion),
     ]
-    fastest = jnp.max(jnp.stack(guesses))
+    fastest = xp.max(xp.stack(guesses))
     longest = FIRST_SPAN * (limits.end - state.t)
-    wish = 1 / jnp.maximum(fastest, 1 / longest)
-    least = jnp.maximum(limits.min_step, 100 * ROUNDING * jnp.abs(state.t))
-    return jnp.clip(wish, jnp.minimum(least, limits.max_step), limits.max_step)
+    wish = 1 / xp.maximum(fastest, 1 / longest)
+    least = xp.maximum(limits.min_step, 100 * ROUNDING * xp.abs(state.t))
+    return xp.clip(wish, xp.minimum(least, limits.max_step), limits.max_step)
 
 
-def asked(space: Space, state: State, wish: Array) -> Array:
+def asked(space: Space, size: Array, state: State, wish: Array) -> Array:
     """The size of the first step that the user asks for. It is shortened if q would change too much."""
-    rates = _rates(FIRST_MOVE * _size(space.magnitude(state.q)), _moving(space, state))
-    return 1 / jnp.maximum(1 / wish, jnp.max(jnp.stack(rates)) / FIRST_ASKED)
+    rates, xp = _rates(FIRST_MOVE * _size(size), _moving(space, state)), library(size)
+    return 1 / xp.maximum(1 / wish, xp.max(xp.stack(rates)) / FIRST_ASKED)
 
 
 def _moving(space: Space, state: State) -> State:
@@ -141,31 +146,40 @@ def _moving(space: Space, state: State) -> State:
     moved = space.moved(len(state.v))
     if moved.all():
         return state
-    return state._replace(v=jnp.where(moved, state.v, 0.0), a=jnp.where(moved, state.a, 0.0))
+    xp = library(state.v)
+    return state._replace(v=xp.where(moved, state.v, 0.0), a=xp.where(moved, state.a, 0.0))
 
 
 def _rates(change: Array, state: State) -> list[Array]:
     """The inverse of steps in which h v_0 or ½h²a_0 reach ``change``; zero if that is zero."""
-    inverse = jnp.where(change > 0, 1 / jnp.where(change > 0, change, 1.0), 0.0)
-    return [_size(state.v) * inverse, jnp.sqrt(0.5 * _size(state.a) * inverse)]
+    xp = library(change)
+    inverse = xp.where(change > 0, 1 / xp.where(change > 0, change, 1.0), 0.0)
+    return [_size(state.v) * inverse, xp.sqrt(0.5 * _size(state.a) * inverse)]
 
 
 def _size(x: Array) -> Array:
-    return jnp.sqrt(jnp.mean(x**2))
+    xp = library(x)
+    return xp.sqrt(xp.mean(x**2))
+
+
+def library(x: Any) -> Any:
+    """NumPy for its arrays and numbers, else JAX."""
+    return np if isinstance(x, np.ndarray | np.generic) else jnp
 
 
 def begun(limits: Limits, t: Array, wish: Array, status: Any) -> Pace:
     """The pace before the first step."""
-    zero = jnp.zeros(())
-    status = jnp.asarray(status, float)
-    return Pace(t, fitted(limits, t, wish), wish, jnp.array(TARGET), zero, zero, zero, status)
+    xp = library(wish)
+    zero = xp.zeros(())
+    status = xp.asarray(status, float)
+    return Pace(t, fitted(limits, t, wish), wish, xp.array(TARGET), zero, zero, zero, status)
 
 
 def fitted(limits: Limits, t: Array, wish: Array) -> Array:
     """The size of the next step. It does not pass the end, and the last two steps are equal."""
-    left = limits.end - t
-    h = jnp.minimum(wish, limits.max_step)
-    return jnp.where(h >= left, left, jnp.where(2 * h > left, 0.5 * left, h))
+    left, xp = limits.end - t, library(wish)
+    h = xp.minimum(wish, limits.max_step)
+    return xp.where(h >= left, left, xp.where(2 * h > left, 0.5 * left, h))
 
 
 def reached(limits: Limits, pace: Pace) -> Array:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from genalpha.engine import controller
 from genalpha.engine.controller import Pace
@@ -86,7 +87,8 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
     state, pace, h = begin.state, None, first
     timing = []
     if isinstance(first, Controlled):
-        pace = first_pace(setup, state, begin.a_dot, first, begin.report.status)
+        size = setup.system.space.magnitude(state.q)
+        pace = first_pace(setup, size, state, begin.a_dot, first, begin.report.status)
         h, timing = pace.h, [state.t[None], jnp.zeros(2 + 2 * setup.dims.n)]
     carry, t_alpha = setup.method.begin(setup.system, setup.dims, begin, jnp.asarray(h, float), args)
     extra = setup.method.first_extra(setup.dims, begin, carry.h)
@@ -100,10 +102,10 @@ def from_consistent(setup: Setup, begin: Beginning, first: Any, args: Args) -> R
     return RunStart(begin, carry, x, row, t_alpha, status, start_errors.consistent(begin), pace)
 
 
-def first_pace(setup: Setup, state: Any, a_dot: Any, first: Controlled, status: Any) -> Pace:
-    """The pace before the first step under error control."""
-    tolerances, limits = first.control
-    chosen = controller.first(setup.system.space, tolerances, limits, state, a_dot)
-    asked = controller.asked(setup.system.space, state, first.wish)
-    wish = jnp.where(jnp.isnan(first.wish), chosen, asked)
+def first_pace(setup: Setup, size: Any, state: Any, a_dot: Any, first: Controlled, status: Any) -> Pace:
+    """The pace before the first step under error control; ``size`` (n,) is the magnitude of q."""
+    space, (tolerances, limits), xp = setup.system.space, first.control, controller.library(size)
+    wish = controller.first(space, size, tolerances, limits, state, a_dot)
+    if xp is jnp or not np.isnan(first.wish):
+        wish = xp.where(xp.isnan(first.wish), wish, controller.asked(space, size, state, first.wish))
     return controller.begun(limits, state.t, wish, status)

@@ -162,6 +162,23 @@ class Assembly(System):
             found.append(checked)
         return found
 
+    def shapes(self, args: Args) -> dict[str, tuple[int, ...]]:
+        """The shapes of what the functions return; empty if only a trace of them can tell.
+
+        The parts were traced when the assembly was made. So these are known, unless the args have other
+        shapes, or the functions were forgotten since.
+        """
+        alike = all(
+            np.shape(x) == np.shape(y)
+            for part, own in zip(self.parts, self.own_args(args), strict=True)
+            for x, y in zip(jax.tree.leaves(own), jax.tree.leaves(part.args), strict=True)
+        )
+        if not alike or not all(element.traced for element in self.elements):
+            return {}
+        n = int(self.space.dim or 0)
+        m, p = (sum(getattr(at, kind).size for at in self.places) for kind in ("g", "k"))
+        return {"mass": (n, n), "force": (n,), "holonomic": (m,), "nonholonomic": (p,), "reaction": (n,)}
+
     def _each(
         self, name: str, args: Args, one: Callable[..., Array], *inputs: tuple[str, Any]
     ) -> Iterator[tuple[Places, Array]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from jax.typing import ArrayLike
 
 from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.user_errors import explaining
-from genalpha.numerics.derivatives import left_to_reader
+from genalpha.numerics.derivatives import by_reader, left_to_reader
 
 FUNCTIONS = ("mass", "force", "holonomic", "nonholonomic", "reaction")
 # The arguments of the functions of a part, before its own args.
@@ -204,24 +205,33 @@ class Element:
             self.part._made[key] = make()
         return self.part._made[key]
 
+    @property
+    def traced(self) -> bool:
+        """Whether all functions of the part were traced, and not forgotten since."""
+        known = {key for key, *about in self.part._made if about == [self.spaces, self.part.nodes.ndim]}
+        return all(name in known for name in FUNCTIONS if callable(getattr(self.part, name)))
+
     def forget(self) -> None:
         """Trace the functions of the part anew when they are next called."""
         self.part._made.clear()
 
     def call(self, name: str, *inputs: Any, own: tuple[Any, ...]) -> Array:
         """The function ``name`` of one copy as a flat array; ``own`` are its args."""
-        return self.made(name, lambda: self._as_array_function(name))(*inputs, own=own)
+        function = self.made(name, lambda: self._as_array_function(name))
+        if by_reader():  # one equation, in place of a copy of all those of the function
+            function = self.made((name, "called"), lambda: jax.jit(function))
+        return function(*inputs, own=own)
 
     def _as_array_function(self, name: str) -> Callable[..., Array]:
         """A function of the part on flat vectors. Its Python code runs once, whatever it is traced for."""
+        return jax.jit(functools.partial(self.evaluate, name), inline=True)
 
-        def evaluate(*inputs: Any, own: tuple[Any, ...]) -> Array:
-            given = [self._apart(x, kind) for x, kind in zip(inputs, INPUTS[name], strict=True)]
-            with explaining(f"{name} of {self.label}"), left_to_reader(False):
-                found = getattr(self.part, name)(*given, *own)
-                return self._together(found) if name in ("force", "reaction") else jnp.asarray(found, float)
-
-        return jax.jit(evaluate, inline=True)
+    def evaluate(self, name: str, *inputs: Any, own: tuple[Any, ...]) -> Array:
+        """The same as ``call``, by the Python code of the function."""
+        given = [self._apart(x, kind) for x, kind in zip(inputs, INPUTS[name], strict=True)]
+        with explaining(f"{name} of {self.label}"), left_to_reader(False):
+            found = getattr(self.part, name)(*given, *own)
+            return self._together(found) if name in ("force", "reaction") else jnp.asarray(found, float)
 
     def _apart(self, x: Any, kind: str) -> Any:
         """The nodes of a copy, from a flat vector."""

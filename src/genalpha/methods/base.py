@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from genalpha.mechanics.initial_values import Beginning
@@ -163,7 +164,7 @@ class Method(ABC):
 
     def first_extra(self, dims: Dims, start: Beginning, h: Array) -> Array:
         """The variables named in ``extras`` before the first step of size h."""
-        return jnp.zeros(sum(self.extras(dims).values()))
+        return np.zeros(sum(self.extras(dims).values()))  # type: ignore[return-value]
 
     @property
     def exact_matrix(self) -> bool:
@@ -382,12 +383,15 @@ class Method(ABC):
 
     def first_guess(self, dims: Dims, scale: Scale, carry: Carry, state: State) -> Array:
         """The scaled unknowns (N,) before the first step, from the ``start`` of each block."""
+        return jnp.concatenate(self.first_blocks(dims, scale, carry, state))
+
+    def first_blocks(self, dims: Dims, scale: Scale, carry: Carry, state: State) -> list[Any]:
+        """The blocks of ``first_guess``, arrays of the same kind as the given ones."""
         known = {"a": carry.a, "v_dot": state.a, "lam": state.lam, "psi": state.psi}
-        parts = [
-            jnp.zeros(u.size) if u.start is None else known[u.start] / _unit(u, scale)
+        return [
+            np.zeros(u.size) if u.start is None else known[u.start] / _unit(u, scale)
             for u in self.blocks(dims)
         ]
-        return jnp.concatenate(parts)
 
 
 def _unit(u: Unknown, scale: Scale) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -14,6 +16,16 @@ from genalpha.view.checks import positive as positive
 from genalpha.view.poses import matrices, quaternions, rotations
 
 axes_of, quaternion_of = matrices, quaternions  # of one quaternion (4,), of one matrix (3, 3)
+
+
+def quaternions_of(R: Sequence[np.ndarray]) -> np.ndarray:
+    """The quaternions (K, 4) of many matrices. Those of the last calls are kept: SciPy takes 0.1 ms."""
+    return _kept_quaternions(np.array(R, dtype=float).tobytes())
+
+
+@functools.lru_cache(8)
+def _kept_quaternions(R: bytes) -> np.ndarray:
+    return quaternions(np.frombuffer(R).reshape(-1, 3, 3)) if R else np.zeros((0, 4))
 
 
 class FrameState(NamedTuple):

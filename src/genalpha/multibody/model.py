@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
@@ -16,12 +16,13 @@ from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hin
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
 from genalpha.multibody import closing, files, limits, linear
+from genalpha.multibody import values as values_of
 from genalpha.multibody.bodies import AnyBody, Body, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
 from genalpha.multibody.drawing import drawn
 from genalpha.multibody.forces import Force
-from genalpha.multibody.frames import quaternion_of, vector
+from genalpha.multibody.frames import quaternions_of, vector
 from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.motion import Motion
 from genalpha.multibody.posing import posed
@@ -56,9 +57,7 @@ class Model:
         self.gravity = vector(gravity, "gravity")
         self.ground = Ground()
         self._things: dict[str, Any] = {"ground": self.ground}
-        self.frames: dict[
-            str, Marker
-        ] = {}  # frames with names, such as the links of a robot that do not move
+        self.frames: dict[str, Marker] = {}  # by name, such as the links of a robot that do not move
         self.notes: list[str] = []  # what a file has that was not read
 
     def add(self, thing: T) -> T:
@@ -183,8 +182,7 @@ class Model:
     def q0(self) -> np.ndarray:
         """Coordinates of all bodies where the model has them."""
         bodies = self.bodies
-        rigid = [body.R for body in bodies if type(body) is Body]
-        turned = iter(quaternion_of(np.stack(rigid)) if rigid else ())  # all at once, which takes less time
+        turned = iter(quaternions_of([body.R for body in bodies if type(body) is Body]))
         own = lambda body: (body.x, next(turned)) if type(body) is Body else (body.coordinates(),)
         return np.concatenate([part for body in bodies for part in own(body)])
 
@@ -243,8 +241,27 @@ class Model:
         with uncollected:
             return closing.closed(self, hold, redundant)
 
-    def solve(self, t_span: Any, **options: Any) -> Solution:
-        """``ga.solve`` of the model from where its bodies are, with its options."""
+    @property
+    def values(self) -> dict[str, np.ndarray]:
+        """The numbers of bodies, joints and forces by name, such as ``spring.stiffness``, and the gravity.
+
+        ``hinge.a`` and ``hinge.b`` are the points of a joint or force on its bodies, from their centres of
+        mass and in their axes.
+        """
+        return values_of.numbers(self)
+
+    def args(self, changes: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The ``args`` of ``model.system`` with other numbers, by the names of ``values``; may be traced."""
+        return values_of.args_with(self, changes)
+
+    def solve(self, t_span: Any, values: Mapping[str, Any] | None = None, **options: Any) -> Solution:
+        """``ga.solve`` of the model from where its bodies are, with its options.
+
+        ``values`` are other numbers for this run, by the names of ``model.values``. They may be traced, so
+        that runs have derivatives with respect to them.
+        """
+        if values is not None:
+            options["args"] = self.args(values)
         try:
             return solve(self.system, t_span, self.q0, self.v0, **options)
         except InconsistentInitialValues as error:

@@ -92,10 +92,12 @@ def not_rotations(status: Array, defects: Array) -> Array:
     return status if defects.size == 0 else _about(NOT_A_ROTATION, ~(defects <= UNIT_TOLERANCE), status)
 
 
-def not_a_rotation(defects: np.ndarray) -> int:
-    """The same for NumPy: SUCCESS, or the status of the first quaternion that is none."""
+def not_a_rotation(defects: np.ndarray) -> np.ndarray:
+    """The same for NumPy and defects (..., k): SUCCESS, or the status of the first one that is too large."""
+    if not defects.shape[-1]:
+        return np.full(defects.shape[:-1], SUCCESS)
     bad = ~(defects <= UNIT_TOLERANCE)
-    return NOT_A_ROTATION + _WHICH * int(np.argmax(bad)) if bad.any() else SUCCESS
+    return np.where(bad.any(axis=-1), NOT_A_ROTATION + _WHICH * np.argmax(bad, axis=-1), SUCCESS)
 
 
 def _about(code: int, where: Array, status: Array) -> Array:

@@ -19,11 +19,12 @@ from genalpha.engine.discrete import Controller
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import whole_number
 from genalpha.engine.steps import nearest
+from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
 from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.system import SIGNATURES, Args, Dims, System
 from genalpha.numerics import codes
-from genalpha.numerics.tracing import is_traced
+from genalpha.numerics.tracing import is_traced, outside
 
 # The components that a projection keeps: their numbers, or a dict with those of "q" and of "v".
 Hold = Sequence[int] | dict[str, Sequence[int]]
@@ -99,6 +100,17 @@ def possible_under_transform(given: Any) -> None:
             f"{', '.join(asked)}: not possible under a JAX transform, because traced values are not known. "
             "Call ga.solve outside of jit, vmap and grad"
         )
+
+
+def possible_on_gpu(given: Any, traced: bool) -> None:
+    """Raise for runs that a GPU cannot take."""
+    if not traced:
+        raise ValueError(
+            'backend="cuda" runs batches: call ga.solve_batch, or jax.vmap of a function that calls ga.solve'
+        )
+    for name, asked in (("events", given.events), ("extrapolate", given.steps.extrapolate)):
+        if asked is not None:
+            raise ValueError(f'{name}: not possible with backend="cuda". Use backend="native"')
 
 
 def possible_with_accuracy(given: Any) -> None:
@@ -252,9 +264,12 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
     if q.shape[0] != size:
         raise ValueError(f"q0 has {q.shape[0]} entries, but {system.space} with v0 of size {n} needs {size}")
     traced = isinstance(system.mass, jax.core.Tracer)
+    known = system.shapes(args) if isinstance(system, Assembly) and outside() else {}
 
     def shape(name: str, function: Callable[..., Array], *inputs: Any) -> tuple[int, ...]:
         nonlocal traced
+        if name in known:
+            return known[name]
         if not is_traced(inputs):
             system._examples[name] = (*inputs[:-1], *inputs[-1])
         try:

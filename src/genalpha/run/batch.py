@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -44,9 +44,8 @@ from genalpha.results.solution import Solution
 from genalpha.run import single, traced
 from genalpha.run.batch_axes import member
 from genalpha.run.event_handling import Handler
-from genalpha.run.request import Backend, Initial, Request, Restart, Start, Watch
+from genalpha.run.request import Backend, BatchBackend, Initial, Request, Restart, Start, Watch
 
-BatchBackend = Literal["auto", "native", "xla", "cuda"]
 # How many members are tried as an example from which kernels are made: before and after all members have been
 # started by XLA.
 _EXAMPLES = 2, 6

@@ -12,11 +12,15 @@ import numpy as np
 
 from genalpha.backends.cache import program
 from genalpha.backends.native.kernels import UNROLLED
+from genalpha.backends.sparse import front as sparse
 from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun, sampling
+from genalpha.backends.transforms.device import CudaRun
 from genalpha.backends.transforms.records import Found
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.transforms.runs import GivenRun
+from genalpha.backends.transforms.sparse_rows import SparseDerived, SparseSampling
+from genalpha.backends.transforms.sparse_runs import SparseControlledRun, SparseGivenRun
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine import interpolate, row
 from genalpha.engine import start as starts
@@ -74,12 +78,14 @@ def refusal(asked: Request) -> str:
         return "backend='xla'"
     if isinstance(steps, Controlled) and (asked.output.every > 1 or asked.output.dense):
         return "some steps of a run under error control, or dense output, under a JAX transform"
+    if isinstance(steps, Controlled) and asked.backend == "cuda":
+        return "error control under a JAX transform"
     if isinstance(steps, Given) and steps.steps.project is not None:
         return "projections of the velocity under a JAX transform"
     if setup.system.reaction is not None and asked.start.guess is not None:
         return "a guess of multipliers under a JAX transform"
     size = sum(setup.method.sizes(setup.dims).values())
-    if size > UNROLLED:
+    if size > UNROLLED and (asked.backend == "cuda" or not sparse.wanted(setup, steps)):
         return f"{size} unknowns under a JAX transform"
     return ""
 
@@ -100,13 +106,15 @@ def run(asked: Request) -> Solution:
     if isinstance(steps, Controlled):
         most = steps.rows(MOST_TRACED if keep[0] == "all" else MOST_STEPS)
         bounded = dataclasses.replace(jax.lax.stop_gradient(steps), most=most)
-        make = lambda: ControlledRun(setup, strict, doubles, rebuild, bounded, keep[0])
+        kind: Any = SparseControlledRun if sparse.wanted(setup, steps) else ControlledRun
+        make = lambda: kind(setup, strict, doubles, rebuild, bounded, keep[0])
         made = operation(setup, (*key, most), make)
         times = [] if asked.output.t_eval is None else [asked.output.t_eval]
         found = made.run(*times, asked.span[0], *at, *jax.tree.leaves(bounded), *doubles)
         return _OfControlled(asked, found, doubles, rebuild, key).solution(code)
     final = "final" in keep
-    made = operation(setup, key, lambda: GivenRun(setup, strict, doubles, rebuild, final))
+    kind = CudaRun if asked.backend == "cuda" else SparseGivenRun if sparse.wanted(setup, steps) else GivenRun
+    made = operation(setup, (*key, kind), lambda: kind(setup, strict, doubles, rebuild, final))
     found = made.run(*asked.span, *at, steps.steps.t, steps.steps.h, *doubles)
     return FromRecords(asked, found, doubles, rebuild, key).solution(code)
 
@@ -169,12 +177,15 @@ class FromRecords:
         self.asked, self.found, self.doubles, self.rebuild, self.key = asked, found, doubles, rebuild, key
         self.setup: Setup = asked.setup
 
-    def _operation(self, name: str, make: Callable[[], RowOperation]) -> RowOperation:
+    def _operation(self, name: str, make: Callable[[], Any]) -> Any:
         return self.setup.system._programs.made((name, *self.key), make)
 
     def derive(self, ends: StepEnd, own: list[Any] | None = None) -> Derived:
         """The quantities derived from rows (K, ...), each with its own doubles (K, ...) if they are given."""
         setup, dims, rebuild, scale = self.setup, self.setup.dims, self.rebuild, self.found.scale
+        if own is None and sparse.wanted(setup, self.asked.steps):
+            whole = self._operation("derive", lambda: SparseDerived(setup, self.doubles, rebuild))
+            return whole.apply(ends, scale, self.doubles)
         zeros = lambda *shape: np.zeros(shape)
 
         def one(at: StepEnd, scale: Any, x: Any) -> Derived:
@@ -194,7 +205,8 @@ class FromRecords:
 
     def sample(self, ends: StepEnd, times: Any) -> StepEnd:
         """The motion at some times (K,), between the ends of steps (N+1, ...)."""
-        steps, make = interpolate.steps_of(ends.t, times), lambda: sampling(self.setup)
+        kind: Any = SparseSampling if sparse.wanted(self.setup, self.asked.steps) else sampling
+        steps, make = interpolate.steps_of(ends.t, times), lambda: kind(self.setup)
         pick = lambda i: StepEnd(*(jnp.asarray(x)[i] for x in ends))
         before, after = pick(jnp.maximum(steps - 1, 0)), pick(steps)
         return StepEnd(times, *self._operation("sample", make).apply(before, after, jnp.asarray(times)))
@@ -236,7 +248,8 @@ class FromRecords:
         number = {name: x.astype(int) for name, x in found.numbers.items() if not name.startswith("t_")}
         status, taken, rejected, *totals = number.values()
         status = status if before is None else codes.first(before, status)
-        ending = Ending(status, found.numbers["t_end"], Work(taken, rejected, *totals), "native")
+        backend = "cuda" if asked.backend == "cuda" else "native"
+        ending = Ending(status, found.numbers["t_end"], Work(taken, rejected, *totals), backend)
         t_alpha = Deferred(self.t_alpha).then(whole)
         sol = assemble.solution(
             self.setup, quantities, kept.t, t_alpha, ending, keep.complete, apart, self.happened

@@ -31,6 +31,7 @@ from genalpha.run import arguments
 
 Initial = Literal["check", "project", "assume"]
 Backend = Literal["auto", "native", "xla"]
+BatchBackend = Literal["auto", "native", "xla", "cuda"]
 DEFAULT_RHO_INF = 0.8
 # How often an event may happen under a JAX transform, where memory for all of them is reserved.
 MAX_EVENTS = 64
@@ -113,7 +114,7 @@ class Request(NamedTuple):
     output: Output
     watch: Watch
     restart: Restart
-    backend: Backend
+    backend: BatchBackend
     throw: bool = True
     accurate: Accurate | None = None
     breakpoints: tuple[float, ...] = ()
@@ -129,7 +130,7 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     q, v = arguments.vector("q0", q0), arguments.vector("v0", v0)
     check_options(given)
     whole_number("max_events", given.max_events)
-    one_of("backend", given.backend, get_args(Backend))
+    one_of("backend", given.backend, get_args(BatchBackend))
     accurate = step_choice.accurate(span, len(v), given.steps)
     steps, grid = step_choice.choose(span, len(v), given.steps, state)
     kept = output.parse(given.save, given.t_eval, given.dense_output, span)
@@ -148,6 +149,8 @@ def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Requ
     traced = closes_over_traced or under_transform(q, v, args, steps, guess)
     if traced:
         arguments.possible_under_transform(given)
+    if given.backend == "cuda":
+        arguments.possible_on_gpu(given, traced)
     if accurate is not None:
         arguments.possible_with_accuracy(given)
         accurate = suited(accurate, method)

@@ -44,6 +44,10 @@ def run(asked: Request) -> Solution:
     try:
         return native_traced.run(asked)
     except Unsupported as reason:
+        if asked.backend == "cuda":
+            raise ValueError(
+                f'backend="cuda" cannot run this system: {reason}. Use backend="auto"'
+            ) from reason
         fallback = str(reason) if asked.backend == "native" else None
         if isinstance(reason, native_traced.TracedConstant):
             warn_of_fallback(reason)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
 from genalpha.backends import sampling
-from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, begun_status
+from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, Summary, begun_status
 from genalpha.backends.native.code import OPTIMIZED, small
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.writer import PIVOT
@@ -133,21 +133,13 @@ def run(
 
     If all fit at once, their records stay on the GPU until they are accessed.
     """
-    cupy, sample = library(), _sampler(kernels, plan)
+    sample = _sampler(kernels, plan)
     common = sharable(kernels.program(kernels.order)[0], kernels.step.slots_of(members.shared))
     key = (kernels.order, ("cuda", sample is not None, *common))
     if key not in kernels.codes:
         kernels.codes[key] = CudaCode(kernels, sample, plan, common)
-    batch = _CudaBatch(kernels, kernels.codes[key], sample, plan, begun)
-    free, _ = cupy.cuda.runtime.memGetInfo()
-    free += cupy.get_default_memory_pool().free_bytes()
-    chunk = int(SHARE * free / (8 * batch.numbers))
-    if chunk < 1:
-        raise MemoryError(
-            f"one system needs {8 * batch.numbers} bytes on the GPU, but only {free} are free: keep fewer "
-            "rows (save= or t_eval=)"
-        )
-    parts, tables = [], []
+    batch = CudaBatch(kernels, kernels.codes[key], sample, plan, begun)
+    chunk, parts, tables = fitting(batch.numbers), [], []
     for first in range(0, len(members), chunk):
         found = batch.chunk(members[first : first + chunk])
         parts.append(found)
@@ -156,6 +148,20 @@ def run(
             parts[-1] = found._replace(records=None)
         done(len(found.t_alpha))
     return Results.joined(HostRecords(np.concatenate(tables)) if tables else parts[0].records, parts)
+
+
+def fitting(numbers: int) -> int:
+    """How many systems fit into the memory of the GPU, if each needs so many doubles."""
+    cupy = library()
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    free += cupy.get_default_memory_pool().free_bytes()
+    count = int(SHARE * free / (8 * numbers))
+    if count < 1:
+        raise MemoryError(
+            f"one system needs {8 * numbers} bytes on the GPU, but only {free} are free: keep fewer "
+            "rows (save= or t_eval=)"
+        )
+    return count
 
 
 def _sampler(kernels: Kernels, plan: BatchPlan) -> RowFunction | None:
@@ -169,7 +175,30 @@ def _sampler(kernels: Kernels, plan: BatchPlan) -> RowFunction | None:
     return found
 
 
-class _CudaBatch:
+class DeviceStart(NamedTuple):
+    """Members on the GPU before their first step.
+
+    ``table`` (numbers, B) is their start, ``where`` has the places of its parts, ``trusted`` says which
+    have good pivots. ``inputs`` are those of the steps: their own (numbers, B), and those that they share.
+    """
+
+    table: Any
+    where: RunStart
+    trusted: np.ndarray
+    status: np.ndarray
+    inputs: tuple[Any, Any]
+
+    def pick(self, tree: Any) -> list[Any]:
+        """Numbers of the start, by their places, as rows (B,) on the GPU."""
+        return [self.table[int(i)] for x in jax.tree.leaves(tree) for i in np.ravel(x)]
+
+    def numpy(self, place: Any) -> np.ndarray:
+        """Numbers (B, ...) of the start, by their places."""
+        flat = self.table[library().asarray(np.ravel(place))].get().T
+        return flat.reshape(self.table.shape[1], *np.shape(place))
+
+
+class CudaBatch:
     """A batch on the GPU, run in chunks."""
 
     def __init__(
@@ -178,7 +207,7 @@ class _CudaBatch:
         code: CudaCode,
         sample: RowFunction | None,
         plan: BatchPlan,
-        begun: Callable[[Members], RunStart],
+        begun: Callable[[Members], RunStart] | None = None,
     ) -> None:
         self.kernels, self.code, self.sample, self.plan, self.begun = kernels, code, sample, plan, begun
         self.cupy, self.layout = library(), row.layout(kernels.step.setup)
@@ -193,36 +222,47 @@ class _CudaBatch:
         records = self.plan.records + (0 if self.sample is None else 2 * kept)
         return start + 2 * len(self.code.inputs) + records * self.code.width + 2 * kept * size(self.sample)
 
-    def chunk(self, members: Members) -> Results:
-        """Run some members, from their start to their records."""
+    def begin(self, members: Members) -> DeviceStart:
+        """The start of some members."""
         cupy, plan, step, count = self.cupy, self.plan, self.kernels.step, len(members)
         table, where, trusted = self._started(members)
-        pick = lambda tree: [table[int(i)] for x in jax.tree.leaves(tree) for i in np.ravel(x)]
-        numpy = lambda place: table[cupy.asarray(np.ravel(place))].get().T.reshape(count, *np.shape(place))
+        inputs, common = cupy.zeros((len(self.code.inputs), count)), self._common(members, self.code.common)
+        begun = DeviceStart(table, where, trusted.get(), np.zeros(0), (inputs, common))
         doubles = [cupy.asarray(x) for x in self._own(members, self.code.common)]
-        values = [*pick(step.start_values(where)), *(line for x in doubles for line in x)]
-        values += pick(where.begin.state[-2:])  # λ, ψ
+        values = [*begun.pick(step.start_values(where)), *(line for x in doubles for line in x)]
+        values += begun.pick(where.begin.state[-2:])  # λ, ψ
         shared = [np.ravel(value) for _, value in plan.inputs(step)]
         values += [cupy.full(count, x) for x in np.concatenate([*shared, np.zeros(0)])]
-        inputs = cupy.zeros((len(self.code.inputs), count))
         inputs[: len(values)] = cupy.stack(values)
-        first_status = begun_status(plan, numpy(where.status), numpy(where.consistent))
-        inputs[-1] = cupy.asarray(first_status == codes.SUCCESS)
+        status = begun_status(plan, begun.numpy(where.status), begun.numpy(where.consistent))
+        inputs[-1] = cupy.asarray(status == codes.SUCCESS)
+        return begun._replace(status=status)
+
+    def steps(self, begun: DeviceStart, rows: Any) -> Summary:
+        """Take all steps. The records go to ``rows`` (K, width, B)."""
+        count = rows.shape[2]
+        summary = self.cupy.empty((len(self.code.outputs), count))
+        self.code.steps(begun.inputs, summary, self.plan, rows, count)
+        ended = dict(zip(self.code.outputs, summary.get(), strict=True))
+        return self.plan.summary(self.kernels.step, ended.__getitem__)
+
+    def chunk(self, members: Members) -> Results:
+        """Run some members, from their start to their records."""
+        cupy, plan, count = self.cupy, self.plan, len(members)
+        begun = self.begin(members)
+        where, first_status = begun.where, begun.status
         rows = cupy.full((plan.records, self.code.width, count), np.nan)
         if plan.has_start:
-            rows[0] = cupy.stack(pick(plan.start(self.layout, where.row[None])))
-        summary = cupy.empty((len(self.code.outputs), count))
-        self.code.steps((inputs, self._common(members, self.code.common)), summary, plan, rows, count)
-        ended = dict(zip(self.code.outputs, summary.get(), strict=True))
-        found = plan.summary(step, ended.__getitem__)
+            rows[0] = cupy.stack(begun.pick(plan.start(self.layout, where.row[None])))
+        found = self.steps(begun, rows)
         lost = np.broadcast_to(plan.unreached(found), (count, plan.records)).T
         if lost.any():
             rows = cupy.where(cupy.asarray(lost)[:, None, :], np.nan, rows)
         if self.sample is not None:
-            rows = self._sampled(rows, cupy.stack(pick(where.begin.state.v)).T[None])
+            rows = self._sampled(rows, cupy.stack(begun.pick(where.begin.state.v)).T[None])
         status = np.where(first_status != codes.SUCCESS, first_status, found.status)
-        good = trusted.get() & (found.status != PIVOT)
-        scale, t_alpha = jax.tree.map(numpy, (where.begin.scale, where.t_alpha))
+        good = begun.trusted & (found.status != PIVOT)
+        scale, t_alpha = jax.tree.map(begun.numpy, (where.begin.scale, where.t_alpha))
         return Results(DeviceRecords(rows), found._replace(status=status), t_alpha, good, scale)
 
     def _own(self, members: Members, common: Iterable[int]) -> Iterator[np.ndarray]:
@@ -245,6 +285,7 @@ class _CudaBatch:
         """The start of members as a table (numbers, B), the places of its parts, and which are good."""
         cupy, start, count = self.cupy, self.kernels.start, len(members)
         if start is None:
+            assert self.begun is not None
             begin = self.begun(members)
             leaves, structure = jax.tree.flatten(begin)
             table = cupy.asarray(np.concatenate(_beside(begin, count)))

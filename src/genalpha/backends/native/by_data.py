@@ -12,7 +12,7 @@ from genalpha.backends.native.code import OPTIMIZED_DATA, PIECE, aligned, small
 from genalpha.backends.native.controlled_step import ControlledWriter
 from genalpha.backends.native.step import Orders, StepKernels
 from genalpha.backends.native.writer import ITERATION, Writer, examined, renewed_by
-from genalpha.compiler import emit_repeated, machine
+from genalpha.compiler import machine, repeated_modules
 from genalpha.compiler.graph import ZERO
 from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Call, Instructions, Loop, Program, cut
@@ -125,7 +125,7 @@ class DataLibrary:
             "probe": [Call("once"), Call("prepare"), *entries],
             "entries": entries,
         }
-        text, head, _ = emit_repeated.emit(self.program, loop, {}, "steps", machine.lanes(), plans, {})
+        text, head, _ = repeated_modules.emit(self.program, loop, {}, "steps", machine.lanes(), plans, {})
         return machine.Library(text, ["steps", *plans], optimized, False, self.program.hosts), head
 
     def patterns(self, slots: np.ndarray, plan: str) -> list[Pattern]:

@@ -30,7 +30,7 @@ class _Uncollected:
     """Python does not look for unused objects as long as some thread is in here.
 
     To trace and to write code makes many objects that stay, so the search takes a sixth of the time and finds
-    little.
+    little. So would a search right after that: all objects so far count as old ones, which it leaves alone.
     """
 
     def __init__(self) -> None:
@@ -47,6 +47,9 @@ class _Uncollected:
         with self._lock:
             self._inside -= 1
             if not self._inside and self._enabled:
+                if not gc.get_freeze_count():  # none that someone else has put aside
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.enable()
 
 
@@ -58,6 +61,20 @@ def aligned(count: int) -> np.ndarray:
     raw = np.zeros(count + 8)
     shift = (-raw.ctypes.data % 64) // 8
     return raw[shift : shift + count]
+
+
+def side_by_side(rows: np.ndarray, lanes: int) -> np.ndarray:
+    """Rows (K, W) in groups of one for each lane (K/lanes, W, lanes), the last one repeated."""
+    count, width = rows.shape
+    groups = -(-count // lanes)
+    if groups * lanes > count:
+        rows = np.concatenate([rows, np.repeat(rows[-1:], groups * lanes - count, axis=0)])
+    return np.ascontiguousarray(rows.reshape(groups, lanes, width).swapaxes(1, 2))
+
+
+def one_by_one(groups: np.ndarray, count: int) -> np.ndarray:
+    """The first ``count`` rows (K, W) of groups (K/lanes, W, lanes)."""
+    return groups.swapaxes(1, 2).reshape(groups.shape[0] * groups.shape[2], groups.shape[1])[:count]
 
 
 def small(program: Program, most: int) -> bool:
@@ -98,23 +115,19 @@ class RowCode:
             optimized=rows.often and small(rows.program, OPTIMIZED_ROWS),
             hosts=self.program.hosts,
         )
-        self._map = self.library.function(rows.name, *[POINTER] * 3, *[COUNT] * 2)
+        self.run = self.library.function(rows.name, *[POINTER] * 3, *[COUNT] * 2)
 
     def __call__(self, arguments: Any) -> tuple[Any, np.ndarray]:
         """The function applied to every row of its arguments: results, and which of them are good."""
         columns, same = self.rows.pack(arguments)
-        count, lanes = len(columns), self.lanes
-        groups = -(-count // lanes)
-        if groups * lanes > count:
-            columns = np.concatenate([columns, np.repeat(columns[-1:], groups * lanes - count, axis=0)])
-        width = columns.shape[1]
-        columns = np.ascontiguousarray(columns.reshape(groups, lanes, width).swapaxes(1, 2))
-        results = np.empty((groups, self.rows.width, lanes))
+        lanes, width = self.lanes, columns.shape[1]
+        groups = side_by_side(columns, lanes)
+        results = np.empty((len(groups), self.rows.width, lanes))
         work = aligned(self.program.slots * lanes)
         start = self.rows.map.inputs.start + width
         work.reshape(-1, lanes)[start : start + len(same)] = same[:, None]
-        self._map(work.ctypes.data, columns.ctypes.data, results.ctypes.data, groups, width)
-        return self.rows.unpack(results.swapaxes(1, 2).reshape(groups * lanes, self.rows.width)[:count])
+        self.run(work.ctypes.data, groups.ctypes.data, results.ctypes.data, len(groups), width)
+        return self.rows.unpack(one_by_one(results, len(columns)))
 
     def one(self, arguments: Any) -> tuple[Any, np.ndarray]:
         """The function of one set of arguments, without lanes: results, and whether they are good."""
@@ -127,5 +140,5 @@ class RowCode:
         block = aligned(slots + inputs + self.rows.width)  # one array, because addresses take time
         self.rows.row(arguments, block[slots : slots + inputs])
         address = block.ctypes.data
-        self._map(address, address + 8 * slots, address + 8 * (slots + inputs), 1, inputs)
+        self.run(address, address + 8 * slots, address + 8 * (slots + inputs), 1, inputs)
         return block[slots + inputs :]

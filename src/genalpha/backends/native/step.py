@@ -93,7 +93,7 @@ class StepKernels:
         self._lay_out()
         self._trace()
         tables = [i for i, node in enumerate(self.graph.nodes) if node.kind == "t"]
-        self._tables = [i for i in tables if self.builder.level(i) == RUN]
+        self._tables = [i for i in tables if self.builder.levels()[i] == RUN]
 
     # --- where things are -----------------------------------------------------------------------
 

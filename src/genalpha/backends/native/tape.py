@@ -11,7 +11,7 @@ derivatives are taken in the graph of the step, at the solution, with the matrix
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +25,13 @@ from genalpha.backends.native.writer import ITERATION, ids
 from genalpha.compiler import emit_llvm, lu, machine
 from genalpha.compiler.differentiate import along, jacobian, pulled_back
 from genalpha.compiler.graph import ONE, TRUE, ZERO, Unsupported
-from genalpha.compiler.program import Builder, Map, cut
+from genalpha.compiler.program import AddTo, Builder, Walk, cut, reads
 from genalpha.compiler.reader import Symbols
 from genalpha.compiler.substitute import substitution
 from genalpha.compiler.table_reads import TableReads
 
+# Orders of pivots: of the matrix of a step, and of the linear systems after it.
+PivotOrders = tuple[lu.Order, tuple[lu.Order, ...]]
 # The numbers of rows of a tape from which an order of pivots is chosen.
 SAMPLES = 5
 
@@ -55,6 +57,26 @@ def flat(tree: Any) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
+@dataclass(frozen=True)
+class TapeSteps:
+    """Steps of a tape: records (N, W, lanes) of their starts and ends, and start and size (N, 2, lanes)."""
+
+    before: np.ndarray
+    after: np.ndarray
+    times: np.ndarray
+
+    @staticmethod
+    def of(table: np.ndarray, t: np.ndarray, h: np.ndarray) -> TapeSteps:
+        """All steps of a tape (N+1, W) of one system."""
+        return TapeSteps(table[:-1, :, None], table[1:, :, None], np.stack([t, h], axis=1)[:, :, None])
+
+    def __getitem__(self, which: slice) -> TapeSteps:
+        return TapeSteps(self.before[which], self.after[which], self.times[which])
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
 class Tape:
     """Where the numbers are in records of a run that its derivatives need, and its expressions."""
 
@@ -71,55 +93,70 @@ class Tape:
         place_of = {column: k for k, column in enumerate(self.carry_columns.tolist())}
         self.visible = [place_of[i] for i in range(step.carry.a[-1] + 1 - first)]  # their places in the carry
 
-    def inputs(self, table: np.ndarray, t: np.ndarray, h: np.ndarray) -> np.ndarray:
-        """Carry, unknowns, start and size of steps (N, ...), from the records (N+1, width) of their ends.
-
-        Records may have a last axis for lanes.
-        """
-        before, x = table[:-1, self.carry_columns], table[1:, self.x_columns]
-        times = np.stack([t, h], axis=1).reshape(-1, 2, *[1] * (table.ndim - 2))
-        return np.concatenate([before, x, np.broadcast_to(times, (len(t), 2, *table.shape[2:]))], axis=1)
+    def inputs(self, steps: TapeSteps, some: np.ndarray) -> np.ndarray:
+        """Carry, unknowns, start and size (K, ...) of some steps in the first lane."""
+        before, x = steps.before[some][:, self.carry_columns, 0], steps.after[some][:, self.x_columns, 0]
+        return np.concatenate([before, x, steps.times[some][:, :, 0]], axis=1)
 
     def nodes(self) -> np.ndarray:
-        """The nodes in the order of `inputs`."""
+        """The nodes in the order of :meth:`inputs`."""
         return np.concatenate([self.carry, self.x, [int(self.t.ids), int(self.h.ids)]])
 
 
 class Derivative:
     """A kernel that goes through the steps of a run, with numbers that it keeps from row to row.
 
-    ``rows`` are the slots of a row, ``shared`` those of numbers that all rows have in common, ``state`` those
-    of the numbers that are kept, ``results`` those that are returned for every row; the last of them is 1 if
-    the pivots are good.
+    ``columns`` are those of a record that have weights or whose changes are wanted; None for all. The starts
+    and sizes of steps have changes, or derivatives, if they are ``timed``.
+
+    ``rows`` are the slots of a row, ``more`` those of the numbers that follow the inputs of a step,
+    ``shared`` those of numbers that all rows have in common, ``state`` those of the numbers that are kept,
+    ``results`` those that are returned for every row; the last of them is 1 if the pivots are good.
     """
 
-    def __init__(self, tape: Tape, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
-        self.tape, step = tape, tape.step
+    def __init__(
+        self, tape: Tape, orders: PivotOrders, columns: Sequence[int] | None = None, timed: bool = True
+    ) -> None:
+        self.tape, self.timed, step = tape, timed, tape.step
+        self.columns = list(range(tape.width) if columns is None else columns)
         graph, count = step.graph, len(step.graph.nodes)
         try:
             self.builder = Builder(graph)
-            self._write(order, systems)
-            program = self.builder.build({})
+            self._write(*orders)
+            self.program = self.builder.build({})
         finally:
             graph.reset(count)
-        program = cut(program, PIECE)
-        inputs = range(int(self.rows[0]), int(self.rows[0]) + len(self.rows) + len(self.shared))
-        results = range(int(self.results[0]), int(self.results[-1]) + 1)
-        self._slots = program.slots
-        optimized = small(program, OPTIMIZED)
-        make = lambda lanes: machine.Library(
-            emit_llvm.emit([(program, {self.name: Map(f"{self.name}_row", inputs, results)})], lanes),
+        carry, x, times = np.split(self.rows, np.cumsum([len(tape.carry), len(tape.x)]))
+        rows = [
+            *reads(0, tape.carry_columns, carry),
+            *reads(1, tape.x_columns, x),
+            *reads(2, range(2), times),
+            *reads(3, range(len(self.more)), self.more),
+        ]
+        results, width = range(int(self.results[0]), int(self.results[-1]) + 1), len(step.row)
+        widths, kernel = (width, width, 2, len(self.more)), f"{self.name}_row"
+        self.walk = Walk(kernel, widths, tuple(rows), results, tuple(self.adds), len(tape.doubles), common=2)
+        self._cut, self._code = cut(self.program, PIECE), dict[int, Callable[..., Any]]()
+
+    def _make(self, lanes: int) -> Callable[..., Any]:
+        library = machine.Library(
+            emit_llvm.emit([(self._cut, {self.name: self.walk})], lanes),
             [self.name],
-            optimized=optimized,
+            optimized=small(self.program, OPTIMIZED),
             scheduled=False,
-            hosts=program.hosts,
+            hosts=self.program.hosts,
         )
-        self._make, self._code = make, dict[int, Callable[..., Any]]()
+        pointer, number = machine.POINTER, machine.COUNT
+        arrays = [pointer, number] * len(self.walk.widths)
+        return library.function(self.name, *[pointer] * 3, number, *arrays)
 
     name = ""
     rows: np.ndarray
+    more: np.ndarray
+    adds: Sequence[AddTo] = ()
     shared: np.ndarray
     state: np.ndarray
+    kept: np.ndarray  # which numbers of a state have slots
     results: np.ndarray
 
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
@@ -161,28 +198,36 @@ class Derivative:
             good = graph.logic("and", good, fine)
         return found, rows, factors, graph.select(good, ONE, ZERO)
 
-    def run(self, rows: np.ndarray, shared: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Go through rows (N, W, lanes) from a state (S, lanes): results (N, R, lanes) and the last state."""
-        count, width, lanes = rows.shape
+    def run(
+        self, steps: TapeSteps, more: np.ndarray, shared: np.ndarray, state: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Go through steps, with more numbers (N, M, lanes) for each, from a state (S, lanes).
+
+        Returns results (N, R, lanes) and the last state.
+        """
+        count, lanes = len(steps), steps.before.shape[2]
         with MAKING:
             if lanes not in self._code:
-                library = self._make(lanes)
-                pointer, number = machine.POINTER, machine.COUNT
-                self._code[lanes] = library.function(self.name, *[pointer] * 3, *[number] * 2)
-        work, results = aligned(self._slots * lanes), np.empty((count, len(self.results), lanes))
+                self._code[lanes] = self._make(lanes)
+        work, results = aligned(self._cut.slots * lanes), np.empty((count, len(self.results), lanes))
+        sums = np.zeros((self.walk.sums, lanes))
         table = work.reshape(-1, lanes)
-        table[self.shared], table[self.state] = shared, state
-        rows = np.ascontiguousarray(rows)
-        self._code[lanes](work.ctypes.data, rows.ctypes.data, results.ctypes.data, count, width)
-        return results, table[self.state].copy()
+        table[self.shared], table[self.state] = shared, state[self.kept]
+        arrays = (steps.before, steps.after, steps.times, more)
+        memory = [number for x in arrays for number in (x.ctypes.data, x.strides[0])]
+        self._code[lanes](*(x.ctypes.data for x in (work, results, sums)), count, *memory)
+        after = state.copy()
+        after[self.kept] = table[self.state]
+        after[len(self.tape.carry) :] += sums[: len(after) - len(self.tape.carry)]
+        return results, after
 
 
 class Adjoint(Derivative):
     """From derivatives with respect to records to those with respect to the first carry and the arguments.
 
-    A row has, after the inputs of its step, the derivatives with respect to its record. Rows come in the
-    order of falling time. The state are the derivatives with respect to the carry, and to the arguments.
-    Results are the derivatives with respect to the start and the size of each step.
+    A row has, after the inputs of its step, the derivatives with respect to columns of its record. Rows come
+    in the order of falling time. The state are the derivatives with respect to the carry, and to the
+    arguments. Results are the derivatives with respect to the start and the size of each step.
     """
 
     name = "adjoint"
@@ -194,20 +239,21 @@ class Adjoint(Derivative):
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         tape, graph = self.tape, self.tape.step.graph
         found, rows, factors, good = self.equations(order, systems)
-        seen, kept, total = self.new(tape.width), self.new(len(tape.carry)), self.new(len(tape.doubles))
-        self.rows = np.concatenate([self.place(tape.nodes()), self.place(seen)])
+        seen, kept, total = (self.new(len(x)) for x in (self.columns, tape.carry, tape.doubles))
+        self.rows, self.more = self.place(tape.nodes()), self.place(seen)
         self.shared = np.concatenate([self.place(tape.scale), self.place(tape.doubles)])
-        weights = kept.copy()
-        for column, i in enumerate(tape.visible):
-            weights[i] = graph.add(int(kept[i]), int(seen[column]))
-        weights = np.concatenate([weights, seen[len(tape.visible) :]])
+        weights = np.full(len(found), ZERO)
+        weights[: len(kept)] = kept
+        places = [*tape.visible, *range(len(kept), len(found))]  # of the columns of a record
+        for column, i in zip(self.columns, seen.tolist(), strict=True):
+            weights[places[column]] = graph.add(int(weights[places[column]]), i)
         of_x = pulled_back(graph, found, tape.x, weights)
         forces = lu.solve_transposed(graph, factors, of_x)
         forces = np.array([graph.neg(i) for i in forces.tolist()], dtype=np.int64)
         both, by = np.concatenate([found, rows]), np.concatenate([weights, forces])
-        self.reads = reads = TableReads(graph, both, tape.doubles)
-        times = np.array([int(tape.t.ids), int(tape.h.ids)])
-        variables = [tape.carry, tape.doubles, times, reads.nodes]
+        taken = TableReads(graph, both, tape.doubles)
+        times = np.array([int(tape.t.ids), int(tape.h.ids)][: 2 * self.timed], dtype=np.int64)
+        variables = [tape.carry, tape.doubles, times, taken.nodes]
         result = pulled_back(graph, both, np.concatenate(variables), by)
         cuts = np.cumsum([len(x) for x in variables])[:-1]
         of_carry, of_doubles, of_time, of_reads = np.split(result, cuts)
@@ -215,25 +261,19 @@ class Adjoint(Derivative):
         pairs = zip(total[used].tolist(), of_doubles[used].tolist(), strict=True)
         sums = np.array([graph.add(a, b) for a, b in pairs], dtype=np.int64)
         self.state = np.concatenate([self.place(kept), self.place(total[used])]).astype(int)
-        self._summed = np.concatenate([np.arange(len(tape.carry)), len(tape.carry) + used])
-        shown = np.concatenate([of_time, of_reads, reads.indices, [good]])
-        self.results = self.builder.slot(len(shown))
-        stores = [(self.state, np.concatenate([of_carry, sums])), (self.results, shown)]
+        self.kept = np.concatenate([np.arange(len(tape.carry)), len(tape.carry) + used])
+        shown, summed = np.append(of_time, good), np.concatenate([of_reads, taken.places(graph)])
+        self.results, added = self.builder.slot(len(shown)), self.builder.slot(len(summed))
+        self.adds = [AddTo(*pair) for pair in added.reshape(2, -1).T.tolist()]
+        stores = [(self.state, np.concatenate([of_carry, sums])), (self.results, shown), (added, summed)]
         self.builder.kernel("adjoint_row", ITERATION, *stores)
-
-    def run(self, rows: np.ndarray, shared: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found, after = super().run(rows, shared, state[self._summed])
-        whole = state.copy()
-        whole[self._summed] = after
-        self.reads.add(whole[len(self.tape.carry) :], found[:, 2:-1])
-        return found[:, [0, 1, -1]], whole
 
 
 class Tangent(Derivative):
     """From changes of the first carry, of the arguments and of the steps to changes of all records.
 
     A row has, after the inputs of its step, the changes of its start and its size. The arguments and their
-    changes are shared. The state is the change of the carry. Results are the changes of a record.
+    changes are shared. The state is the change of the carry. Results are changes of columns of a record.
     """
 
     name = "tangent"
@@ -245,22 +285,24 @@ class Tangent(Derivative):
     def _write(self, order: lu.Order, systems: tuple[lu.Order, ...]) -> None:
         tape, graph = self.tape, self.tape.step.graph
         found, rows, factors, good = self.equations(order, systems)
-        kept, change, times = self.new(len(tape.carry)), self.new(len(tape.doubles)), self.new(2)
-        self.rows = np.concatenate([self.place(tape.nodes()), self.place(times)])
+        kept, change = self.new(len(tape.carry)), self.new(len(tape.doubles))
+        times = self.new(2) if self.timed else np.full(2, ZERO)
+        self.rows = self.place(tape.nodes())
+        self.more = self.place(times) if self.timed else np.zeros(0, int)
         self.shared = np.concatenate([self.place(x) for x in (tape.scale, tape.doubles, change)])
         variables = np.concatenate([tape.carry, tape.doubles, [int(tape.t.ids), int(tape.h.ids)]])
         direction = np.concatenate([kept, change, times])
         by = lu.solve(graph, factors, along(graph, rows, variables, direction))
         by = np.array([graph.neg(i) for i in by.tolist()], dtype=np.int64)
         new = along(graph, found, np.concatenate([variables, tape.x]), np.concatenate([direction, by]))
-        self.state = self.place(kept)
-        self.results = self.builder.slot(tape.width + 1)
-        shown = [new[i] for i in tape.visible] + new[len(tape.carry) :].tolist()
-        stores = [(self.state, new[: len(tape.carry)]), (self.results, np.append(shown, good))]
+        self.state, self.kept = self.place(kept), np.arange(len(kept))
+        shown = np.array([*(new[i] for i in tape.visible), *new[len(kept) :]], dtype=np.int64)[self.columns]
+        self.results = self.builder.slot(len(shown) + 1)
+        stores = [(self.state, new[: len(kept)]), (self.results, np.append(shown, good))]
         self.builder.kernel("tangent_row", ITERATION, *stores)
 
 
-def orders(tape: Tape, rows: np.ndarray, shared: np.ndarray) -> tuple[lu.Order, tuple[lu.Order, ...]]:
+def orders(tape: Tape, rows: np.ndarray, shared: np.ndarray) -> PivotOrders:
     """Orders of pivots that are good for some rows (K, W) of a tape, the first of them in any case."""
     step, graph = tape.step, tape.step.graph
     count = len(graph.nodes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -133,7 +133,7 @@ class Central:
         return [converged, unfinished | converged, astray]
 
     def _finish(self, numbers: newton.Numbers) -> None:
-        method, none = self.setup.method, jnp.zeros(0)
+        method, none = self.setup.method, cast(Any, np.zeros(0))
 
         def close(n: newton.Numbers, times: Any, turns: Any, taken: Any, totals: Any) -> Any:
             output = StepOutput(none, none, none, turns[None] if self.has_turns else none)
@@ -182,7 +182,7 @@ class Watched:
         q, v = graph.inputs(setup.dims.size), graph.inputs(setup.dims.n)
         leaves = [graph.inputs(x.shape) for x in doubles]
         t = central._inputs(central.end_time, ITERATION)
-        none = jnp.zeros(0)
+        none: Any = np.zeros(0)
 
         def values(t: Any, q: Any, v: Any, x: Any) -> Any:
             return events.values(setup.crossings, t, q, v, none, none, rebuild(x))

@@ -21,10 +21,10 @@ _SHARE = 0.1  # rows with this share of the largest entry of a vector are named
 
 def examine(at: AtState, initial: str) -> None:
     """Raise an error if a start is not finite or not consistent."""
-    bad = not_finite(at, "at the start")
-    if bad:
-        raise ValueError(bad)
     if not at.finite():
+        bad = not_finite(at, "at the start")
+        if bad:
+            raise ValueError(bad)
         raise ValueError("the derivative of a constraint is NaN or infinite at the start: check it at q0")
     if initial == "check":
         _consistent(at)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from genalpha.backends.sparse.central import Central, Stream
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import Blocks, KindModel
-from genalpha.compiler import emit_repeated, machine
+from genalpha.compiler import machine, repeated_modules
 from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Call, If, Instructions, Loop, While
 from genalpha.compiler.repeated import Clear, Copy, Factor, Solve, Zero
@@ -20,32 +20,54 @@ from genalpha.mechanics.system import Args
 class SparseCode:
     """The kinds of an assembly, the central program, and the machine code of the loop of steps.
 
-    If the stages of the method are ``coupled``, all unknowns are solved for at once.
+    If the stages of the method are ``coupled``, all unknowns are solved for at once. If it is ``taped``,
+    records go on with all that derivatives of the run need (see `memory`).
     """
 
-    controlled = False
+    controlled, taped = False, False
     kind: type[Kind] = Kind
     center: type[Central] = Central
+    central: Central
+    plan_names = ("probe", "entries")
 
     def __init__(self, setup: Setup, models: list[KindModel], args: Args, coupled: bool = False) -> None:
         self.width = machine.lanes()
         self.blocks = Blocks.of(setup, self.width, coupled)
-        self.kinds = [self.kind(setup, model, self.blocks) for model in models]
-        turns = any(len(kind.turns) for kind in self.kinds)
-        self.central = self.center(setup, self.blocks, self.kinds[0].adjusts, turns, args)
-        self.stream = Stream()
+        self.kinds: list[Kind] = []
         self.patterns: list[Any] = []  # of the matrices of the stages, from the first run
-        self.lists: dict[str, Any] | None = None  # of places in the memory, from the first run
+        self.kept: dict[str, Any] = {}  # about the memory, from the first run (see `memory`)
+        texts = self._texts(setup, models, args)
+        self.library = machine.Library(texts, ["steps", *self.plan_names], scheduled=False)
+
+    def _texts(self, setup: Setup, models: list[KindModel], args: Args) -> Iterator[str]:
+        """The modules of all kinds, each as soon as it is written, and of all the rest."""
+        make = lambda model: self.kind(setup, model, self.blocks, self.taped)
+        nodes = {model.name: make(model) for model in models if model.element is None}
+        first, turns = next(iter(nodes.values())), any(len(kind.turns) for kind in nodes.values())
+        self.central = self.center(setup, self.blocks, first.adjusts, turns, args)
+        self.stream, apart = Stream(), repeated_modules.Apart(self.width)
+        for model in models:
+            kind = nodes.get(model.name) or make(model)
+            self.kinds.append(kind)
+            yield apart.text(kind.name, kind.program, self._loops(kind), kind.held)
         once: Instructions = [*(kind.once() for kind in self.kinds), Call("once")]
         loop = Loop(once, self._body(), self.central.flags["alive"], range(0), self._listed())
-        programs = {kind.name: kind.program for kind in self.kinds} | {"stream": self.stream.program}
-        plans = self._plans(once)
-        held = {kind.name: kind.held for kind in self.kinds}
-        text, self.entries_of_head, self.frames = emit_repeated.emit(
-            self.central.program, loop, programs, "steps", self.width, plans, held
+        streams = {self.stream.name: self.stream.program}
+        text, self.entries_of_head, self.frames = repeated_modules.emit(
+            self.central.program, loop, streams, "steps", self.width, self._plans(once), {}, apart
         )
-        self._plan_names = tuple(plans)
-        self.library = machine.Library(text, ["steps", *plans], scheduled=False)
+        yield text
+
+    def _loops(self, kind: Any) -> Instructions:
+        """All loops over the groups of a kind."""
+        central = self.central
+        rows = [each for stage in range(self.blocks.stages) for each in kind.residual(stage)]
+        prepare = kind.prepare(central.times, central.sizes)
+        return [kind.once(), prepare, *kind.matrix(), *kind.alone(), *rows, *self._ends(kind)]
+
+    def _ends(self, kind: Any) -> Instructions:
+        """The loops over the groups of a kind at the end of a step."""
+        return [kind.finish(self.central.turns)]
 
     # The library is compiled by other threads until one of these functions is asked for.
 
@@ -55,7 +77,7 @@ class SparseCode:
 
     @functools.cached_property
     def plans(self) -> dict[str, Callable[..., None]]:
-        return {name: self.library.function(name, *[POINTER] * 3) for name in self._plan_names}
+        return {name: self.library.function(name, *[POINTER] * 3) for name in self.plan_names}
 
     def _plans(self, once: Instructions) -> dict[str, Instructions]:
         """Instructions outside of the loop of steps, by name."""
@@ -91,7 +113,7 @@ class SparseCode:
 
     def finish(self) -> Instructions:
         """Write what the next step needs."""
-        each = [kind.finish(self.central.turns) for kind in self.kinds]
+        each = [each for kind in self.kinds for each in self._ends(kind)]
         return [Zero(self.central.turns, 1), *each, self.stream.move(self.central)]
 
     def _solved(self) -> Instructions:
@@ -111,9 +133,16 @@ class SparseCode:
 
     def _body(self) -> Instructions:
         """One step: `advance`."""
-        end = (*self.finish(), Call("finish"), self._counts(), *self.central.watched.instructions())
+        end = (*self.finish(), Call("finish"), *self._counts(), *self.central.watched.instructions())
         return (*self._solved(), If(self.central.flags["converged"], end))
 
-    def _counts(self) -> Copy:
-        counts = self.central.counts
-        return Copy(range(int(counts[0]), int(counts[-1]) + 1), "counts")
+    def _counts(self) -> Instructions:
+        """Write what central slots hold of a record."""
+        named = [("counts", self.central.counts), *([("past", self.central.times[2:])] if self.taped else [])]
+        return [Copy(range(int(slots[0]), int(slots[-1]) + 1), name) for name, slots in named]
+
+
+class TapedCode(SparseCode):
+    """The same with records that serve derivatives."""
+
+    taped = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ class ControlledKind(Kind):
         slots = self.builder.slot(len(coast))
         self.prepared.append((slots, coast))
         self._coast = self.builder.inputs(slots, ITERATION)
+        self.read_back = dict(zip(self._coast.tolist(), coast.tolist(), strict=True))
         q, v = (Symbols(ids, "f") for ids in np.split(self._coast, 2))
         return step._replace(coast_q=q, coast_v=v)
 
@@ -136,7 +137,7 @@ class ControlledKind(Kind):
 
     def accept(self) -> Each:
         own = [Call(self.kernel("accept"))] if self.own else []
-        return self.each(*self._put(), *own)
+        return self.each(*self._put(), *own, *self._put_own())
 
 
 class ControlledCentral(Central):
@@ -219,7 +220,7 @@ class ControlledCentral(Central):
 
     def _go(self) -> None:
         """Write the kernel that goes on to the next step, or to a shorter one."""
-        method, none = self.setup.method, jnp.zeros(0)
+        method, none = self.setup.method, cast(Any, np.zeros(0))
         times, after = self._inputs(self.times, STEP), self._inputs(np.array(self.next), ITERATION)
         accepted = self._inputs(self.flags["accepted"], ITERATION)
 
@@ -244,6 +245,11 @@ class ControlledCode(SparseCode):
     def _listed(self) -> None:
         return None
 
+    def _ends(self, kind: ControlledKind) -> Instructions:
+        central = self.central
+        disturb = [each for k in range(self.blocks.stages) for each in kind.disturb(k)]
+        return [kind.attempt(central.turns), *disturb, *kind.estimate(central.squares), kind.accept()]
+
     def _body(self) -> Instructions:
         """One attempt: `attempt`."""
         central, stream, flags = self.central, self.stream, self.central.flags
@@ -265,6 +271,12 @@ class ControlledCode(SparseCode):
             If(flags["lost"], (Call("retreat"), Call("go"))),
             If(
                 flags["keep"],
-                (self._counts(), Copy(timing, "timing"), Record(central.place), Zero(flags["keep"], 1)),
+                (*self._counts(), Copy(timing, "timing"), Record(central.place), Zero(flags["keep"], 1)),
             ),
         )
+
+
+class TapedControlledCode(ControlledCode):
+    """The same with records that serve derivatives."""
+
+    taped = True

@@ -45,11 +45,12 @@ class SparseControlled(SparseRunner):
         tolerances, limits = self.control
         memory.w[list(central.limits)] = [float(x) for x in limits]
         memory.w[central.until], memory.w[central.every] = np.inf, 1.0
+        whole = np.empty((len(tolerances), self.setup.dims.n))
+        for row, values in zip(whole, tolerances, strict=True):
+            row[:] = values
+        memory.fill_tolerances(whole)
         for kind, model in zip(self.code.kinds, self.models, strict=True):
             if model.element is None:
-                for slots, values in zip(kind.tolerances, tolerances, strict=True):
-                    whole = np.broadcast_to(np.asarray(values, dtype=float), (self.setup.dims.n,))
-                    memory.fill(kind, slots, whole[model.places.v])
                 lanes = memory.lanes(kind, kind.weight)
                 lanes[:] = np.arange(lanes.size).reshape(lanes.shape) < model.copies
 

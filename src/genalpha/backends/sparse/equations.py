@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sparse
-from scipy.sparse.linalg import splu
 
 from genalpha.backends.rowwise import Rowwise
-from genalpha.backends.sparse.models import KindModel
+from genalpha.backends.sparse.matrices import Saddle, SaddlePattern, Structure, Vectors
+from genalpha.backends.sparse.models import KindModel, numbers_of
+from genalpha.backends.sparse.together import CopyInputs, KindFunction, Together
 from genalpha.compiler import machine
-from genalpha.compiler.sparse_pattern import by_columns
 from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
 from genalpha.numerics.derivatives import jacobian, value_and_rate
 
-# a (n,), λ (m,) and ψ (p,).
-Vectors = tuple[np.ndarray, np.ndarray, np.ndarray]
 # Multipliers of reactions of the user's own are found by Newton's method, to this relative change.
 CHANGE, MOST_ITERATIONS = 1e-10, 50
 # Functions of parts with so many copies are optimized. With fewer copies this takes longer than it saves.
@@ -108,23 +106,71 @@ class Equations:
     """
 
     def __init__(self, parts: list[KindModel], dims: Dims, functions: dict[Any, Any], labels: Labels) -> None:
-        self.parts, self.dims, self._functions, self.labels = parts, dims, functions, labels
+        self.parts, self.dims, self.labels = parts, dims, labels
         self._data: dict[str, Any] = {}
+        leaves = jax.tree.leaves([model.data for model in parts])
+        self._functions: dict[Any, Any] = functions.setdefault(tuple(map(np.shape, leaves)), {})
+        self.numbers = numbers_of(parts)
+
+    def made(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What does not depend on numbers, made once."""
+        if key not in self._functions:
+            self._functions[key] = make()
+        return self._functions[key]
+
+    @property
+    def inputs(self) -> CopyInputs:
+        """Where functions of copies find their inputs."""
+        return self.made("inputs", lambda: CopyInputs(self.dims, self.parts))
+
+    def vector(self, **values: Any) -> np.ndarray:
+        """The inputs of functions of copies, with the numbers of all copies."""
+        return self.inputs.vector(numbers=self.numbers, **values)
+
+    def _function(self, name: str, model: KindModel, function: Any, example: Callable[[], Any]) -> Rowwise:
+        """``function(model, *row)`` for rows of a part, made once."""
+
+        def make() -> Rowwise:
+            one, often, row = lambda *x: function(model, *x), model.copies >= MANY, example()
+            make = lambda: Rowwise(f"{name}_{model.name}", one, row, often=often)
+            if function not in _OF_PARTS or model.element is None:
+                return make()
+            shapes = tuple(map(np.shape, jax.tree.leaves(row)))  # any assembly may use it
+            return model.element.made((name, often, jax.tree.structure(row), shapes), make)
+
+        return self.made((name, model.name), make)
 
     def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:
         """``function(model, *row)`` of all copies of a part. Inputs have one row for each, or one for all."""
-        key = (name, model.name)
-        if key not in self._functions:
-            example = jax.tree.map(lambda x: np.asarray(x)[0], rows)
-            one, often = lambda *x: function(model, *x), model.copies >= MANY
-            make = lambda: Rowwise(f"{name}_{model.name}", one, example, often=often)
-            if function in _OF_PARTS and model.element is not None:  # any assembly may use it
-                shapes = tuple(map(np.shape, jax.tree.leaves(example)))
-                made = model.element.made((name, often, jax.tree.structure(example), shapes), make)
-            else:
-                made = make()
-            self._functions[key] = made
-        return self._functions[key](rows, machine.lanes())
+        example = lambda: jax.tree.map(lambda x: np.asarray(x)[0], rows)
+        return self._function(name, model, function, example)(rows, machine.lanes())
+
+    def together(
+        self,
+        name: str,
+        models: Sequence[KindModel],
+        function: Any,
+        inputs: Sequence[str],
+        vector: np.ndarray,
+        whole: Dims | None = None,
+    ) -> Together:
+        """``function(model, *inputs, data)`` of all copies of some kinds; ``vector`` is an example.
+
+        With the sizes of the ``whole``, copies without constraints have one that is always satisfied.
+        """
+
+        def make() -> Together:
+            kinds = []
+            for model in models:
+                m, p = model.dims[2:] if whole is None else model.full(whole)[2:]
+                places = self.inputs.of(model, inputs, m, p)
+                own = jax.tree.unflatten(jax.tree.structure(model.data), places[len(inputs) :])
+                tree = (*places[: len(inputs)], own)
+                example = lambda tree=tree: jax.tree.map(lambda x: vector[x[0]], tree)
+                kinds.append(KindFunction(self._function(name, model, function, example), tree))
+            return Together(kinds, vector)
+
+        return self.made(("together", name, tuple(model.name for model in models)), make)
 
     def data(self, model: KindModel) -> Any:
         """The numbers of all copies. Single numbers have one row."""
@@ -135,80 +181,40 @@ class Equations:
 
     def at(self, t: float, q: np.ndarray, v: np.ndarray) -> AtState:
         """The equations at one state."""
-        return next(self.rows(np.array([t]), q[None], v[None]))
+        return AtState(self, float(t), q, v)
 
     def rows(self, t: np.ndarray, q: np.ndarray, v: np.ndarray) -> Iterator[AtState]:
         """The equations at states (R, ...)."""
-        found = []
-        for model in self.parts:
-            at, count = model.places, model.copies
-            flat = lambda x: x.reshape(x.shape[0] * x.shape[1], x.shape[2])
-            data = self.data(model)
-            if len(t) > 1:
-                data = jax.tree.map(lambda x, n=count: _repeated(x, len(t)) if len(x) == n else x, data)
-            inputs = (np.repeat(t, count), flat(q[:, at.q]), flat(v[:, at.v]), data)
-            terms = self.each("terms", model, _terms, *inputs)
-            found.append(Terms(*(x.reshape(len(t), count, *x.shape[1:]) for x in terms)))
-        for i in range(len(t)):
-            yield AtState(self, float(t[i]), q[i], v[i], [Terms(*(x[i] for x in terms)) for terms in found])
+        yield from map(self.at, t, q, v)
 
-    @property
+    @functools.cached_property
     def linear(self) -> bool:
         """Whether all reactions are the default ones, which are linear in λ and ψ."""
         return not any(model.own_reaction for model in self.parts)
-
-    @property
-    def structure(self) -> Structure:
-        """Where the entries of matrices are."""
-        if "structure" not in self._functions:
-            self._functions["structure"] = Structure(self.parts, self.dims)
-        return self._functions["structure"]
-
-
-def _repeated(x: np.ndarray, times: int) -> np.ndarray:
-    """The rows of an array, repeated as a whole."""
-    return np.tile(x, (times, *[1] * (np.ndim(x) - 1)))
-
-
-class Structure:
-    """Where the entries of all copies are in the mass matrix and in the matrix (12) of JN08, by columns."""
-
-    def __init__(self, parts: list[KindModel], dims: Dims) -> None:
-        n, m = dims.n, dims.m
-        pairs: list[list[np.ndarray]] = [[], []]
-        of_mass: list[list[np.ndarray]] = [[], []]
-        for model in parts:
-            at = model.places
-            for first in (at.v, n + at.g, n + m + at.k):
-                shape = (len(first), first.shape[1], at.v.shape[1])
-                row = np.broadcast_to(first[:, :, None], shape).reshape(-1)
-                column = np.broadcast_to(at.v[:, None, :], shape).reshape(-1)
-                both = [(row, column)] if first is at.v else [(row, column), (column, row)]
-                for lists in (pairs, of_mass) if first is at.v else (pairs,):
-                    for a, b in both:
-                        lists[0].append(a)
-                        lists[1].append(b)
-        self.rows, self.columns = (np.concatenate(x).astype(np.int32) for x in pairs)
-        self.size = n + m + dims.p
-        self.places, self.indices, self.starts = by_columns(self.size, self.rows, self.columns)
-        self.of_mass = by_columns(n, *(np.concatenate(x) for x in of_mass))
 
 
 class AtState:
     """The equations at one state."""
 
-    def __init__(
-        self, equations: Equations, t: float, q: np.ndarray, v: np.ndarray, terms: list[Terms]
-    ) -> None:
-        self.equations, self.t, self.q, self.v, self.terms = equations, t, q, v, terms
+    def __init__(self, equations: Equations, t: float, q: np.ndarray, v: np.ndarray) -> None:
+        self.equations, self.t, self.q, self.v = equations, t, q, v
         self.parts, self.dims = equations.parts, equations.dims
-        self.applied = self.total("applied", "v")
-        self.g, self.g_dot, self.g_ddot = (self.total(name, "g") for name in ("g", "g_dot", "g_ddot"))
-        self.k, self.k_dot = self.total("k", "k"), self.total("k_dot", "k")
+        vector = equations.vector(t=t, q=q, v=v)
+        self._of_terms = equations.together("terms", self.parts, _terms, ("t", "q", "v"), vector)
+        make = lambda: Structure(self.parts, self.dims, self._of_terms)
+        self.structure: Structure = equations.made("structure", make)
+        self._found = found = self._of_terms(vector)
+        of = self.structure
+        self._sums = np.bincount(of.targets, found[of.sources], of.sums)
+        self._B = found[of.of_B]
+        self.applied, self.g, self.g_dot, self.g_ddot, self.k, self.k_dot = (
+            self._sums[of.slices[name]] for name in ("applied", "g", "g_dot", "g_ddot", "k", "k_dot")
+        )
 
-    def total(self, name: str, kind: str) -> np.ndarray:
-        """The sum of terms of all copies."""
-        return self._sum(kind, [getattr(terms, name) for terms in self.terms])
+    @functools.cached_property
+    def terms(self) -> list[Terms]:
+        """The terms of all copies of each part."""
+        return [self._of_terms.of(k, self._found) for k in range(len(self.parts))]
 
     def _sum(self, kind: str, values: list[np.ndarray]) -> np.ndarray:
         found = np.zeros({"v": self.dims.n, "g": self.dims.m, "k": self.dims.p}[kind])
@@ -219,47 +225,56 @@ class AtState:
         return found
 
     def finite(self) -> bool:
+        """Whether the terms of all copies are."""
+        if np.isfinite(self._sums).all() and np.isfinite(self._B).all():
+            return True
         return all(np.isfinite(x).all() for terms in self.terms for x in terms)
+
+    @property
+    def _mass(self) -> np.ndarray:
+        """The entries of the mass matrix."""
+        return self._sums[self.structure.first :]
 
     @functools.cached_property
     def M(self) -> Any:
         """The mass matrix, sparse."""
-        n, (places, indices, starts) = self.dims.n, self.equations.structure.of_mass
-        values = np.concatenate([terms.M.reshape(-1) for terms in self.terms])
-        return sparse.csc_matrix((np.bincount(places, values, len(indices)), indices, starts), shape=(n, n))
+        return sparse.csc_matrix((self._mass, *self.structure.mass), shape=(self.dims.n,) * 2)
 
     @functools.cached_property
     def B(self) -> Any:
         """The constraint matrices (G; K), sparse."""
-        n, m = self.dims.n, self.dims.m
-        units: Any = Scale(np.ones(n), np.ones(m), np.ones(self.dims.p))  # type: ignore[arg-type]
-        return self.saddle(units).matrix[n:, :n].tocsr()
+        n, m, p = self.dims[1:]
+        return sparse.csr_matrix((self._B, *self.structure.rows), shape=(m + p, n))
+
+    def rates(self, change: np.ndarray) -> np.ndarray:
+        """B times a change (n,) of the velocities."""
+        of = self.structure
+        return np.bincount(of.row, self._B * change[of.column], self.dims.m + self.dims.p)
 
     @functools.cached_property
     def scale(self) -> Scale:
         """Typical sizes, as in `initial_values.scales`."""
-        a = np.sqrt(_inverse(np.maximum.reduceat(np.abs(self.M.data), self.M.indptr[:-1])))
-        found = []
-        for name, kind, count in (("G", "g", self.dims.m), ("K", "k", self.dims.p)):
-            sizes = np.zeros(count)
-            for model, terms in zip(self.parts, self.terms, strict=True):
-                places, rows = getattr(model.places, kind), getattr(terms, name)
-                if places.size:
-                    sizes[places] = np.abs(rows * a[model.places.v][:, None, :]).max(axis=2)
-            found.append(_inverse(sizes))
-        return Scale(a, *found)  # type: ignore[arg-type]
+        of, m = self.structure, self.dims.m
+        a = np.sqrt(_inverse(np.maximum.reduceat(np.abs(self._mass), of.mass[1][:-1])))
+        if not len(self._B):
+            return Scale(a, np.zeros(0), np.zeros(0))  # type: ignore[arg-type]
+        rows = np.maximum.reduceat(np.abs(self._B) * a[of.column], of.rows[1][:-1])
+        return Scale(a, _inverse(rows[:m]), _inverse(rows[m:]))  # type: ignore[arg-type]
 
-    def saddle(self, scale: Scale, loads: list[Loads] | None = None) -> Saddle:
-        """The matrix (12) of JN08, scaled. With ``loads``, Bᵀ are the derivatives of these reactions."""
-        of, parts = self.equations.structure, []
-        for i, terms in enumerate(self.terms):
-            by_lam, by_psi = (terms.G, terms.K) if loads is None else loads[i][1:]
-            parts += [x.reshape(-1) for x in (terms.M, terms.G, by_lam, terms.K, by_psi)]
-        sizes = np.concatenate([scale.a, scale.lam, scale.psi])
-        values = np.concatenate(parts) * sizes[of.rows] * sizes[of.columns]
-        entries = np.bincount(of.places, values, len(of.indices))
-        matrix = sparse.csc_matrix((entries, of.indices, of.starts), shape=(of.size, of.size))
-        return Saddle(matrix, scale)
+    def saddle(
+        self, scale: Scale, loads: list[Loads] | None = None, mass: np.ndarray | None = None
+    ) -> Saddle:
+        """The matrix (12) of JN08, scaled. With ``loads``, Bᵀ are the derivatives of these reactions.
+
+        ``mass`` are the entries of another mass matrix.
+        """
+        of = self.structure
+        if loads is None:
+            mass = self._mass if mass is None else mass
+            return Saddle(of.saddle, np.concatenate([mass, self._B, self._B]), scale)
+        pattern = self.equations.made("loaded", lambda: _loaded(of, self.parts))
+        parts = [x.reshape(-1) for load in loads for x in (load.by_lam, load.by_psi)]
+        return Saddle(pattern, np.concatenate([self._mass, self._B, *parts]), scale)
 
     def accelerations(self, guess: Any = None) -> tuple[Vectors, Saddle]:
         """Consistent a, λ and ψ, and the matrix of their equations.
@@ -278,7 +293,7 @@ class AtState:
             loads = self._loads(lam, psi)
             saddle = self.saddle(self.scale, loads)
             motion = self.applied + self._sum("v", [one.force for one in loads]) - self.M @ a
-            hidden = np.concatenate([self.g_ddot, self.k_dot]) + self.B @ a
+            hidden = np.concatenate([self.g_ddot, self.k_dot]) + self.rates(a)
             step = np.concatenate(saddle.solve(motion, -hidden[:m], -hidden[m:]))
             x = x + step
             if not np.abs(step / sizes).max(initial=0.0) > CHANGE * np.abs(x / sizes).max(initial=0.0):
@@ -311,46 +326,46 @@ class AtState:
 
     def reactions(self, lam: np.ndarray, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """−Gᵀλ and −Kᵀψ (n,)."""
-        found = []
-        for name, kind, by in (("G", "g", lam), ("K", "k", psi)):
-            pushes = [
-                -np.einsum("kmn,km->kn", getattr(terms, name), by[getattr(model.places, kind)])
-                for model, terms in zip(self.parts, self.terms, strict=True)
-            ]
-            found.append(self._sum("v", pushes))
-        return found[0], found[1]
+        of, (n, m) = self.structure, self.dims[1:3]
+        push = lambda some, by: 0.0 - np.bincount(of.column[some], self._B[some] * by, n)
+        holonomic, others = slice(of.rows[1][m]), slice(of.rows[1][m], None)
+        return push(holonomic, lam[of.row[holonomic]]), push(others, psi[of.row[others] - m])
 
     def rate(self, saddle: Saddle, a: np.ndarray, lam: np.ndarray, psi: np.ndarray) -> np.ndarray:
         """a' along the motion."""
-        n, m, p = self.dims[1:]
-        total = np.zeros(n + m + p)
-        for model in self.parts:
-            at = model.places
-            inputs = (self.q[at.q], self.v[at.v], a[at.v], lam[at.g], psi[at.k])
-            found = self._of_part("along", model, _along, *inputs)
-            places = np.concatenate([at.v, n + at.g, n + m + at.k], axis=1)
-            total += np.bincount(places.reshape(-1), found.reshape(-1), len(total))
+        n, m = self.dims[1:3]
+        vector = self.equations.vector(t=self.t, q=self.q, v=self.v, a=a, lam=lam, psi=psi)
+        names = ("t", "q", "v", "a", "lam", "psi")
+        along = self.equations.together("along", self.parts, _along, names, vector)
+        targets, sources = self.equations.made(
+            "sums along", lambda: _sums_along(self.parts, self.dims, along)
+        )
+        total = np.bincount(targets, along(vector)[sources], saddle.pattern.size)
         return saddle.solve(-total[:n], -total[n : n + m], -total[n + m :])[0]
 
 
-class Saddle:
-    """The matrix (12) of JN08, M and B = (G; K), scaled. It is factorized when it is first used."""
+def _sums_along(parts: list[KindModel], dims: Dims, along: Together) -> tuple[np.ndarray, np.ndarray]:
+    """The places in (a, λ, ψ) of the rows of all copies, and those of these rows in the results."""
+    n, m = dims[1:3]
+    targets, sources = [np.zeros(0, int)], [np.zeros(0, int)]
+    for k, model in enumerate(parts):
+        at, some = model.places, np.flatnonzero(~along.zero(k, along.columns[k]))
+        places = np.concatenate([at.v, n + at.g, n + m + at.k], axis=1)
+        targets.append(places[:, some].reshape(-1))
+        sources.append(along.places(k, along.columns[k][some]).reshape(-1))
+    return np.concatenate(targets), np.concatenate(sources)
 
-    def __init__(self, matrix: Any, scale: Scale) -> None:
-        self.matrix, self.scale = matrix, scale
 
-    @functools.cached_property
-    def _factors(self) -> Any:
-        return splu(self.matrix)
-
-    def solve(self, motion: np.ndarray, holonomic: np.ndarray, nonholonomic: np.ndarray) -> Vectors:
-        """x = (a, λ, ψ) with M a + Bᵀ(λ, ψ) = motion and B a = (holonomic, nonholonomic)."""
-        scale, n, m = self.scale, len(motion), len(holonomic)
-        wanted = np.concatenate([scale.a * motion, scale.lam * holonomic, scale.psi * nonholonomic])
-        x = self._factors.solve(wanted)
-        x += self._factors.solve(wanted - self.matrix @ x)
-        a, lam, psi = np.split(x, [n, n + m])
-        return np.asarray(scale.a * a), np.asarray(scale.lam * lam), np.asarray(scale.psi * psi)
+def _loaded(of: Structure, parts: list[KindModel]) -> SaddlePattern:
+    """The places of entries if reactions are the user's own: the blocks of all copies are full."""
+    rows, columns, m = [np.zeros(0, int)], [np.zeros(0, int)], of.dims.m
+    for model in parts:
+        at = model.places
+        for first in (at.g, m + at.k):
+            shape = (len(first), first.shape[1], at.v.shape[1])
+            rows.append(np.broadcast_to(at.v[:, None, :], shape).reshape(-1))
+            columns.append(np.broadcast_to(first[:, :, None], shape).reshape(-1))
+    return SaddlePattern(of, np.concatenate(rows), np.concatenate(columns))
 
 
 def _inverse(sizes: np.ndarray) -> np.ndarray:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from genalpha.backends.native.code import MAKING
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.step import floating
-from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import checks, models
-from genalpha.backends.sparse.code import SparseCode
-from genalpha.backends.sparse.controlled import ControlledCode
+from genalpha.backends.sparse.code import SparseCode, TapedCode
+from genalpha.backends.sparse.controlled import ControlledCode, TapedControlledCode
 from genalpha.backends.sparse.controlled_runner import SparseControlled
 from genalpha.backends.sparse.equations import AtState, Equations
-from genalpha.backends.sparse.models import KindModel
+from genalpha.backends.sparse.models import KindModel, Kinds
 from genalpha.backends.sparse.projection import Projector
 from genalpha.backends.sparse.runner import SparseGiven
 from genalpha.backends.sparse.start import Starter
@@ -27,14 +26,13 @@ from genalpha.engine.setup import Setup
 from genalpha.engine.steps import Given, Steps
 from genalpha.errors import FallbackWarning, warn
 from genalpha.mechanics.assembly import Assembly
-from genalpha.mechanics.system import Args
+from genalpha.mechanics.system import Args, Dims
+from genalpha.methods import Method
 from genalpha.numerics.data import State
 
 Known = Callable[[Callable[[], State]], np.ndarray]
 # The most unknowns of an assembly that runs with dense matrices if it must.
 MOST_DENSE = 5000
-# Velocities times rows whose terms are computed at a time.
-ROWS = 100_000
 # Assemblies with more unknowns in a step than this are solved with sparse matrices (docs/benchmarks.md);
 # members of batches, which run in lanes with dense ones, with more velocities than the second number.
 DENSE, DENSE_IN_BATCHES = 66, 40
@@ -55,7 +53,7 @@ class Made(NamedTuple):
     """What is made once for a setup and the shapes of its arguments."""
 
     code: SparseCode
-    functions: dict[Any, Rowwise]
+    functions: dict[Any, Any]
 
 
 def refusal(setup: Setup, steps: Steps) -> str:
@@ -77,7 +75,12 @@ def large(setup: Setup) -> bool:
 
 def unknowns(setup: Setup) -> int:
     """The number of unknowns of a step."""
-    return sum(setup.method.sizes(setup.dims).values())
+    return _unknowns(setup.method, setup.dims)
+
+
+@functools.lru_cache
+def _unknowns(method: Method, dims: Dims) -> int:
+    return sum(method.sizes(dims).values())
 
 
 def wanted(setup: Setup, steps: Steps, batch: bool = False) -> bool:
@@ -117,60 +120,71 @@ def projector(setup: Setup, args: Args) -> Projector:
     """Moves states of an assembly onto its constraints."""
     assembly = setup.system
     assert isinstance(assembly, Assembly)
-    parts = models.of_parts(assembly, args)
-    functions = assembly._programs.made(("sparse functions", _shapes(parts)), dict)
-    return Projector(models.of_nodes(assembly), Equations(parts, setup.dims, functions, assembly.labels))
+    kinds = models.of_assembly(assembly, args)
+    functions = assembly._programs.made(("sparse functions", kinds.shapes), dict)
+    return Projector(kinds.nodes, _equations(setup, kinds.parts, functions, args))
 
 
-def begin(setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known) -> SparseRun:
-    """Everything before the first step, checked."""
+# The classes of code: with given steps and under error control, without and with a tape.
+_CODES = {(False, False): SparseCode, (False, True): TapedCode}
+_CODES |= {(True, False): ControlledCode, (True, True): TapedControlledCode}
+
+
+def begin(
+    setup: Setup, at: StartValues, steps: Steps, args: Args, known: Known, taped: bool = False
+) -> SparseRun:
+    """Everything before the first step, checked. Records of a run that is ``taped`` serve derivatives."""
     assembly = setup.system
     assert isinstance(assembly, Assembly)
     setup = setup._replace(method=setup.method.staged(setup.dims))
-    nodes, parts = models.of_nodes(assembly), models.of_parts(assembly, args)
-    kinds = [*nodes, *parts]
-    made = _made(setup, kinds, ControlledCode if steps.controlled else SparseCode, args)
-    equations = Equations(parts, setup.dims, made.functions, assembly.labels)
+    nodes, parts, _ = kinds = models.of_assembly(assembly, args)
+    made = _made(setup, kinds, _CODES[steps.controlled, taped], args)
+    equations = _equations(setup, parts, made.functions, args)
     state = equations.at(float(at.t), np.asarray(at.q, dtype=float), np.asarray(at.v, dtype=float))
     checks.examine(state, at.mode)
     with checks.explaining(state):
         start = Starter(setup, nodes, equations).run(state, at.first, at.guess)
     checks.solved(state, start)
     runner: Any = SparseControlled if steps.controlled else SparseGiven
-    runner = runner(setup, made.code, kinds, start, steps, args)
+    runner = runner(setup, made.code, [*nodes, *parts], start, steps, args)
     runner.watch(known(lambda: start.state))
     if made.code.blocks.stages > 1:
         runner.coupled = lambda: _made(setup, kinds, type(made.code), args, coupled=True).code
 
     def derive(ends: StepEnd, args: Args = args) -> Derived:
-        parts = models.of_parts(assembly, args)
-        return derived(Equations(parts, setup.dims, made.functions, assembly.labels), ends)
+        parts = models.of_assembly(assembly, args).parts
+        return derived(_equations(setup, parts, made.functions, args), ends)
 
     return SparseRun(runner, start.row, np.asarray(start.t_alpha), derive)
 
 
-def _shapes(kinds: list[KindModel]) -> tuple[Any, ...]:
-    """What code and functions depend on, but for the setup."""
-    shape = lambda data: tuple(np.shape(x)[1:] for x in jax.tree.leaves(data))
-    return tuple((jax.tree.structure(kind.data), shape(kind.data)) for kind in kinds)
+def _equations(setup: Setup, parts: list[KindModel], functions: dict[Any, Any], args: Args) -> Equations:
+    """The equations of an assembly with these args. Those with the own args of the parts are made once."""
+    make = lambda: Equations(parts, setup.dims, functions, setup.system.labels)
+    if args:
+        return make()
+    if "equations" not in functions:
+        functions["equations"] = make()
+    return functions["equations"]
 
 
-def _made(
-    setup: Setup, kinds: list[KindModel], code: type[SparseCode], args: Args, coupled: bool = False
-) -> Made:
+def _made(setup: Setup, kinds: Kinds, code: type[SparseCode], args: Args, coupled: bool = False) -> Made:
     fixed = floating(args)[2] if setup.crossings else ()
     with MAKING:
-        key = ("sparse", code, coupled, *setup[1:], _shapes(kinds), fixed)
-        return setup.system._programs.made(key, lambda: Made(code(setup, kinds, args, coupled), {}))
+        key = ("sparse", code, coupled, *setup[1:], kinds.shapes, fixed)
+        make = lambda: Made(code(setup, [*kinds.nodes, *kinds.parts], args, coupled), {})
+        return setup.system._programs.made(key, make)
+
+
+def code(setup: Setup, kinds: Kinds, args: Args, controlled: bool, taped: bool) -> SparseCode:
+    """The code of a run."""
+    return _made(setup, kinds, _CODES[controlled, taped], args).code
 
 
 def derived(equations: Equations, ends: StepEnd) -> Derived:
     """Accelerations, multipliers, residuals and reactions of rows (K, ...), as in `derive_row`."""
-    block = max(1, ROWS // equations.dims.n)
-    rows = []
-    for first in range(0, len(ends.t), block):
-        t, q, v, lam, psi = (np.asarray(x)[first : first + block] for x in ends)
-        rows += [_derived(at, guess) for at, *guess in zip(equations.rows(t, q, v), lam, psi, strict=True)]
+    t, q, v, lam, psi = map(np.asarray, ends)
+    rows = [_derived(at, guess) for at, *guess in zip(equations.rows(t, q, v), lam, psi, strict=True)]
     return Derived(*(np.stack(part) for part in zip(*rows, strict=True)))
 
 

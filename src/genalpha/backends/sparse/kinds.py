@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -24,6 +24,25 @@ from genalpha.numerics.data import Carry, NewtonReport, Scale, State
 LIMIT = 200_000
 
 
+class Traced(NamedTuple):
+    """The expressions of a step for one copy, as nodes: what it reads, and what it leads to.
+
+    ``carried`` are q, v, a and a_old of its nodes, ``own`` the method's own variables, ``times`` the start
+    and the size of the step, the size of the last one, and lags. ``x`` are its unknowns, ``value`` the rows
+    of its residual. ``found`` are the motion or the forces after the step (see `Kind`), and then the method's
+    own variables.
+    """
+
+    carried: np.ndarray
+    own: np.ndarray
+    scale: np.ndarray
+    data: np.ndarray
+    times: np.ndarray
+    x: np.ndarray
+    value: np.ndarray
+    found: np.ndarray
+
+
 class Kind:
     """The expressions of a step for one copy, the slots of its frame, and what its kernels read and write.
 
@@ -33,18 +52,23 @@ class Kind:
     columns in stage k. ``rows[k]`` are the slots of its residual in stage k, in the rows ``used[k]``.
     ``value`` are the expressions of all rows of the residual, ``variables`` those of the unknowns.
     ``motion`` are the slots of q, v, a and a_old after a step, ``forces`` those of λ, ψ and other variables.
+    If it is ``taped``, the method's own variables are part of records. ``traced`` are the expressions.
     """
 
-    def __init__(self, setup: Setup, model: KindModel, blocks: Blocks) -> None:
-        self.setup, self.model, self.blocks = setup, model, blocks
+    traced: Traced
+
+    def __init__(self, setup: Setup, model: KindModel, blocks: Blocks, taped: bool = False) -> None:
+        self.setup, self.model, self.blocks, self.taped = setup, model, blocks, taped
         self.name, self.dims = model.name, model.full(setup.dims)
-        self.graph = Graph(LIMIT)
+        self.begun, self.graph = begun(setup, model), Graph(LIMIT)
         self.builder = Builder(self.graph)
         self._lay_out()
         self._trace()
-        self.program: Program = cut(
-            self.builder.build({RUN: self.kernel("once"), STEP: self.kernel("prepare")}), PIECE
-        )
+        self._build()
+
+    def _build(self) -> None:
+        found = self.builder.build({RUN: self.kernel("once"), STEP: self.kernel("prepare")})
+        self.program: Program = cut(found, PIECE)
         self.stride = self.program.slots
 
     def kernel(self, name: str) -> str:
@@ -54,7 +78,7 @@ class Kind:
 
     def _lay_out(self) -> None:
         slot, (size, n, m, p) = self.builder.slot, self.model.dims
-        carry = begun(self.setup, self.model)
+        carry = self.begun
         self.adjusts = carry.lag is not None
         self.carried = slot(size + (3 if carry.a_old is not None else 2) * n)
         parts = np.split(self.carried, [size, size + n, size + 2 * n])
@@ -63,6 +87,7 @@ class Kind:
         self.own: dict[str, np.ndarray] = shaped(carry.own)
         self.disturbed: list[np.ndarray] = []
         self.prepared: list[tuple[np.ndarray, np.ndarray]] = []
+        self.read_back: dict[int, int] = {}  # nodes that stand for others
         self.scale = (slot(n), slot(m), slot(p))
         self.data: list[np.ndarray] = [
             slot(int(np.prod(np.shape(x)[1:]))).reshape(np.shape(x)[1:])
@@ -119,7 +144,19 @@ class Kind:
         self._prepare(sizes)
         self.value, self.variables = value, variables
         self._matrix(value, variables)
-        self._finish(after, output)
+        found = self._finish(after, output)
+        everything = lambda parts: np.concatenate([np.zeros(0, int), *(np.ravel(x) for x in parts)])
+        nodes = lambda tree: [x.ids for x in jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, Symbols))]
+        self.traced = Traced(
+            everything([known[name].ids for name in self._carry]),
+            everything([own[name].ids for name in self.own]),
+            everything(self._scale_nodes),
+            everything(nodes(doubles)),
+            times,
+            variables,
+            value,
+            everything([found, *(after.own[name] for name in self.own)]),
+        )
         self._more(carry, step, x, scale, doubles, after)
 
     def _read_back(self, step: Any) -> Any:
@@ -132,6 +169,7 @@ class Kind:
     def _scale(self) -> Scale:
         """The scale, with ones for constraints that are always satisfied."""
         parts = [self._inputs(s, RUN) for s in self.scale]
+        self._scale_nodes = [part.ids for part in parts]
         sizes = (self.dims.n, self.dims.m, self.dims.p)
         filled = [
             p if p.ids.size == n else Symbols(np.full(n, ONE), "f") for p, n in zip(parts, sizes, strict=True)
@@ -173,7 +211,8 @@ class Kind:
         """The stage of every entry of a copy."""
         return np.concatenate([np.full(self._size(b), b.stage) for b in blocks])
 
-    def _finish(self, after: Any, output: Any) -> None:
+    def _finish(self, after: Any, output: Any) -> np.ndarray:
+        """Write the kernel that ends a step. Returns the motion of nodes after it, or the forces of parts."""
         m, p = self.model.dims[2:]
         extra, at = {}, 0
         for block in self.blocks.extras:
@@ -189,14 +228,17 @@ class Kind:
                 self.builder.slot(sum(map(len, kept))),
                 self.builder.slot(len(output.turns)),
             )
-            stores += [(self.motion, np.concatenate(kept)), (self.turns, output.turns)]
+            found = np.concatenate(kept)
+            stores += [(self.motion, found), (self.turns, output.turns)]
         else:
             kept = [output.lam[:m] if m else output.lam[:0], output.psi[:p] if p else output.psi[:0]]
             kept += [part for block, part in extra.values() if block.kind != "v" and self._size(block)]
-            self.forces = self.builder.slot(sum(map(len, kept)))
-            stores += [(self.forces, np.concatenate(kept))]
+            found = np.concatenate(kept)
+            self.forces = self.builder.slot(len(found))
+            stores += [(self.forces, found)]
         stores += [(new[name], part) for name, part in after.own.items()]
         self.builder.kernel(self.kernel("finish"), ITERATION, *stores)
+        return found
 
     def _new_own(self) -> dict[str, np.ndarray]:
         """The slots of the method's own variables after a step."""
@@ -254,18 +296,28 @@ class Kind:
     def _turned(self, turns: int) -> list[Inside]:
         return [Largest(int(self.turns[0]), len(self.turns), turns)] if len(self.turns) else []
 
+    @property
+    def own_slots(self) -> np.ndarray:
+        """The slots of the method's own variables, one after the other."""
+        return np.concatenate([np.zeros(0, int), *(np.reshape(s, -1) for s in self.own.values())])
+
+    def _put_own(self) -> list[Inside]:
+        """Write the method's own variables after a step, if they are part of records."""
+        slots = self.own_slots
+        return [Put(int(slots[0]), len(slots), f"{self.name}:own")] if self.taped and len(slots) else []
+
     def finish(self, turns: int) -> Each:
-        return self.each(self._unknowns(), Call(self.kernel("finish")), *self._put(), *self._turned(turns))
+        after = (*self._put(), *self._put_own(), *self._turned(turns))
+        return self.each(self._unknowns(), Call(self.kernel("finish")), *after)
 
 
 def begun(setup: Setup, model: KindModel) -> Carry:
     """The shapes of the carry of one copy."""
     size, n, m, p = dims = model.full(setup.dims)
     number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, float)
-    data = jax.tree.map(lambda x: number(*np.shape(x)[1:]), model.data)
     state = State(number(), number(size), number(n), number(n), number(m), number(p))
     scale, report = Scale(number(n), number(m), number(p)), NewtonReport(*[number()] * 6)
     constraints = (number(m + p, n), number(m), number(m), number(p))
     start = Beginning(state, number(n), scale, report, *constraints, number(n, n), number(n))
-    begin = lambda start, h, data: setup.method.begin(model.system(data, setup.dims), dims, start, h, ())[0]
-    return jax.eval_shape(begin, start, number(), data)
+    begin = lambda start, h: setup.method.begin(model.outline(setup.dims), dims, start, h, ())[0]
+    return jax.eval_shape(begin, start, number())

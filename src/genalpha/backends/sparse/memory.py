@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from genalpha.backends.native.code import aligned
+from genalpha.backends.sparse import sources
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import BlockPlace, KindModel, counts, length, of_stage, places_of
+from genalpha.backends.sparse.sources import Sources
 from genalpha.compiler.sparse_pattern import Order, Pattern, address, analysed, patterned
 from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import COUNTED, Scale
@@ -19,6 +21,28 @@ from genalpha.numerics.data import COUNTED, Scale
 _LINE = 8  # arrays begin at multiples of this many doubles
 # Lists of places, and patterns of matrices, with more unknowns are not kept for other runs.
 KEPT = 100_000
+
+
+class Laid(NamedTuple):
+    """Where arrays begin, how long they are, the end of the last one, and lists of places in them."""
+
+    first: dict[str, int]
+    lengths: dict[str, int]
+    end: int
+    lists: dict[str, np.ndarray]
+
+
+class Ready(NamedTuple):
+    """The same with the matrices: their sizes and orders of pivots too, the head, and all lists in one."""
+
+    patterns: list[Pattern]
+    first: dict[str, int]
+    lengths: dict[str, int]
+    sizes: dict[str, int]
+    orders: tuple[Order, ...]
+    head: np.ndarray
+    lists: np.ndarray
+    end: int
 
 
 class SparseMemory:
@@ -29,8 +53,29 @@ class SparseMemory:
     """
 
     def __init__(self, code: SparseCode, dims: Dims) -> None:
-        self.code, self.dims, self.first = code, dims, dict[str, int]()
-        self.lengths: dict[str, int] = {}
+        self.code, self.dims = code, dims
+        self.sizes: dict[str, int] = {}  # of the matrices
+        self.orders: tuple[Order, ...] = ()  # of their pivots
+        self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)  # not written yet
+        self.laid = self._kept("laid", self._lay_out)
+        self.first, self.lengths, self.own_end, self._lists = self.laid
+        ready = code.kept.get("ready")
+        self.w = aligned(self.own_end if ready is None else ready.end)
+
+    def _kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """What other runs with this code may use, if it is not too large."""
+        kept = self.code.kept
+        if name in kept:
+            return kept[name]
+        found = make()
+        if length(self.code.blocks.unknowns) <= KEPT:
+            kept[name] = found
+        return found
+
+    def _lay_out(self) -> Laid:
+        """Find places for all arrays but those of matrices, and write the lists of places."""
+        code, dims = self.code, self.dims
+        self.first, self.lengths, self._lists = {}, {}, {}
         self._end = -(-code.central.program.slots // _LINE) * _LINE
         blocks, (size, n, m, p) = code.blocks, dims
         extra = sum({"v": n, "g": m, "k": p}[b.kind] for b in blocks.extras)
@@ -39,8 +84,15 @@ class SparseMemory:
         self._array("record", motion + counts_ + (3 + 2 * n if code.controlled else 0))
         first = self.first["record"] + motion
         self.first |= {"counts": first, "timing": first + counts_, "errors": first + counts_ + 3}
+        if code.taped:
+            self._array("past", len(code.central.times) - 2)
         self._array("a_old", n)
-        for name in ("x", "guess", "p0", "p1", "p2", "d"):
+        self._array("x", unknowns)
+        if code.taped:  # records go on up to here
+            for kind in code.kinds:
+                self._array(f"own:{kind.name}", kind.model.copies * len(kind.own_slots))
+            self.lengths["record"] = self._end - self.first["record"]
+        for name in ("guess", "p0", "p1", "p2", "d"):
             self._array(name, unknowns)
         self._array("r", rows)
         self._array("trash", 1)
@@ -48,19 +100,13 @@ class SparseMemory:
             groups = -(-kind.model.copies // code.width)
             self._array(f"frames:{kind.name}", groups * code.frames[kind.name].kept * code.width)
             self._array(f"entries:{kind.name}", groups * len(kind.entries) * code.width)
-        self._array("frames:stream", code.stream.slots * code.width)
+        self._more_arrays()
         self._array("scratch", max(frames.scratch for frames in code.frames.values()) * code.width)
-        self.own_end = self._end
-        self.w = aligned(self._end)
-        if code.lists is None or unknowns > KEPT:
-            self._lists: dict[str, np.ndarray] = {}
-            self._write_lists()
-            code.lists = dict(self._lists) if unknowns <= KEPT else None
-        else:
-            self._lists = dict(code.lists)
-        self.sizes: dict[str, int] = {}  # of the matrices
-        self.orders: tuple[Order, ...] = ()  # of their pivots
-        self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)  # not written yet
+        self._write_lists()
+        return Laid(self.first, self.lengths, self._end, self._lists)
+
+    def _more_arrays(self) -> None:
+        self._array("frames:stream", self.code.stream.slots * self.code.width)
 
     def _array(self, name: str, count: int) -> None:
         self.first[name], self.lengths[name] = self._end, count
@@ -121,34 +167,49 @@ class SparseMemory:
     # --- lists ------------------------------------------------------------------------------------
 
     def _write_lists(self) -> None:
-        code, first = self.code, self.first
-        size, n, m, p = self.dims
-        record = first["record"]
-        starts = dict(zip("qvagk", np.cumsum([record, size, n, n, m]), strict=True))
-        extra, begin = {}, record + size + 2 * n + m + p
-        for block in code.blocks.extras:
-            extra[block.name] = begin
-            begin += {"v": n, "g": m, "k": p}[block.kind]
-        self._lists["seen"] = (record + code.central.watched.places).astype(np.int32)
+        code, first, n = self.code, self.first, self.dims.n
+        self._lists["seen"] = (first["record"] + code.central.watched.places).astype(np.int32)
         for kind in code.kinds:
             at, name = kind.model.places, kind.name
-            old = [first["a_old"] + at.v] if len(kind.carried) > at.q.shape[1] + 2 * at.v.shape[1] else []
-            motion = [starts["q"] + at.q, starts["v"] + at.v, starts["a"] + at.v]
-            self._list(f"{name}:carry", [*motion, *old], None)
-            self._list(f"{name}:x", [first["x"] + places_of(code.blocks.unknowns, at)], None)
+            self._read_lists(kind)
             rows = first["r"] + places_of(code.blocks.rows, at)
             for stage, used in enumerate(kind.used):
                 self._list(f"{name}:rows{stage}", [rows[:, used]], first["trash"])
-            own = lambda block, at=at: extra[block.name] + getattr(at, block.kind)
-            moving = [own(b) for b in code.blocks.extras if b.kind == "v"]
-            pushing = [own(b) for b in code.blocks.extras if b.kind != "v"]
-            self._list(f"{name}:motion", [*motion, *old, *moving], first["trash"])
+            _, motion, forces = self._of_record(kind, "record", "a_old")
+            self._list(f"{name}:motion", motion, first["trash"])
             errors = [first["errors"] + at.v, first["errors"] + n + at.v]
             self._list(f"{name}:errors", errors, first["trash"])
             self._list(f"{name}:d", [first["d"] + places_of(code.blocks.unknowns, at)], None)
             for stage, used in enumerate(kind.disturbed):
                 self._list(f"{name}:disturbed{stage}", [rows[:, used]], first["trash"])
-            self._list(f"{name}:forces", [starts["g"] + at.g, starts["k"] + at.k, *pushing], first["trash"])
+            self._list(f"{name}:forces", forces, first["trash"])
+
+    def _read_lists(self, kind: Kind) -> None:
+        """Where a kind reads what its step comes from, and its unknowns."""
+        at, name, code = kind.model.places, kind.name, self.code
+        self._list(f"{name}:carry", self._of_record(kind, "record", "a_old")[0], None)
+        self._list(f"{name}:x", [self.first["x"] + places_of(code.blocks.unknowns, at)], None)
+        if code.taped:
+            own = np.arange(self.lengths[f"own:{name}"]).reshape(kind.model.copies, -1)
+            self._list(f"{name}:own", [self.first[f"own:{name}"] + own], self.first["trash"])
+
+    def _of_record(self, kind: Kind, record: str, old: str) -> tuple[list[np.ndarray], ...]:
+        """The places of a kind in an array with the form of a record, and in one with that of a_old.
+
+        They are those of what it carries, of the motion after a step, and of the forces.
+        """
+        size, n, m, p = self.dims
+        at, begin = kind.model.places, self.first[record]
+        q, v, a, g, k = np.cumsum([begin, size, n, n, m])
+        extra, begin = {}, int(k) + p
+        for block in self.code.blocks.extras:
+            extra[block] = begin + getattr(at, block.kind)
+            begin += {"v": n, "g": m, "k": p}[block.kind]
+        adjusted = len(kind.carried) > at.q.shape[1] + 2 * at.v.shape[1]
+        carry = [q + at.q, v + at.v, a + at.v, *([self.first[old] + at.v] if adjusted else [])]
+        motion = [*carry, *(places for block, places in extra.items() if block.kind == "v")]
+        forces = [g + at.g, k + at.k, *(places for block, places in extra.items() if block.kind != "v")]
+        return carry, motion, forces
 
     def _list(self, name: str, parts: list[np.ndarray], padding: int | None) -> None:
         """A list of places for the slots of all copies; without ``padding`` the last copy is repeated."""
@@ -159,8 +220,22 @@ class SparseMemory:
 
     def use(self, patterns: list[Pattern]) -> None:
         """Make room for the matrices of all stages and their factors, and write the head."""
-        code, own = self.code, self.own_end
-        self._end = own
+        fresh, ready = not self.orders, self.code.kept.get("ready")
+        if ready is None or ready.patterns is not patterns:
+            ready = self._with(patterns)
+            if patterns is self.code.patterns and self.lengths["x"] <= KEPT:
+                self.code.kept["ready"] = ready
+        _, self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, end = ready
+        if len(self.w) != end or not fresh:
+            w = aligned(end)
+            w[: self.own_end] = self.w[: self.own_end]
+            self.w = w
+
+    def _with(self, patterns: list[Pattern]) -> Ready:
+        """The memory with these matrices."""
+        code = self.code
+        self.first, self.lengths, self._end, self._lists = map(copy.copy, self.laid)
+        self.sizes = {}
         self.orders = tuple((pattern.row, pattern.column) for pattern in patterns)
         places: dict[str, list[np.ndarray]] = {kind.name: [] for kind in code.kinds}
         for stage, pattern in enumerate(patterns):
@@ -186,10 +261,10 @@ class SparseMemory:
             self.sizes[f"{name}:n"] = size
         for kind in code.kinds:
             self._list(f"{kind.name}:entries", places[kind.name], self.first["trash"])
-        w = aligned(self._end)
-        w[:own] = self.w[:own]
-        self.w = w
         self._write_head()
+        return Ready(
+            patterns, self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, self._end
+        )
 
     def _of_stage(self, stage: int) -> list[np.ndarray]:
         """The places of the rows and the unknowns of a stage."""
@@ -213,12 +288,12 @@ class SparseMemory:
             count = sum(block.length for block in rows)
             head[f"r:{stage}"], head[f"length:r:{stage}"] = self.first["r"] + rows[0].first, count
             head[f"groups:rows:{stage}"] = count // width
-            head[f"frames:rows:{stage}"] = self.first["frames:stream"]
+            head[f"frames:rows:{stage}"] = self.first.get("frames:stream", 0)
         for k, (name, block) in enumerate(blocks):
             head[f"groups:{name}"] = block.length // width
             head[f"x:{k}"], head[f"d:{k}"] = self.first["x"] + block.first, self.first["d"] + block.first
         for name in ("unknowns", *(name for name, _ in blocks)):
-            head[f"frames:{name}"] = self.first["frames:stream"]
+            head[f"frames:{name}"] = self.first.get("frames:stream", 0)
         begin, arrays = 0, []
         for name, array in self._lists.items():
             pad = -begin % 16
@@ -265,11 +340,33 @@ class SparseMemory:
             self._write_head()
         self.code.plans[name](address(self.w), address(self.head), address(self.lists))
 
-    def fill_constants(self, models: list[KindModel], scale: Scale) -> None:
-        """Write the scale and the args of all parts into their frames."""
-        for kind, model in zip(self.code.kinds, models, strict=True):
-            at, count = model.places, model.copies
-            for slots, values, places in zip(kind.scale, scale, (at.v, at.g, at.k), strict=True):
-                self.fill(kind, slots, np.asarray(values)[places])
-            for slots, leaf in zip(kind.data, jax.tree.leaves(model.data), strict=True):
-                self.fill(kind, slots, leaf if np.ndim(leaf) else np.full(count, leaf))
+    def fill_constants(self, models: list[KindModel], scale: Scale, numbers: np.ndarray) -> None:
+        """Write the scale and the ``numbers`` of all copies of the models into their frames."""
+        find = lambda: sources.of_constants(self.code.kinds, models, self.dims)
+        self._put("constants", find, np.concatenate([*scale, numbers]))
+
+    def fill_own(self, own: np.ndarray) -> None:
+        """Write the method's own variables of all copies, one kind after the other, into their frames."""
+        if own.size:
+            self._put("own", lambda: sources.of_own(self.code.kinds), own)
+
+    def fill_tolerances(self, values: np.ndarray) -> None:
+        """Write the tolerances (4, n) into the frames of nodes."""
+        find = lambda: sources.of_tolerances(self.code.kinds, self.dims)
+        self._put("tolerances", find, values.reshape(-1))
+
+    def _put(self, name: str, find: Callable[[], list[Sources]], values: np.ndarray) -> None:
+        """Write some of the ``values`` into frames."""
+        targets, places = self._kept(name, lambda: self._scattered(find()))
+        self.w[targets] = values[places]
+
+    def _scattered(self, found: list[Sources]) -> tuple[np.ndarray, np.ndarray]:
+        """The places in memory of slots of all copies, and those of their values."""
+        targets, values = [np.zeros(0, int)], [np.zeros(0, int)]
+        for kind, slots, places in found:
+            if slots.size:
+                frames = self.first[f"frames:{kind.name}"] + np.arange(self.lengths[f"frames:{kind.name}"])
+                frames = frames.reshape(-1, self.code.frames[kind.name].kept, self.code.width)
+                targets.append(frames[:, self._places(kind, slots)].reshape(-1))
+                values.append(self._grouped(places, places[-1]).reshape(-1))
+        return np.concatenate(targets), np.concatenate(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,16 @@ from genalpha.mechanics.system import Args, Dims, System
 
 # Sizes that tell which blocks of a method belong to velocities, holonomic and nonholonomic constraints.
 _TOLD_APART = {"v": 5003, "g": 3001, "k": 2003}
+
+
+class _Copy(System):
+    """A system of functions that return arrays of doubles. They are traced where they are called.
+
+    The functions of parts know their traces, whoever calls them. To wrap them would copy the traces.
+    """
+
+    def _as_array_function(self, name: str, function: Any) -> Any:
+        return function
 
 
 class KindModel(NamedTuple):
@@ -59,7 +70,7 @@ class KindModel(NamedTuple):
         m, p = self.dims[2:]
         given: Any = found.reaction
         own = lambda t, q, v, lam, psi: given(t, q, v, lam[:m], psi[:p])
-        return System(
+        return _Copy(
             found.mass,
             found.force,
             nothing if whole.m and not self.dims.m else found.holonomic,
@@ -68,9 +79,49 @@ class KindModel(NamedTuple):
             self.space,
         )
 
+    def outline(self, whole: Dims) -> System:
+        """A system with the same sizes as `system`, whose functions are zero: for shapes alone."""
+        _, n, m, p = self.full(whole)
+        zeros: Any = lambda size: lambda *inputs: jnp.zeros(size)
+        constant = self.element is None or self.element.constant_mass
+        return System(
+            np.zeros((n, n)) if constant else zeros((n, n)),
+            zeros(n),
+            zeros(m) if m else None,
+            zeros(p) if p else None,
+            zeros(n),
+            self.space,
+        )
+
     def full(self, whole: Dims) -> Dims:
         """The sizes with the constraints that are always satisfied."""
         return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))
+
+
+def numbers_of(models: Sequence[KindModel]) -> np.ndarray:
+    """The numbers of all copies of some kinds, one leaf of their data after the other."""
+    return np.concatenate([np.zeros(0), *map(np.ravel, jax.tree.leaves([model.data for model in models]))])
+
+
+class Kinds(NamedTuple):
+    """The kinds of nodes and of parts, and a text that tells the shapes of their args."""
+
+    nodes: list[KindModel]
+    parts: list[KindModel]
+    shapes: str
+
+
+def of_assembly(assembly: Assembly, args: Args) -> Kinds:
+    """All kinds. Those with the own args of the parts are made once."""
+
+    def make() -> Kinds:
+        parts = of_parts(assembly, args)
+        about = [
+            (jax.tree.structure(x.data), [np.shape(y)[1:] for y in jax.tree.leaves(x.data)]) for x in parts
+        ]
+        return Kinds(of_nodes(assembly), parts, str(about))
+
+    return make() if args else assembly._programs.made(("kinds",), make)
 
 
 def of_parts(assembly: Assembly, args: Args) -> list[KindModel]:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sparse
+from scipy.sparse.linalg import splu
 
 from genalpha.backends.rowwise import Rowwise
-from genalpha.backends.sparse.equations import Equations, Saddle
+from genalpha.backends.sparse.equations import Equations
 from genalpha.backends.sparse.models import KindModel
 from genalpha.compiler import machine
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
@@ -146,18 +147,26 @@ class Projector:
         held: tuple[int, ...],
     ) -> tuple[np.ndarray, bool]:
         """The correction d, with M d + Bᵀμ = motion and B d = wanted, and whether it exists."""
-        free, found, scale = np.setdiff1d(np.arange(self.dims.n), held), np.zeros(self.dims.n), at.scale
         g, k = np.split(wanted, [self.dims.m])
-        some = scale._replace(a=scale.a[free], psi=scale.psi[: len(k)])
-        a, weights = sparse.diags(some.a), sparse.diags(np.concatenate([some.lam, some.psi]))
-        motions = a @ M[free][:, free] @ a
-        rows = weights @ B[:, free] @ a
-        matrix = sparse.bmat([[motions, rows.T], [rows, None]]) if B.shape[0] else motions
-        saddle = Saddle(matrix.tocsc(), some)
+        if B is at.B and not held:  # its pattern is known
+            try:
+                found = at.saddle(at.scale, mass=M.data).solve(motion, g, k)[0]
+            except RuntimeError:
+                return np.zeros(self.dims.n), False
+            return found, bool(np.isfinite(found).all())
+        free, found, scale = np.setdiff1d(np.arange(self.dims.n), held), np.zeros(self.dims.n), at.scale
+        sizes = np.concatenate([scale.a[free], scale.lam, scale.psi[: len(k)]])
+        rows = B[:, free]
+        matrix = sparse.bmat([[M[free][:, free], rows.T], [rows, None]]) if B.shape[0] else M[free][:, free]
+        matrix = (sparse.diags(sizes) @ matrix @ sparse.diags(sizes)).tocsc()
+        wanted = sizes * np.concatenate([motion[free], wanted])
         try:
-            found[free] = saddle.solve(motion[free], g, k)[0]
+            factors = splu(matrix)
         except RuntimeError:
             return found, False
+        x = factors.solve(wanted)
+        x += factors.solve(wanted - matrix @ x)
+        found[free] = (sizes * x)[: len(free)]
         return found, bool(np.isfinite(found).all())
 
     def placed(self, t: float, q: np.ndarray, v: np.ndarray, held: Held = NOTHING_HELD) -> Placed:

@@ -30,7 +30,6 @@ KIND = "sparse"
 # Stages are coupled if a step needs more than this many matrices in the mean of several steps. While they are
 # not, so many steps are taken between two decisions.
 MATRICES, SEVERAL, DECISION = 2.5, 5, 50
-JACOBIANS = -len(COUNTED) + COUNTED.index("jacobians")  # the column of a record, with given steps
 # Unknowns times steps of one call of machine code.
 CALL = 1_000_000
 
@@ -57,19 +56,22 @@ class SparseRunner:
 
     def _fill(self, start: SparseStart) -> None:
         memory, central = self.memory, self.code.central
-        memory.array("record")[:] = start.row
+        memory.array("record")[: len(start.row)] = start.row
         size, n = self.setup.dims.size, self.setup.dims.n
         memory.array("record")[size : size + n] = start.v
         if start.a_old is not None:
             memory.array("a_old")[:] = start.a_old
+        places = memory.compact(self.code.blocks.unknowns)
         for name in ("x", "guess", "p0"):
-            memory.array(name)[memory.compact(self.code.blocks.unknowns)] = start.x
-        memory.fill_constants(self.models, start.scale)
-        for kind, own in zip(self.code.kinds, start.own, strict=True):
-            for name, values in own.items():
-                memory.fill(kind, kind.own[name], values)
+            memory.array(name)[places] = start.x
+        memory.fill_constants(self.models, start.scale, start.numbers)
+        memory.fill_own(start.own)
         t, h = self._first(start)
         memory.w[central.times] = [t, h, h, *(() if start.lag is None else start.lag)]
+        if self.code.taped:
+            memory.array("past")[:] = memory.w[central.times[2:]]
+            for kind in self.code.kinds:
+                memory.array(f"own:{kind.name}")[:] = memory.read(kind, kind.own_slots).reshape(-1)
 
     def watch(self, known: np.ndarray) -> None:
         """Start with these values (E,) of the functions of events."""
@@ -78,6 +80,11 @@ class SparseRunner:
             w[central.events] = known
             doubles = floating(self.args)[0]
             w[central.watched.given] = [doubles[k].reshape(-1)[i] for k, i in central.watched.numbers]
+
+    @property
+    def taped_row(self) -> np.ndarray:
+        """The last row of the tape."""
+        return self.memory.array("record").copy()
 
     @property
     def fired(self) -> np.ndarray:
@@ -100,7 +107,7 @@ class SparseRunner:
             found = self.memory.analyse()
             if self.memory.lengths["x"] <= KEPT:
                 known += found
-            self.memory.use(found)
+            self.memory.use(known or found)
         else:
             self.memory.use(known)
 
@@ -118,7 +125,7 @@ class SparseRunner:
         self.memory = new = SparseMemory(self.code, self.setup.dims)
         for name in ("record", "a_old", "x", "guess", "p0", "p1", "p2"):
             new.array(name)[:] = old.array(name)
-        new.fill_constants(self.models, self.start.scale)
+        new.fill_constants(self.models, self.start.scale, self.start.numbers)
         for before, after in zip(old_code.kinds, self.code.kinds, strict=True):
             for name, slots in after.own.items():
                 new.fill(after, slots, old.read(before, before.own[name]))
@@ -205,7 +212,7 @@ class SparseRunner:
         if exact.key == self._key():
             memory.use(memory.analyse(exact.order))
             memory.w[:] = exact.numbers
-            memory.fill_constants(self.models, self.start.scale)
+            memory.fill_constants(self.models, self.start.scale, self.start.numbers)
             self.changes = exact.changes
             return
         carry, size, n = fields.carry, self.setup.dims.size, self.setup.dims.n
@@ -254,6 +261,17 @@ class SparseGiven(SparseRunner):
         self.done = done
         super().restore(fields, exact, 0)
 
+    def mark(self) -> tuple[Any, ...]:
+        """All that is needed to take the next steps once more, to the last bit."""
+        of = self.memory
+        return of, of.w.copy(), of.orders, self.code, self.coupled, self.changes, self._stuck, self.done
+
+    def go_back(self, mark: tuple[Any, ...]) -> None:
+        self.memory, w, orders, self.code, self.coupled, self.changes, self._stuck, self.done = mark
+        if self.memory.orders is not orders:
+            self.memory.use(self.memory.analyse(orders))
+        self.memory.w[:], self.status = w, codes.SUCCESS
+
     @property
     def finished(self) -> bool:
         return self.status != codes.SUCCESS or self.done == len(self.sizes)
@@ -279,7 +297,8 @@ class SparseGiven(SparseRunner):
         end = self._call(lists, rows, self.done, stop)
         status = int(w[central.status])
         before, self.done = self.done, end if status == codes.SUCCESS else end - 1
-        matrices = out[before - first : self.done - first, JACOBIANS]
+        counts = self.memory.first["counts"] - self.memory.first["record"]
+        matrices = out[before - first : self.done - first, counts + COUNTED.index("jacobians")]
         slow = len(matrices) >= SEVERAL and matrices.mean() > MATRICES
         self.status = self._recover(status, self.done)
         if self.coupled is not None and slow and status == codes.SUCCESS:

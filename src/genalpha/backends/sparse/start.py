@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.cache import program
-from genalpha.backends.sparse.equations import AtState, Equations, Saddle
+from genalpha.backends.sparse.equations import AtState, Equations
+from genalpha.backends.sparse.matrices import Saddle
 from genalpha.backends.sparse.models import KindModel
+from genalpha.backends.sparse.together import Together
 from genalpha.engine.controller import Pace
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import first_pace
@@ -23,21 +24,26 @@ from genalpha.numerics.data import COUNTED, Carry, NewtonReport, Scale, State
 class SparseStart(NamedTuple):
     """A run before its first step.
 
-    ``v`` and ``a_old`` (n,) and ``lag`` (2,) are those of the method. ``own`` are its own variables
-    for each kind, with one row for each copy. ``x`` (N,) are the first unknowns, ``row`` is the first record.
-    ``pace`` is None for given steps.
+    ``numbers`` are the args of all parts. ``v`` and ``a_old`` (n,) and ``lag`` (2,) are those of the method.
+    ``own`` are its own variables of all copies of each kind, one after the other. ``x`` (N,) are the first
+    unknowns, ``row`` is the first record. ``pace`` is None for given steps.
     """
 
     state: State
     scale: Scale
+    numbers: np.ndarray
     v: np.ndarray
     a_old: np.ndarray | None
     lag: Any
-    own: list[dict[str, Any]]
+    own: np.ndarray
     x: np.ndarray
     t_alpha: float
     row: np.ndarray
     pace: Pace | None
+
+
+# The inputs of the start of one copy.
+INPUTS = ("q", "v", "a", "lam", "psi", "a_dot", "scale", "moved", "t", "h")
 
 
 class Starter:
@@ -54,17 +60,20 @@ class Starter:
         state = State(np.float64(at.t), at.q, at.v, a, lam, psi)  # type: ignore[arg-type]
         timing, h = np.zeros(0), first
         if isinstance(first, Controlled):
-            chosen = program(setup, "first pace", first_pace)(state, a_dot, first, codes.SUCCESS)
-            pace = jax.tree.map(float, chosen)
+            pace = self._pace(state, a_dot, first)
             timing, h = np.concatenate([[at.t], np.zeros(2 + 2 * setup.dims.n)]), pace.h
-        whole = _Whole(self, state, a_dot, scale, h)
-        moved, wanted = np.zeros(setup.dims.n), np.zeros(setup.dims.n)
-        begun = [whole.begun(model, moved) for model in self.nodes]
+        vector = self.equations.vector(**state._asdict(), a_dot=a_dot, scale=scale.a, h=h)
+        names = ("begin", self.nodes, self._begin, INPUTS, vector, setup.dims)
+        begin, wanted = self.equations.together(*names), np.zeros(setup.dims.n)
+        found = begin(vector)
+        begun = [begin.of(k, found) for k in range(len(self.nodes))]
         for model, (*_, change) in zip(self.nodes, begun, strict=True):  # that the method wants of velocities
             wanted[model.places.v] = change
         if wanted.any():
             moved = self._shift(at, saddle if self.equations.linear else at.saddle(scale), wanted)
-            begun = [whole.begun(model, moved) for model in self.nodes]
+            vector[self.equations.inputs.where["moved"]] = moved
+            found = begin(vector)
+            begun = [begin.of(k, found) for k in range(len(self.nodes))]
         v, new_a, a_old, lag, t_alpha = at.v.copy(), a.copy(), a.copy(), None, 0.0
         for model, (carry, t_alpha_of, _) in zip(self.nodes, begun, strict=True):
             v[model.places.v], new_a[model.places.v] = carry.v, carry.a
@@ -72,55 +81,51 @@ class Starter:
                 a_old[model.places.v] = carry.a_old
             lag = None if carry.lag is None else carry.lag[0]
             t_alpha = float(t_alpha_of[0])
-        begun += [whole.begun(model, moved) for model in self.parts]
-        own = [carry.own for carry, *_ in begun]
-        carried = Carry(at.q, v, new_a, h, a_old, lag)  # type: ignore[arg-type]
-        x = np.asarray(setup.method.first_guess(setup.dims, scale, carried, state))
-        beginning = Beginning(state, a_dot, scale, *[None] * (len(Beginning._fields) - 3))  # type: ignore[arg-type]
-        extra = np.asarray(setup.method.first_extra(setup.dims, beginning, h))
-        row = np.concatenate([at.q, at.v, new_a, lam, psi, extra, np.zeros(len(COUNTED)), timing])
+        own = self._own(begin, found, vector)
         old = a_old if carry.a_old is not None else None
-        return SparseStart(state, scale, v, old, lag, own, x, t_alpha, row, pace)
+        carried = Carry(at.q, v, new_a, h, old, lag)  # type: ignore[arg-type]
+        x = np.concatenate(setup.method.first_blocks(setup.dims, scale, carried, state))
+        extra = np.zeros(0)
+        if setup.method.extras(setup.dims):
+            beginning = Beginning(state, a_dot, scale, *[None] * (len(Beginning._fields) - 3))  # type: ignore[arg-type]
+            extra = np.asarray(setup.method.first_extra(setup.dims, beginning, h))
+        row = np.concatenate([at.q, at.v, new_a, lam, psi, extra, np.zeros(len(COUNTED)), timing])
+        return SparseStart(state, scale, self.equations.numbers, v, old, lag, own, x, t_alpha, row, pace)
 
     def _shift(self, at: AtState, saddle: Saddle, wanted: np.ndarray) -> np.ndarray:
         """The smallest change d (n,) of the velocities with G d = G wanted, K d = 0 (`Beginning.shift`)."""
-        m = self.setup.dims.m
-        return saddle.solve(np.zeros_like(wanted), (at.B[:m] @ wanted), np.zeros(self.setup.dims.p))[0]
+        m, p = self.setup.dims[2:]
+        return saddle.solve(np.zeros_like(wanted), at.rates(wanted)[:m], np.zeros(p))[0]
 
+    def _pace(self, state: State, a_dot: np.ndarray, first: Controlled) -> Pace:
+        """The pace before the first step."""
+        sizes, one = np.empty(len(a_dot)), lambda model, q: model.space.magnitude(q)
+        for model in self.nodes:
+            sizes[model.places.v] = self.equations.each("magnitude", model, one, state.q[model.places.q])
+        with np.errstate(all="ignore"):
+            found = first_pace(self.setup, sizes, state, a_dot, first, codes.SUCCESS)
+        return Pace(*map(float, found))
 
-class _Whole(NamedTuple):
-    """The start of the whole, from which those of single copies are taken."""
+    def _own(self, begin: Together, found: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """The method's own variables of all copies; ``found`` are the starts of nodes."""
+        one = lambda model, *row: self._begin(model, *row)[0].own
+        parts = self.equations.together("own", self.parts, one, INPUTS, vector, self.setup.dims)
 
-    start: Starter
-    state: State
-    a_dot: np.ndarray
-    scale: Scale
-    h: float
+        def places(of: Together, columns: list[Any]) -> np.ndarray:
+            found = [
+                of.places(k, x).reshape(-1) for k, own in enumerate(columns) for x in jax.tree.leaves(own)
+            ]
+            return np.concatenate([np.zeros(0, int), *found])
 
-    def begun(self, model: KindModel, moved: np.ndarray) -> tuple[Carry, np.ndarray, np.ndarray]:
-        """The carries of all copies, the time of a_α, and the change of velocities that the method wants."""
-        at, state, whole = model.places, self.state, self.start.setup.dims
-        full = model.full(whole)
-        filled = lambda x, places, count: x[places] if places.shape[1] else np.zeros((1, count))
-        motion = (state.q[at.q], state.v[at.v], state.a[at.v])
-        forces = (filled(state.lam, at.g, full.m), filled(state.psi, at.k, full.p))
-        scale = self.scale.a[at.v]
-        rows = (
-            *motion,
-            *forces,
-            self.a_dot[at.v],
-            scale,
-            moved[at.v],
-            np.array([state.t]),
-            np.array([self.h]),
-        )
-        data = self.start.equations.data(model)
-        return self.start.equations.each("begin", model, self._one, *rows, data)
+        columns = lambda: ([carry.own for carry, *_ in begin.columns], parts.columns)
+        make = lambda: [places(*x) for x in zip((begin, parts), columns(), strict=True)]
+        of_nodes, of_parts = self.equations.made("places of own", make)
+        return np.concatenate([found[of_nodes], parts(vector)[of_parts]])
 
-    def _one(self, model: KindModel, *row: Any) -> Any:
-        """The carry of one copy."""
+    def _begin(self, model: KindModel, *row: Any) -> tuple[Carry, Any, Any]:
+        """The carry of one copy, the time of a_α, and the change of velocities that the method wants."""
         q, v, a, lam, psi, a_dot, scale, moved, t, h, data = row
-        setup = self.start.setup
+        setup = self.setup
         dims, wanted = model.full(setup.dims), [jnp.zeros(model.dims.n)]
 
         class Moved(Beginning):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -15,12 +15,13 @@ from genalpha.backends.native import tape as tapes
 from genalpha.backends.native.code import MAKING, RowCode
 from genalpha.backends.native.kernels import AtFirst, Kernels, NativeRun, StartValues
 from genalpha.backends.native.step import LIMIT, StepKernels, Values
-from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, Tape, flat
+from genalpha.backends.native.tape import Adjoint, Derivative, Tangent, Tape, TapeSteps, flat
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.transforms import undefined as undefined_at
 from genalpha.backends.transforms.operation import Operation
-from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild, Taken
+from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild, RunOf, Taken
 from genalpha.backends.transforms.rows import RowDerivative
+from genalpha.compiler import machine
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction, SingularExample
 from genalpha.engine import row
@@ -29,7 +30,7 @@ from genalpha.engine.row import Rows
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, from_consistent, start_run
 from genalpha.engine.start import shapes as start_shapes
-from genalpha.errors import warn_of_gradient
+from genalpha.engine.steps import Steps
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.system import Args
 from genalpha.numerics import codes
@@ -47,11 +48,17 @@ class RunOperation(Operation):
 
     def __init__(self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, first: Any) -> None:
         self.setup, self.strict, self.rebuild = setup, strict, rebuild
-        self.layout, dims = row.layout(setup), setup.dims
+        self.layout = row.layout(setup)
         *parts, report = self.layout.parts.values()
         self.parts = [*parts, *self.layout.extra.values(), report]
         smooth = len(self.parts) - 1
         self.smooth = (*[True] * smooth, *[False] * (1 + self.timed + len(NUMBERS) + 1))
+        self._examined = False  # why derivatives are NaN
+        self._prepare(doubles, first)
+
+    def _prepare(self, doubles: list[Any], first: Any) -> None:
+        """Trace a step."""
+        setup, rebuild, dims = self.setup, self.rebuild, self.setup.dims
         number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
         args = [number(*np.shape(x)) for x in doubles]
         begin = lambda at, h, x: from_consistent(setup, at, h, rebuild(x))
@@ -71,7 +78,11 @@ class RunOperation(Operation):
         self._orders: list[Any] = []
         self._starts: list[RowFunction] = []
         self._other_starts: deque[Rowwise] = deque(maxlen=MOST_ORDERS)
-        self._examined = False  # why derivatives are NaN
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The numbers of columns of a tape, and of those with derivatives, which are the first ones."""
+        return len(self.step.row), self.tape.width
 
     def run(self, *inputs: Any) -> Found:
         """The run, with inputs that JAX may trace."""
@@ -84,6 +95,15 @@ class RunOperation(Operation):
 
     # --- the start --------------------------------------------------------------------------------
 
+    runner: type  # who takes the steps
+
+    def starting(self, at: StartValues, steps: Steps, doubles: list[np.ndarray]) -> tuple[Any, Any, int]:
+        """The start or None, who takes the steps or None, and the status."""
+        run, status = self.begun(at, doubles)
+        if run is None or status != codes.SUCCESS:
+            return run, None, status
+        return run, self.runner(self.setup, run, steps, self.rebuild(doubles)), status
+
     def begun(self, at: StartValues, doubles: list[np.ndarray]) -> tuple[NativeRun | None, int]:
         """The start, or None if there is none, and its status."""
         made = self.made(at, doubles)
@@ -92,7 +112,7 @@ class RunOperation(Operation):
             finite = all(np.isfinite(x).all() for x in jax.tree.leaves((at.t, at.q, at.v, doubles)))
             return None, codes.SINGULAR if finite else codes.NOT_FINITE
         run = NativeRun(made, numbers, doubles)
-        status = codes.not_a_rotation(self.defect(at.q)) or int(run.start.status)
+        status = int(codes.not_a_rotation(self.defect(at.q))) or int(run.start.status)
         if status == codes.SUCCESS and self.strict and not run.start.consistent:
             status = codes.INCONSISTENT
         return run, status
@@ -220,23 +240,26 @@ class RunOperation(Operation):
             return self._starts[form]
 
     def start_change(
-        self, taken: Callable[[int], Taken], table: np.ndarray, more: np.ndarray, reverse: bool
+        self, taken: RunOf, table: np.ndarray, more: np.ndarray, reverse: bool, by: Any = None
     ) -> np.ndarray:
         """Changes of the results of starts (B, ...), or in ``reverse`` the derivatives to their inputs.
 
-        They are NaN where no order of pivots is good. ``taken`` returns the run of a number.
+        They are NaN where no order of pivots is good. ``by`` does what a derivative does with inputs and more
+        numbers, on another device than the CPU.
         """
+        by = by or (lambda code, table, more: code.run(table, more, np.zeros(0))[:2])
+        lanes = machine.lanes() if len(table) > 1 else 1
         width = table.shape[1] if reverse else self.start_columns(taken(0))[0]
         found, left = np.full((len(table), width), np.nan), np.arange(len(table))
         for form in range(MOST_ORDERS):
             with MAKING:
                 try:
-                    rows, key = self._start_rows(taken(int(left[0])), form), ("start", form, reverse)
+                    rows, key = self._start_rows(taken(int(left[0])), form), ("start", form, reverse, lanes)
                 except SingularExample:
                     break
                 if key not in self._derivatives:
-                    self._derivatives[key] = RowDerivative(rows, reverse)
-            values, good, _ = self._derivatives[key].run(table[left], more[left], np.zeros(0))
+                    self._derivatives[key] = RowDerivative(rows, reverse, lanes=lanes)
+            values, good = by(self._derivatives[key], table[left], more[left])
             found[left[good]] = values[good]
             left = left[~good]
             if not len(left):
@@ -256,58 +279,65 @@ class RunOperation(Operation):
                 self._derivatives["columns"] = rows.width - 1, flat(at.carry).astype(int), record
             return self._derivatives["columns"]
 
-    def derivative(self, kind: type[Derivative], order: Any) -> Derivative:
+    def derivative(
+        self, kind: type[Derivative], order: Any, columns: tuple[int, ...] | None = None, timed: bool = True
+    ) -> Derivative:
+        key = (kind, order, columns, timed)
         with MAKING:
-            if (kind, order) not in self._derivatives:
-                self._derivatives[kind, order] = kind(self.tape, *order)
-            return self._derivatives[kind, order]
+            if key not in self._derivatives:
+                self._derivatives[key] = kind(self.tape, order, columns, timed)
+            return self._derivatives[key]
 
-    def suggested(self, rows: np.ndarray, shared: np.ndarray, most: int) -> Iterator[Any]:
-        """The orders of pivots that are known, the last one first, and then one that suits these rows."""
+    def suggested(self, steps: TapeSteps, shared: np.ndarray, most: int) -> Iterator[Any]:
+        """The orders of pivots that are known, the last one first, and then one that suits these steps.
+
+        ``shared`` (...,) are numbers of the first lane.
+        """
         yield from self._orders[::-1]
         if len(self._orders) < most:
-            some = np.unique(np.linspace(0, len(rows) - 1, tapes.SAMPLES).astype(int))
+            some = np.unique(np.linspace(0, len(steps) - 1, tapes.SAMPLES).astype(int))
+            own = len(self.tape.scale) + len(self.tape.doubles)
             try:
                 with MAKING:
-                    found = tapes.orders(self.tape, rows[some], shared)
+                    found = tapes.orders(self.tape, self.tape.inputs(steps, some), shared[:own])
             except Unsupported:  # the matrix is singular
                 return
             self._orders.append(found)
             yield found
 
-    def order(self, rows: np.ndarray, shared: np.ndarray) -> Any:
-        """An order of pivots for the steps of a tape (N, W): the one used last, or a new one; or None."""
-        return next(self.suggested(rows, shared, MOST_ORDERS), None)
+    def order(self, steps: TapeSteps, shared: np.ndarray) -> Any:
+        """An order of pivots for the steps of a tape: the one used last, or a new one; or None."""
+        return next(self.suggested(steps, shared, MOST_ORDERS), None)
 
     def _through(
         self,
         kind: type[Derivative],
-        rows: np.ndarray,
+        steps: TapeSteps,
         more: np.ndarray,
         shared: np.ndarray,
         state: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Go through rows (N, W), which ``more`` numbers follow; other pivots where they have become bad.
+        """Go through steps with more numbers (N, ...); other pivots where they have become bad.
 
-        All results are NaN if no order of pivots is good for some row.
+        All results are NaN if no order of pivots is good for some step.
         """
         results: list[np.ndarray] = []
-        done, made, own = 0, len(self._orders), len(self.tape.scale) + len(self.tape.doubles)
-        table = np.concatenate([rows, more], axis=1)
-        while done < len(rows):
-            good, part = 0, table[done : done + TOGETHER, :, None]
-            for order in self.suggested(rows[done:], shared[:own], made + MOST_ORDERS):
+        done, made, more = 0, len(self._orders), np.ascontiguousarray(more)[:, :, None]
+        while done < len(steps):
+            good, here = 0, slice(done, done + TOGETHER)
+            for order in self.suggested(steps[done:], shared, made + MOST_ORDERS):
                 code = self.derivative(kind, order)
-                found, after = code.run(part, shared[:, None], state[:, None])
+                found, after = code.run(steps[here], more[here], shared[:, None], state[:, None])
                 bad = np.flatnonzero(found[:, -1, 0] == 0)
                 good = int(bad[0]) if len(bad) else len(found)
                 if good:
                     break
             if not good:
-                results, state = [np.full((len(rows), kind.width(self.tape)), np.nan)], state * np.nan
+                results, state = [np.full((len(steps), kind.width(self.tape)), np.nan)], state * np.nan
                 break
             if good < len(found):  # again, up to there
-                found, after = code.run(part[:good], shared[:, None], state[:, None])
+                here = slice(done, done + good)
+                found, after = code.run(steps[here], more[here], shared[:, None], state[:, None])
             results.append(found[:, :-1, 0])
             state, done = after[:, 0], done + good
         return np.concatenate(results), state
@@ -328,8 +358,8 @@ class RunOperation(Operation):
         table, state = [begun[of_row][None]], begun[of_carry]
         shared = np.concatenate([taken.scale, flat(taken.doubles), start[len(start) - count :]])
         for block in taken.blocks(False):
-            here, rows = taken.steps(block, self.tape)
-            found, state = self._through(Tangent, rows, of_steps[here], shared, state)
+            here, steps = taken.steps(block)
+            found, state = self._through(Tangent, steps, of_steps[here], shared, state)
             table.append(found)
         changes = np.concatenate(table)
         self._examine(taken, np.isnan(changes).any() and np.isfinite(start).all())
@@ -346,8 +376,8 @@ class RunOperation(Operation):
         state, of_steps = np.zeros(count + len(self.tape.doubles)), np.zeros((len(taken.sizes), 2))
         shared, later = np.concatenate([taken.scale, flat(taken.doubles)]), weights[1:]
         for block in taken.blocks(True):
-            here, rows = taken.steps(block, self.tape)
-            found, state = self._through(Adjoint, rows[::-1], later[here][::-1], shared, state)
+            here, steps = taken.steps(block)
+            found, state = self._through(Adjoint, steps[::-1], later[here][::-1], shared, state)
             of_steps[here] = found[::-1]
         weight = np.zeros(width)
         weight[of_carry] += state[:count]
@@ -359,19 +389,13 @@ class RunOperation(Operation):
 
     def _examine(self, taken: Taken, undefined: bool) -> None:
         """Warn, once, if derivatives are NaN because a function has none at some state of the run."""
-        if not undefined or self._examined:
-            return
-        self._examined, times = True, np.append(taken.times, np.nan)
-        nodes = [(np.array([taken.t0]), taken.q[None], taken.v[None])]
-        for first, table in taken.blocks(False):
-            nodes.append(self.layout.ends(table, times[first : first + len(table)])[:3])
-        states = [np.concatenate(parts) for parts in zip(*nodes, strict=True)]
-        try:
-            reason = undefined_at.explained(self.setup, states, taken.doubles, self.rebuild)
-        except Exception:  # what cannot be explained is NaN all the same
-            return
-        if reason is not None:
-            warn_of_gradient(reason)
+        if undefined and not self._examined:
+            self._examined = True
+            undefined_at.warn(self.layout, taken, self._reason)
+
+    def _reason(self, states: list[np.ndarray], doubles: list[np.ndarray]) -> str | None:
+        """The first function that has no derivative at one of some states t, q, v (K, ...)."""
+        return undefined_at.explained(self.setup, states, doubles, self.rebuild)
 
     def apart(self, start: np.ndarray, doubles: list[np.ndarray]) -> list[np.ndarray]:
         """The parts of a row of inputs of the start: t0, q, v, the first step, and the arguments."""

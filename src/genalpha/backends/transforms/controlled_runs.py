@@ -47,7 +47,7 @@ class ControlledRun(RunOperation):
     after the end repeat the last one; or only the last one.
     """
 
-    kind = TapedControlledKernels
+    kind, runner = TapedControlledKernels, ControlledOnly
     timed = 3
 
     def __init__(
@@ -56,7 +56,10 @@ class ControlledRun(RunOperation):
         super().__init__(setup, strict, doubles, rebuild, steps)
         self.control: Any = jax.tree.structure(steps)
         self.keep, self.most = keep, steps.room(0)
-        self._sampling = sampling(setup) if keep == "times" else None
+        self._sampling = self._make_sampling() if keep == "times" else None
+
+    def _make_sampling(self) -> Any:
+        return sampling(self.setup)
 
     def _split(self, inputs: Arrays) -> tuple[Any, Any, Any, Any, Controlled, list[Any]]:
         """The wanted times or None, t0, q, v, the control and the arguments."""
@@ -77,11 +80,10 @@ class ControlledRun(RunOperation):
     def _run(self, inputs: Arrays) -> tuple[Taken, np.ndarray, tuple[float, ...], np.ndarray]:
         """The run, its records (K+1, width), its numbers, and the scale."""
         _, t0, q, v, control, doubles = self._split(inputs)
-        run, status = self.begun(StartValues(float(t0), q, v, control), doubles)
+        run, runner, status = self.starting(StartValues(float(t0), q, v, control), control, doubles)
         first, record = self.first_rows(run)
         table, taken, rejected, totals = np.empty((512, len(first))), 0, 0, np.zeros(len(NUMBERS) - 5)
-        if run is not None and status == codes.SUCCESS:
-            runner = ControlledOnly(self.setup, run, control, self.rebuild(doubles))
+        if runner is not None:
             while not runner.finished and taken < self.most:
                 if taken == len(table):
                     table = np.concatenate([table, np.empty_like(table)])

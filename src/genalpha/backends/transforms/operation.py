@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core
 from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching, mlir, partial_eval
 
 from genalpha.backends.transforms import host
 
@@ -62,29 +62,26 @@ class Operation(ABC):
     def by_xla(self, *inputs: Any) -> list[Any]:
         """The same function of arrays that JAX traces."""
 
-    def members(
-        self, kind: str, size: int, inputs: Arrays, own: Sequence[bool], more: Arrays
-    ) -> list[np.ndarray]:
-        """The same for the ``size`` members of a batch: "value", "tangent" or "cotangent", without a tape.
+    def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
+        """The wanted results for the ``size`` members of a batch, without a tape.
 
-        Inputs that are their ``own`` have one more axis, the first, and so have the arrays ``more``.
+        Inputs that are their own have one more axis, the first, and so have the arrays ``more``: directions
+        or weights, with zeros for those that are not given.
         """
-        found = [self.member(kind, i, inputs, own, more) for i in range(size)]
+        found = [self.member(asked, i, inputs, more) for i in range(size)]
         return [np.stack(parts) for parts in zip(*found, strict=True)]
 
-    def member(
-        self, kind: str, i: int, inputs: Arrays, own: Sequence[bool], more: Arrays
-    ) -> list[np.ndarray]:
+    def member(self, asked: Asked, i: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
         """The same for one member. Its tape is computed again."""
-        one = [x[i] if yes else x for x, yes in zip(inputs, own, strict=True)]
-        if kind == "value":
-            return self.value(one)
+        one = [x[i] if yes else x for x, yes in zip(inputs, asked.own(len(inputs)), strict=True)]
+        if asked.kind == "value":
+            return asked.chosen(self.value(one))
         shapes = [np.shape(x) for x in one]
         tape = self.taped(one)[len(self.smooth) :] if self.tape_shapes(shapes) else []
-        return getattr(self, kind)(one, tape, [x[i] for x in more])
+        return asked.chosen(getattr(self, asked.kind)(one, tape, [x[i] for x in more]))
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        return VALUE.bind(*map(_doubles, inputs), op=self, batch=None)
+        return VALUE.bind(*map(_doubles, inputs), asked=Asked("value", self, wanted=_all(self.smooth)))
 
 
 def _doubles(x: Any) -> Any:
@@ -99,113 +96,144 @@ def _zeros(shape: Shape) -> np.ndarray:
     return np.broadcast_to(0.0, shape)
 
 
-# What each primitive computes, as a function of (op, inputs, further arrays).
-_COMPUTED = {
-    "value": lambda op, count, arrays: op.value(arrays),
-    "taped": lambda op, count, arrays: op.taped(arrays),
-    "tangent": lambda op, count, arrays: op.tangent(arrays[:count], arrays[count:-count], arrays[-count:]),
-    "cotangent": lambda op, count, arrays: op.cotangent(
-        arrays[:count], arrays[count : -sum(op.smooth)], arrays[-sum(op.smooth) :]
-    ),
-}
-
-
-def _shapes(kind: str, op: Operation, count: int, given: Sequence[Shape]) -> list[Shape]:
-    """The shapes of what a primitive returns, from those of its arrays."""
-    inputs = given[:count]
-    out = op.shapes(inputs)
-    if kind == "value":
-        return out
-    if kind == "taped":
-        return [*out, *op.tape_shapes(inputs)]
-    return [s for s, yes in zip(out, op.smooth, strict=True) if yes] if kind == "tangent" else list(inputs)
-
-
-def _inputs(kind: str, op: Operation, arrays: int, tape: int) -> int:
-    """How many of the arrays of a primitive are inputs of the operation."""
-    if kind == "tangent":
-        return (arrays - tape) // 2
-    return arrays - tape - sum(op.smooth) if kind == "cotangent" else arrays
+def _all(items: Sequence[Any]) -> tuple[bool, ...]:
+    return (True,) * len(items)
 
 
 @dataclass(frozen=True)
-class _Call:
-    """A primitive applied to arrays of some shapes: a function of NumPy arrays.
+class Asked:
+    """A primitive applied to arrays: a function of NumPy arrays.
 
+    ``kind`` is "value", "taped", "tangent" or "cotangent". The arrays are the inputs of the operation,
+    ``tape`` arrays of a tape, and directions (one for each input) or weights (one for each smooth output),
+    without those that are not ``given``, which are zero. Only results that are ``wanted`` are returned.
     ``batch`` is None, or says which arrays have one more axis, the first, that counts the members of a batch.
     """
 
     kind: str
     op: Operation
-    batch: tuple[bool, ...] | None
-    tape: int
+    batch: tuple[bool, ...] | None = None
+    tape: int = 0
+    given: tuple[bool, ...] = ()
+    wanted: tuple[bool, ...] = ()
 
     def count(self, arrays: Sequence[Any]) -> int:
-        return _inputs(self.kind, self.op, len(arrays), self.tape)
+        """How many of the arrays are inputs of the operation."""
+        return len(arrays) - self.tape - sum(self.given)
+
+    def own(self, count: int) -> tuple[bool, ...]:
+        """Which of the inputs differ between the members of a batch."""
+        return self.batch[:count] if self.batch is not None else (False,) * count
+
+    def chosen(self, results: Sequence[Any]) -> list[Any]:
+        """Those that are wanted of all results."""
+        return [x for x, yes in zip(results, self.wanted, strict=True) if yes]
+
+    def _along(self, inputs: Sequence[Shape]) -> list[Shape]:
+        """The shapes of all directions or weights of one member."""
+        if self.kind == "cotangent":
+            return [s for s, yes in zip(self.op.shapes(inputs), self.op.smooth, strict=True) if yes]
+        return list(inputs) if self.kind == "tangent" else []
+
+    def filled(self, inputs: Sequence[Shape], given: Sequence[Any], lead: Shape = ()) -> list[Any]:
+        """All directions or weights, from those that are given."""
+        some = iter(given)
+        return [
+            next(some) if yes else _zeros((*lead, *s))
+            for s, yes in zip(self._along(inputs), self.given, strict=True)
+        ]
+
+    def single(self, given: Sequence[Shape]) -> list[Shape]:
+        """The shapes of arrays of one member."""
+        flags = self.batch or (False,) * len(given)
+        return [tuple(s[1:]) if yes else tuple(s) for s, yes in zip(given, flags, strict=True)]
+
+    def size(self, given: Sequence[Shape]) -> int:
+        """The number of members."""
+        assert self.batch is not None
+        return next(s[0] for s, yes in zip(given, self.batch, strict=True) if yes)
 
     def shapes(self, given: Sequence[Shape]) -> list[Shape]:
-        if self.batch is None:
-            return _shapes(self.kind, self.op, self.count(given), given)
-        members = next(s[0] for s, yes in zip(given, self.batch, strict=True) if yes)
-        single = [s[1:] if yes else s for s, yes in zip(given, self.batch, strict=True)]
-        return [(members, *s) for s in _shapes(self.kind, self.op, self.count(given), single)]
+        """The shapes of the wanted results, from those of the arrays."""
+        lead = () if self.batch is None else (self.size(given),)
+        return [(*lead, *s) for s in self.shapes_of(self.single(given)[: self.count(given)])]
+
+    def shapes_of(self, inputs: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the wanted results of one member."""
+        out = list(inputs) if self.kind == "cotangent" else self.op.shapes(inputs)
+        if self.kind == "taped":
+            out = [*out, *self.op.tape_shapes(inputs)]
+        elif self.kind == "tangent":
+            out = _smooth(self.op, out)
+        return self.chosen(out)
 
     def __call__(self, *arrays: np.ndarray) -> Sequence[np.ndarray]:
+        shapes = [x.shape for x in arrays]
         count = self.count(arrays)
+        last = count + self.tape
+        inputs, tape, given = arrays[:count], list(arrays[count:last]), arrays[last:]
         if self.batch is None:
-            return _COMPUTED[self.kind](self.op, count, list(arrays))
-        inputs, more = arrays[:count], arrays[count + self.tape :]
-        size = next(len(x) for x, yes in zip(arrays, self.batch, strict=True) if yes)
+            return self._alone(inputs, tape, self.filled(shapes[:count], given))
+        size = self.size(shapes)
         if not size:
-            return [np.zeros(s) for s in self.shapes([x.shape for x in arrays])]
+            return [np.zeros(s) for s in self.shapes(shapes)]
         wide = [
             x if yes else np.broadcast_to(x, (size, *np.shape(x)))
-            for x, yes in zip(more, self.batch[count + self.tape :], strict=True)
+            for x, yes in zip(given, self.batch[last:], strict=True)
         ]
+        more = self.filled(self.single(shapes)[:count], wide, (size,))
         if any(self.batch[:count]):
-            return self.op.members(self.kind, size, inputs, self.batch[:count], wide)
-        kept = arrays[: count + self.tape]  # one run with several directions or weights: its tape serves all
-        each = [_COMPUTED[self.kind](self.op, count, [*kept, *one]) for one in zip(*wide, strict=True)]
+            return self.op.members(self, size, inputs, more)
+        # One run with several directions or weights: its tape serves all.
+        each = [self._alone(inputs, tape, one) for one in zip(*more, strict=True)]
         return [np.stack(parts) for parts in zip(*each, strict=True)]
+
+    def _alone(self, inputs: Arrays, tape: Arrays, more: Arrays) -> list[np.ndarray]:
+        if self.kind in ("value", "taped"):
+            return self.chosen(getattr(self.op, self.kind)(list(inputs)))
+        return self.chosen(getattr(self.op, self.kind)(list(inputs), tape, list(more)))
 
 
 def _primitive(kind: str) -> Primitive:
     made = Primitive(f"genalpha_{kind}")
     made.multiple_results = True
 
-    def call(op: Operation, batch: Any, tape: int) -> _Call:
-        return _Call(kind, op, batch, tape)
+    def run(*arrays: Any, asked: Asked) -> Any:
+        return [jax.device_put(x) for x in asked(*(np.asarray(x) for x in arrays))]
 
-    def run(*arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
-        found = call(op, batch, tape)(*(np.asarray(x) for x in arrays))
-        return [jax.device_put(x) for x in found]
-
-    def abstract(*arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
-        shapes = call(op, batch, tape).shapes([x.shape for x in arrays])
-        return [core.ShapedArray(s, np.dtype(float)) for s in shapes]
+    def abstract(*arrays: Any, asked: Asked) -> Any:
+        return [core.ShapedArray(s, np.dtype(float)) for s in asked.shapes([x.shape for x in arrays])]
 
     def lower(by: Any) -> Any:
-        def rule(context: Any, *arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
-            one = call(op, batch, tape)
-            use = host.Use(one)
+        def rule(context: Any, *arrays: Any, asked: Asked) -> Any:
+            use = host.Use(asked)
             context.module_context.add_keepalive(use)
-            shapes = [jax.ShapeDtypeStruct(s, float) for s in one.shapes([x.shape for x in context.avals_in])]
-            traced = lambda *arrays: by(use, shapes, *arrays)
+            shapes = asked.shapes([x.shape for x in context.avals_in])
+            traced = lambda *arrays: by(use, [jax.ShapeDtypeStruct(s, float) for s in shapes], *arrays)
             return mlir.lower_fun(traced, multiple_results=True)(context, *arrays)
 
         return rule
+
+    def unused(used: list[bool], equation: Any) -> Any:
+        """Results that nothing reads are not computed."""
+        if not any(used):
+            return [False] * len(equation.invars), None
+        asked, rest = equation.params["asked"], iter(used)
+        wanted = tuple(yes and next(rest) for yes in asked.wanted)
+        outputs = [x for x, yes in zip(equation.outvars, used, strict=True) if yes]
+        params = {"asked": replace(asked, wanted=wanted)}
+        return [True] * len(equation.invars), equation.replace(outvars=outputs, params=params)
 
     made.def_impl(run)
     made.def_abstract_eval(abstract)
     mlir.register_lowering(made, lower(host.by_handler), platform="cpu")
     mlir.register_lowering(made, lower(host.by_callback))
-    batching.primitive_batchers[made] = functools.partial(_batched, kind, made)
+    batching.primitive_batchers[made] = functools.partial(_batched, made)
+    partial_eval.dce_rules[made] = unused
     return made
 
 
-def _batched(
-    kind: str, made: Primitive, arrays: Any, axes: Any, *, op: Operation, batch: Any = None, tape: int = 0
-) -> Any:
+def _batched(made: Primitive, arrays: Any, axes: Any, *, asked: Asked) -> Any:
     """The rule of ``vmap``. A batch of batches is one long batch.
 
     A batch keeps no tape: its derivatives compute the runs again. So the tape of a batch is a single one,
@@ -215,30 +243,28 @@ def _batched(
     mapped = [a is not None for a in axes]
     moved = [jnp.moveaxis(x, a, 0) if yes else x for x, a, yes in zip(arrays, axes, mapped, strict=True)]
     flags, inner, wide = tuple(mapped), None, moved
-    if batch is not None:
-        pairs = list(zip(moved, mapped, batch, strict=True))
+    if asked.batch is not None:
+        pairs = list(zip(moved, mapped, asked.batch, strict=True))
         inner = next(x.shape[int(yes)] for x, yes, has in pairs if has)
         wide = []
         for x, yes, has in pairs:
             rest = x.shape[int(yes) + int(has) :]
             x = x.reshape((size if yes else 1, inner if has else 1, *rest))
             wide.append(jnp.broadcast_to(x, (size, inner, *rest)).reshape((size * inner, *rest)))
-        flags = (True,) * len(wide)
-    found = (VALUE if kind == "taped" else made).bind(*wide, op=op, batch=flags, tape=tape)
+        flags = _all(wide)
+    many = replace(asked, batch=flags)
+    if asked.kind == "taped":
+        outs = len(asked.op.smooth)
+        found = VALUE.bind(*wide, asked=replace(many, kind="value", wanted=asked.wanted[:outs]))
+        shapes = asked.op.tape_shapes(many.single([x.shape for x in wide]))
+        none = [_zeros(s) for s, yes in zip(shapes, asked.wanted[outs:], strict=True) if yes]
+    else:
+        found, none = made.bind(*wide, asked=many), []
     found = found if inner is None else [x.reshape((size, inner, *x.shape[1:])) for x in found]
-    if kind != "taped":
-        return found, [0] * len(found)
-    single = [x.shape[1:] if yes else x.shape for x, yes in zip(wide, flags, strict=True)]
-    none = [_zeros(s) for s in op.tape_shapes(single)]
     return [*found, *none], [*[0] * len(found), *[None] * len(none)]
 
 
 VALUE, TAPED, TANGENT, COTANGENT = map(_primitive, ("value", "taped", "tangent", "cotangent"))
-
-
-def _filled(changes: Sequence[Any], at: Sequence[Any]) -> list[Any]:
-    """Changes as arrays; those that are always zero too."""
-    return [_zeros(np.shape(x)) if type(dx) is ad.Zero else dx for dx, x in zip(changes, at, strict=True)]
 
 
 def _is_zero(changes: Sequence[Any]) -> bool:
@@ -249,101 +275,114 @@ def _zero(x: Any) -> Any:
     return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
-def _value_rule(inputs: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+def _with(asked: Asked, known: Arrays, changes: Sequence[Any], flags: Sequence[bool]) -> tuple[Asked, Arrays]:
+    """A linear primitive with other directions or weights, some of which may be zero, and its arrays.
+
+    ``changes`` and ``flags``, which say what differs in a batch, belong to all directions or weights.
+    """
+    given = tuple(type(dx) is not ad.Zero for dx in changes)
+    more = [dx for dx in changes if type(dx) is not ad.Zero]
+    batch = None
+    if asked.batch is not None:
+        own = [yes for yes, there in zip(flags, given, strict=True) if there]
+        batch = (*asked.batch[: len(known)], *own)
+    return replace(asked, given=given, batch=batch), [*known, *more]
+
+
+def _spread(given: Sequence[bool], some: Sequence[Any], otherwise: Any) -> list[Any]:
+    """Items for all directions or weights, from those of the given ones."""
+    rest = iter(some)
+    return [next(rest) if yes else otherwise for yes in given]
+
+
+def _value_rule(inputs: Any, changes: Any, *, asked: Asked) -> Any:
+    op = asked.op
     shapes = [np.shape(x) for x in inputs]
-    length = len(op.tape_shapes(shapes)) if batch is None else 0
-    found = (TAPED if length else VALUE).bind(*inputs, op=op, batch=batch)
-    values, kept = found[: len(op.smooth)], found[len(op.smooth) :]
-    flags = None if batch is None else (*batch, *batch)
-    moved = iter(TANGENT.bind(*inputs, *kept, *_filled(changes, inputs), op=op, batch=flags, tape=length))
-    return values, [next(moved) if yes else _zero(x) for x, yes in zip(values, op.smooth, strict=True)]
+    length = len(op.tape_shapes(shapes)) if asked.batch is None else 0
+    if length:
+        kept = replace(asked, kind="taped", wanted=(*asked.wanted, *(True,) * length))
+        found = TAPED.bind(*inputs, asked=kept)
+    else:
+        found = VALUE.bind(*inputs, asked=asked)
+    outs = sum(asked.wanted)
+    values, known = found[:outs], [*inputs, *found[outs:]]
+    wanted = tuple(_smooth(op, asked.wanted))
+    change = Asked("tangent", op, asked.batch, length, wanted=wanted)
+    change, arrays = _with(change, known, changes, asked.batch or ())
+    moved = iter(TANGENT.bind(*arrays, asked=change) if any(wanted) else ())
+    kinds = asked.chosen(op.smooth)
+    return values, [next(moved) if yes else _zero(x) for x, yes in zip(values, kinds, strict=True)]
 
 
-def _taped_rule(inputs: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
+def _taped_rule(inputs: Any, changes: Any, *, asked: Asked) -> Any:
     """The tape counts as constant: derivatives of derivatives do not use it."""
-    found = TAPED.bind(*inputs, op=op, batch=batch)
-    _, moved = _value_rule(inputs, changes, op=op, batch=batch)
+    found, outs = TAPED.bind(*inputs, asked=asked), len(asked.op.smooth)
+    value = replace(asked, kind="value", wanted=asked.wanted[:outs])
+    _, moved = _value_rule(inputs, changes, asked=value)
     return found, [*moved, *map(_zero, found[len(moved) :])]
-
-
-def _mapped(function: Any, batch: Any) -> Any:
-    """A function of single arrays, applied to the members of a batch."""
-    return function if batch is None else jax.vmap(function, in_axes=[0 if yes else None for yes in batch])
 
 
 def _smooth(op: Operation, outputs: Sequence[Any]) -> list[Any]:
     return [x for x, yes in zip(outputs, op.smooth, strict=True) if yes]
 
 
-def _tangent_rule(arrays: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
-    count = (len(arrays) - tape) // 2
-    bound = {"op": op, "batch": batch, "tape": tape}
-    found, directions = TANGENT.bind(*arrays, **bound), arrays[-count:]
-    if _is_zero(changes[:count]):  # it is linear in the last arrays
-        turned = _filled(changes[-count:], directions)
-        return found, TANGENT.bind(*arrays[:-count], *turned, **bound)
+def _linear_rule(made: Primitive, by_xla: Any, arrays: Any, changes: Any, *, asked: Asked) -> Any:
+    """The rule of ``jvp`` for a primitive that is linear in its last arrays."""
+    count = asked.count(arrays)
+    last = count + asked.tape
+    found = made.bind(*arrays, asked=asked)
+    if _is_zero(changes[:count]):
+        if _is_zero(changes[last:]):
+            return found, [*map(_zero, found)]
+        every = _spread(asked.given, changes[last:], _zero(0.0))
+        flags = _spread(asked.given, asked.batch[last:] if asked.batch is not None else _all(every), False)
+        other, turned = _with(asked, arrays[:last], every, flags)
+        return found, made.bind(*turned, asked=other)
 
     def one(*x: Any) -> Any:
         inputs, along = x[:count], x[count:]
-        return jax.jvp(lambda *a: _smooth(op, op.by_xla(*a)), inputs, along)[1]
+        every = asked.filled([np.shape(x) for x in inputs], along)
+        return asked.chosen(by_xla(asked.op, inputs, every))
 
-    flags = None if batch is None else (*batch[:count], *batch[-count:])
-    primals = [*arrays[:count], *directions]
-    moved = _filled([*changes[:count], *changes[-count:]], primals)
-    return found, jax.jvp(_mapped(one, flags), tuple(primals), tuple(moved))[1]
-
-
-def _cotangent_rule(arrays: Any, changes: Any, *, op: Operation, batch: Any = None, tape: int = 0) -> Any:
-    outs = sum(op.smooth)
-    count = len(arrays) - tape - outs
-    bound = {"op": op, "batch": batch, "tape": tape}
-    found, weights = COTANGENT.bind(*arrays, **bound), arrays[-outs:]
-    if _is_zero(changes[:count]):
-        return found, COTANGENT.bind(*arrays[:-outs], *_filled(changes[-outs:], weights), **bound)
-
-    def one(*x: Any) -> Any:
-        pull = jax.vjp(lambda *a: _smooth(op, op.by_xla(*a)), *x[:count])[1]
-        return list(pull(list(x[count:])))
-
-    flags = None if batch is None else (*batch[:count], *batch[-outs:])
-    primals = [*arrays[:count], *weights]
-    moved = _filled([*changes[:count], *changes[-outs:]], primals)
-    return found, jax.jvp(_mapped(one, flags), tuple(primals), tuple(moved))[1]
+    if asked.batch is not None:
+        own = (*asked.batch[:count], *asked.batch[last:])
+        one = jax.vmap(one, in_axes=[0 if yes else None for yes in own])
+    primals = [*arrays[:count], *arrays[last:]]
+    moved = [
+        _zeros(np.shape(x)) if type(dx) is ad.Zero else dx
+        for dx, x in zip([*changes[:count], *changes[last:]], primals, strict=True)
+    ]
+    return found, jax.jvp(one, tuple(primals), tuple(moved))[1]
 
 
-def _tangent_transposed(weights: Any, *arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
-    """From derivatives with respect to the changes of outputs to those with respect to changes of inputs."""
-    count = (len(arrays) - tape) // 2
-    known, unknown = arrays[:-count], arrays[-count:]
-    given = [x.aval.shape if ad.is_undefined_primal(x) else np.shape(x) for x in arrays]
-    shapes = _Call("tangent", op, batch, tape).shapes(given)
-    filled = [_zeros(s) if type(w) is ad.Zero else w for w, s in zip(weights, shapes, strict=True)]
-    flags = None if batch is None else (*batch[:-count], *(True,) * len(filled))
-    found = COTANGENT.bind(*known, *filled, op=op, batch=flags, tape=tape)
-    own = (True,) * count if batch is None else batch[-count:]
-    summed = [x if yes else jnp.sum(x, axis=0) for x, yes in zip(found, own, strict=True)]
-    wanted = [x if ad.is_undefined_primal(u) else None for x, u in zip(summed, unknown, strict=True)]
-    return [None] * len(known) + wanted
+def _changes_by_xla(op: Operation, inputs: Any, along: Any) -> Any:
+    return jax.jvp(lambda *a: _smooth(op, op.by_xla(*a)), tuple(inputs), tuple(map(jnp.asarray, along)))[1]
 
 
-def _cotangent_transposed(changes: Any, *arrays: Any, op: Operation, batch: Any = None, tape: int = 0) -> Any:
-    """The transpose of the transpose."""
-    outs = sum(op.smooth)
-    known, count = arrays[:-outs], len(arrays) - tape - outs
-    given = [x.aval.shape if ad.is_undefined_primal(x) else np.shape(x) for x in arrays]
-    shapes = _Call("cotangent", op, batch, tape).shapes(given)
-    filled = [_zeros(s) if type(w) is ad.Zero else w for w, s in zip(changes, shapes, strict=True)]
-    flags = None if batch is None else (*batch[:-outs], *(True,) * count)
-    found = TANGENT.bind(*known, *filled, op=op, batch=flags, tape=tape)
-    own = (True,) * outs if batch is None else batch[-outs:]
-    summed = [x if yes else jnp.sum(x, axis=0) for x, yes in zip(found, own, strict=True)]
-    wanted = [x if ad.is_undefined_primal(u) else None for x, u in zip(summed, arrays[-outs:], strict=True)]
-    return [None] * len(known) + wanted
+def _pulled_by_xla(op: Operation, inputs: Any, weights: Any) -> Any:
+    pull = jax.vjp(lambda *a: _smooth(op, op.by_xla(*a)), *inputs)[1]
+    return list(pull(list(map(jnp.asarray, weights))))
+
+
+def _transposed(made: Primitive, kind: str, weights: Any, *arrays: Any, asked: Asked) -> Any:
+    """The transpose of "tangent" is "cotangent", and the other way round."""
+    count = asked.count(arrays)
+    last = count + asked.tape
+    known, unknown = arrays[:last], arrays[last:]
+    linear = [ad.is_undefined_primal(x) for x in unknown]
+    wanted = tuple(_spread(asked.given, linear, False))
+    every = _spread(asked.wanted, weights, _zero(0.0))
+    turned = replace(asked, kind=kind, wanted=wanted)
+    turned, moved = _with(turned, known, every, _all(every))
+    found = _spread(linear, made.bind(*moved, asked=turned), None)
+    own = asked.batch[last:] if asked.batch is not None else _all(unknown)
+    summed = [x if x is None or yes else jnp.sum(x, axis=0) for x, yes in zip(found, own, strict=True)]
+    return [None] * last + summed
 
 
 ad.primitive_jvps[VALUE] = _value_rule
 ad.primitive_jvps[TAPED] = _taped_rule
-ad.primitive_jvps[TANGENT] = _tangent_rule
-ad.primitive_jvps[COTANGENT] = _cotangent_rule
-ad.primitive_transposes[TANGENT] = _tangent_transposed
-ad.primitive_transposes[COTANGENT] = _cotangent_transposed
+ad.primitive_jvps[TANGENT] = functools.partial(_linear_rule, TANGENT, _changes_by_xla)
+ad.primitive_jvps[COTANGENT] = functools.partial(_linear_rule, COTANGENT, _pulled_by_xla)
+ad.primitive_transposes[TANGENT] = functools.partial(_transposed, COTANGENT, "cotangent")
+ad.primitive_transposes[COTANGENT] = functools.partial(_transposed, TANGENT, "tangent")

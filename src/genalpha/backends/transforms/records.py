@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from genalpha.backends.native.tape import Tape
+from genalpha.backends.native.tape import TapeSteps
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.row import Rows
 from genalpha.mechanics.system import Args
@@ -56,11 +56,11 @@ class Taken(NamedTuple):
     blocks: Callable[[bool], Iterable[Block]]
     guess: np.ndarray = np.zeros(0)  # of multipliers, from which the start was found; a constant
 
-    def steps(self, block: Block, tape: Tape) -> tuple[slice, np.ndarray]:
-        """The numbers of the steps in a block, and the inputs of their derivatives."""
+    def steps(self, block: Block) -> tuple[slice, TapeSteps]:
+        """The numbers of the steps in a block, and the steps of its tape."""
         first, table = block
         here = slice(first, first + len(table) - 1)
-        return here, tape.inputs(table, self.times[here], self.sizes[here])
+        return here, TapeSteps.of(table, self.times[here], self.sizes[here])
 
     @property
     def start(self) -> np.ndarray:
@@ -68,3 +68,7 @@ class Taken(NamedTuple):
         first = self.sizes[0] if len(self.sizes) else 1.0
         parts = (self.t0, self.q, self.v, first, *self.doubles, self.guess)
         return np.concatenate([np.ravel(x) for x in parts])
+
+
+# The run of a number in a batch.
+RunOf = Callable[[int], Taken]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from genalpha.backends.native.code import MAKING, PIECE, RowCode, aligned
-from genalpha.backends.transforms.operation import Arrays, Operation, Shape
+from genalpha.backends.batch.pool import Pool
+from genalpha.backends.native.code import MAKING, PIECE, RowCode, aligned, one_by_one, side_by_side
+from genalpha.backends.transforms.operation import Arrays, Asked, Operation, Shape
 from genalpha.compiler import emit_llvm, machine
 from genalpha.compiler.differentiate import along, pulled_back
-from genalpha.compiler.graph import ZERO
+from genalpha.compiler.graph import ZERO, CallsHost
 from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Builder, Map, cut
 from genalpha.compiler.rows import RowFunction
@@ -20,6 +23,8 @@ from genalpha.compiler.table_reads import TableReads
 
 # The most forms of a function, each with other pivots, that are made for rows which the others cannot serve.
 MOST_FORMS = 8
+# Of batches: the rows that are computed together, and the most numbers that each row has a copy of.
+TOGETHER, MOST_COPIED = 4096, 64
 
 
 class RowDerivative:
@@ -27,10 +32,12 @@ class RowDerivative:
 
     A row has the inputs and a direction, which has as many numbers as the inputs; or, in ``reverse``, the
     inputs and a weight for each result. The last inputs may be ``shared`` by all rows. Their directions are
-    shared too, and derivatives with respect to them are summed over the rows.
+    shared too, and derivatives with respect to them are summed over the rows. In several ``lanes`` nothing is
+    shared.
     """
 
-    def __init__(self, rows: RowFunction, reverse: bool, shared: int = 0) -> None:
+    def __init__(self, rows: RowFunction, reverse: bool, shared: int = 0, lanes: int = 1) -> None:
+        assert lanes == 1 or not shared
         graph, count = rows.graph, len(rows.graph.nodes)
         results, good = np.array(rows.results[:-1], dtype=np.int64), rows.results[-1]
         own = len(rows.columns) - shared
@@ -55,15 +62,22 @@ class RowDerivative:
                 found, stores = along(graph, results, rows.columns, np.append(more, total)), []
             places = builder.slot(len(found) + 1)
             builder.kernel("change_row", 0, (places, np.append(found, good)), *stores)
-            program = cut(builder.build({}), PIECE)
+            self.program = builder.build({})
         finally:
             graph.reset(count)
-        self._widths, self._slots = (len(of_row), len(given), len(places)), program.slots
+        self._widths, self._lanes = (len(of_row), len(given), len(places)), lanes
         self._total = slice(len(given) - shared, len(given))
-        map_ = Map("change_row", range(len(given)), range(int(places[0]), int(places[0]) + len(places)))
-        text = emit_llvm.emit([(program, {"change": map_})])
-        library = machine.Library(text, ["change"], optimized=False, hosts=program.hosts)
-        self._run = library.function("change", *[POINTER] * 3, *[COUNT] * 2)
+        outputs = range(int(places[0]), int(places[0]) + len(places))
+        self.map = Map("change_row", range(len(given)), outputs)
+
+    @functools.cached_property
+    def _code(self) -> tuple[int, Callable[..., Any]]:
+        """The number of slots, and the machine code."""
+        with MAKING:
+            program = cut(self.program, PIECE)
+            text = emit_llvm.emit([(program, {"change": self.map})], self._lanes)
+            library = machine.Library(text, ["change"], optimized=False, hosts=program.hosts)
+            return program.slots, library.function("change", *[POINTER] * 3, *[COUNT] * 2)
 
     def run(
         self, table: np.ndarray, more: np.ndarray, same: np.ndarray
@@ -72,11 +86,12 @@ class RowDerivative:
 
         ``same`` are the shared inputs, and their directions or zeros.
         """
-        width, inputs, out = self._widths
-        rows = np.ascontiguousarray(np.concatenate([table, more], axis=1))
-        results, work = np.empty((len(rows), out)), aligned(self._slots)
-        work[width:inputs] = same
-        self._run(work.ctypes.data, rows.ctypes.data, results.ctypes.data, len(rows), width)
+        (width, inputs, out), (slots, code), lanes = self._widths, self._code, self._lanes
+        groups = side_by_side(np.concatenate([table, more], axis=1), lanes)
+        found, work = np.empty((len(groups), out, lanes)), aligned(slots * lanes)
+        work[width * lanes : inputs * lanes] = same
+        code(work.ctypes.data, groups.ctypes.data, found.ctypes.data, len(groups), width)
+        results = one_by_one(found, len(table))
         total, own = work[self._total].copy(), out - 1
         if self._reads is not None:
             own -= 2 * len(self._reads.nodes)
@@ -97,11 +112,12 @@ class _Form:
                 self._made[key] = make()
             return self._made[key]
 
-    def value(self, arguments: Any) -> tuple[Any, np.ndarray]:
-        return self._get("value", lambda: RowCode(self.rows, 1))(arguments)
+    def value(self, arguments: Any, lanes: int) -> tuple[Any, np.ndarray]:
+        return self._get(lanes, lambda: RowCode(self.rows, lanes))(arguments)
 
-    def change(self, reverse: bool, shared: int) -> RowDerivative:
-        return self._get(reverse, lambda: RowDerivative(self.rows, reverse, shared))
+    def change(self, reverse: bool, shared: int, lanes: int) -> RowDerivative:
+        key = (reverse, shared, lanes)
+        return self._get(key, lambda: RowDerivative(self.rows, reverse, shared, lanes))
 
 
 class RowOperation(Operation):
@@ -118,6 +134,7 @@ class RowOperation(Operation):
         self._out, self.out_structure = jax.tree.flatten(out)
         self.smooth = (True,) * len(self._out)
         self._forms: list[_Form] = []
+        self._lanes = 1
 
     def apply(self, *arguments: Any) -> Any:
         """The function of traced rows."""
@@ -149,8 +166,8 @@ class RowOperation(Operation):
             finite = left[np.isfinite(table[left]).all(axis=1)]
             if not len(finite):
                 break
-            if k == len(self._forms):
-                with MAKING:
+            with MAKING:
+                if k == len(self._forms):
                     example = self._row(np.append(table[finite[0]], same))
                     form = RowFunction(self.name, self.function, example, None, False)
                     self._forms.append(_Form(form))
@@ -163,7 +180,7 @@ class RowOperation(Operation):
         table, same = self._table(inputs)
 
         def compute(form: _Form, which: np.ndarray) -> Any:
-            tree, good = form.value([table[which], same[None]])
+            tree, good = form.value([table[which], same[None]], self._lanes)
             return np.concatenate([np.reshape(x, (len(which), -1)) for x in jax.tree.leaves(tree)], 1), good
 
         return self._apart(self._served(table, same, self._results, compute))
@@ -184,7 +201,7 @@ class RowOperation(Operation):
         more, turned = self._table(changes)
 
         def compute(form: _Form, which: np.ndarray) -> Any:
-            code = form.change(False, len(same))
+            code = form.change(False, len(same), self._lanes)
             return code.run(table[which], more[which], np.append(same, turned))[:2]
 
         return self._apart(self._served(table, same, self._results, compute))
@@ -195,7 +212,7 @@ class RowOperation(Operation):
         total = np.zeros(len(same))
 
         def compute(form: _Form, which: np.ndarray) -> Any:
-            code = form.change(True, len(same))
+            code = form.change(True, len(same), self._lanes)
             values, good, sums = code.run(table[which], wide[which], np.append(same, 0 * same))
             total[:] += sums
             return values, good
@@ -209,7 +226,60 @@ class RowOperation(Operation):
         parts += np.split(total, ends[own:-1] - ends[own - 1]) if len(same) else []
         return [np.reshape(part, np.shape(x)) for part, x in zip(parts, inputs, strict=True)]
 
+    # --- batches ----------------------------------------------------------------------------------
+
+    def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
+        """The rows of all members together, each with a copy of what the rows of a member share."""
+        own, numbers = asked.own(len(inputs)), [int(np.prod(s)) for s in self._sizes]
+        copied = sum(n for n, shared in zip(numbers, self.shared, strict=True) if shared)
+        apart = copy.copy(self)
+        apart.shared, apart._lanes = (False,) * len(self.shared), machine.lanes()
+        one = [np.shape(x)[yes:] for x, yes in zip(inputs, own, strict=True)]
+        count = self.shapes(one)[0][0]
+        if copied > MOST_COPIED or not count:
+            return super().members(asked, size, inputs, more)
+        outs = [np.empty((size, *s)) for s in asked.shapes_of(one)]
+        changes = asked.kind == "tangent"
+        own_more, shared_more = (True,) * len(more), self.shared if changes else (False,) * len(more)
+
+        def some(first: int) -> None:
+            here = slice(first, min(first + share, size))
+            rows = _flat(inputs, own, self.shared, here, count)
+            along = _flat(more, own_more, shared_more, here, count)
+            given = (rows,) if asked.kind == "value" else (rows, [], along)
+            found = getattr(apart, asked.kind)(*given)
+            wide = [x.reshape(here.stop - first, count, *x.shape[1:]) for x in found]
+            if asked.kind == "cotangent":
+                wide = [x.sum(axis=1) if yes else x for x, yes in zip(wide, self.shared, strict=True)]
+            for out, x in zip(outs, asked.chosen(wide), strict=True):
+                out[here] = x
+
+        share = max(1, TOGETHER // count)
+        try:
+            some(0)  # compiles
+            with Pool() as pool:
+                pool.map(some, range(share, size, share))
+        except CallsHost:  # not in lanes
+            return super().members(asked, size, inputs, more)
+        return outs
+
     def by_xla(self, *inputs: Any) -> list[Any]:
         axes = [None if shared else 0 for shared in self.shared]
         one = lambda *leaves: jax.tree.leaves(self.function(*jax.tree.unflatten(self.structure, leaves)))
         return jax.vmap(one, in_axes=axes)(*inputs)
+
+
+def _flat(
+    arrays: Arrays, own: Sequence[bool], shared: Sequence[bool], here: slice, count: int
+) -> list[np.ndarray]:
+    """Rows of some members, one after the other, from arrays of which members have their own, or share one.
+
+    Arrays that the ``count`` rows of a member share are repeated.
+    """
+    found, size = [], here.stop - here.start
+    for x, yes, same in zip(arrays, own, shared, strict=True):
+        part = x[here] if yes else np.broadcast_to(x, (size, *np.shape(x)))
+        if same:
+            part = np.broadcast_to(part[:, None], (size, count, *part.shape[1:]))
+        found.append(part.reshape(size * count, *part.shape[2:]))
+    return found

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native.code import aligned
-from genalpha.backends.native.kernels import NativeRun, StartValues
+from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
-from genalpha.backends.transforms import lanes
 from genalpha.backends.transforms.base_run import RunOperation
-from genalpha.backends.transforms.operation import Arrays, Shape
+from genalpha.backends.transforms.lanes import LaneMembers
+from genalpha.backends.transforms.members import COMPUTED, RunMembers
+from genalpha.backends.transforms.operation import Arrays, Asked, Shape
 from genalpha.backends.transforms.records import NUMBERS, Block, Rebuild, Taken
 from genalpha.backends.xla import whole
 from genalpha.compiler.graph import CallsHost
@@ -56,7 +57,8 @@ class GivenRun(RunOperation):
     (N+1, ...) are NaN after a failure. If only the ``final`` one is kept, there is one.
     """
 
-    kind = TapedKernels
+    kind, runner = TapedKernels, GivenOnly
+    runs_members: type[RunMembers] = LaneMembers
 
     def __init__(
         self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, final: bool = False
@@ -70,14 +72,14 @@ class GivenRun(RunOperation):
         return [*of_parts, *[()] * len(NUMBERS), (dims.n + dims.m + dims.p,)]
 
     def tape_shapes(self, inputs: Sequence[Shape]) -> list[Shape]:
-        count, width = inputs[4][0] + 1, len(self.step.row)
+        count, (width, _) = inputs[4][0] + 1, self.widths
         return [(count, width), (sum(self.setup.dims[1:]),)] if count * width <= TAPE else []
 
     def value(self, inputs: Arrays) -> list[np.ndarray]:
         return self._run(inputs, None)
 
     def taped(self, inputs: Arrays) -> list[np.ndarray]:
-        table = np.full((len(inputs[5]) + 1, len(self.step.row)), np.nan)
+        table = np.full((len(inputs[5]) + 1, self.widths[0]), np.nan)
         found = self._run(inputs, table)
         return [*found, table, found[-1]]
 
@@ -100,19 +102,18 @@ class GivenRun(RunOperation):
         parts = [shown[self.kept, at] for at in self.parts]
         return [*parts, *(np.asarray(x, dtype=float) for x in numbers), self.scale_of(run)]
 
-    def _begin_at(self, inputs: Arrays) -> tuple[NativeRun | None, GivenOnly | None, int]:
+    def _begin_at(self, inputs: Arrays) -> tuple[Any, Any, int]:
         """The start of a run, who takes its steps, and the status."""
         t0, t1, q, v, times, sizes, *doubles = inputs
-        run, status = self.begun(StartValues(float(t0), q, v, float(sizes[0])), doubles)
-        status = status if step_choice.fitting((t0, t1), times, sizes) else codes.BAD_STEPS
-        if run is None or status != codes.SUCCESS:
-            return run, None, status
         steps = Given(np.append(times, t1), Times(times, sizes))
-        return run, GivenOnly(self.setup, run, steps, self.rebuild(doubles)), status
+        run, runner, status = self.starting(StartValues(float(t0), q, v, float(sizes[0])), steps, doubles)
+        if not step_choice.fitting((t0, t1), times, sizes):
+            return run, None, codes.BAD_STEPS
+        return run, runner, status
 
     def _blocks(self, runner: Any, last: np.ndarray, marks: list[Any] | None = None) -> Iterator[Block]:
         """Take all steps, some at a time. ``marks`` notes where each block starts, to take it again."""
-        count, width = len(runner.sizes), len(self.step.row)
+        count, (width, _) = len(runner.sizes), self.widths
         size = count if count * width <= TAPE else math.isqrt(count) + 1
         while not runner.finished:
             if marks is not None:
@@ -165,7 +166,7 @@ class GivenRun(RunOperation):
         taken = self._taken(inputs, tape)
         if taken is None:
             return [np.full(np.shape(x), np.nan) for x in inputs]
-        table = np.zeros((len(taken.sizes) + 1, self.tape.width))
+        table = np.zeros((len(taken.sizes) + 1, self.widths[1]))
         table[self.kept] = np.concatenate(weights, axis=1)
         start, of_steps = self.pulled(taken, table)
         t0, q, v, first, *doubles = self.apart(start, taken.doubles)
@@ -174,23 +175,21 @@ class GivenRun(RunOperation):
         parts = (t0, np.zeros(()), q, v, times, sizes, *doubles)
         return [np.reshape(x, np.shape(y)) for x, y in zip(parts, inputs, strict=True)]
 
-    def members(
-        self, kind: str, size: int, inputs: Arrays, own: Sequence[bool], more: Arrays
-    ) -> list[np.ndarray]:
+    def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
+        own = asked.own(len(inputs))
         one = [x[0] if yes else x for x, yes in zip(inputs, own, strict=True)]
         same = not any(own[i] for i in (0, 1, 4, 5))  # the steps
         first = StartValues(float(one[0]), one[2], one[3], float(one[5][0])) if same else None
         made = None if first is None or self.iterates else self.made(first, one[6:])
         if made is None:
-            return super().members(kind, size, inputs, own, more)
+            return super().members(asked, size, inputs, more)
         try:
-            batch = lanes.LaneMembers(self, made, size, inputs, own)
+            batch = self.runs_members(self, made, size, inputs, own)
         except CallsHost:
-            return super().members(kind, size, inputs, own, more)
-        compute = {"value": lanes.values, "tangent": lanes.tangents, "cotangent": lanes.cotangents}[kind]
-        found = compute(batch) if kind == "value" else compute(batch, more)  # type: ignore[operator]
+            return super().members(asked, size, inputs, more)
+        found = COMPUTED[asked.kind](batch, asked, more)
         for i in np.flatnonzero(batch.alone):
-            for out, part in zip(found, self.member(kind, int(i), inputs, own, more), strict=True):
+            for out, part in zip(found, self.member(asked, int(i), inputs, more), strict=True):
                 out[i] = part
         return found
 

@@ -12,10 +12,13 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from genalpha.backends.native.code import MAKING, RowCode
-from genalpha.backends.transforms.records import Rebuild
+from genalpha.backends.sparse.models import KindModel
+from genalpha.backends.transforms.records import Rebuild, Taken
 from genalpha.compiler.graph import Unsupported
 from genalpha.compiler.rows import RowFunction
+from genalpha.engine.row import Layout
 from genalpha.engine.setup import Setup
+from genalpha.errors import warn_of_gradient
 from genalpha.mechanics.user_errors import line_of
 
 # Where operations have no finite derivative.
@@ -52,6 +55,55 @@ def explained(setup: Setup, states: Sequence[np.ndarray], doubles: list[Any], re
             one = suspects[int(np.argmax(found[bad[0]]))]
             return f"{name} of the system has {one.what} at t = {t[bad[0]]:.9g}{one.line}"
     return None
+
+
+def explained_copies(parts: Sequence[KindModel], states: Sequence[np.ndarray]) -> str | None:
+    """The same for the parts of an assembly."""
+    t = states[0]
+    for model in parts:
+        assert model.element is not None
+        leaves, structure = jax.tree.flatten(model.data[0])
+        at, count = model.places, len(t) * model.copies
+        flat = lambda x, count=count: x.reshape(count, -1)
+        motion = [np.repeat(t, model.copies), flat(states[1][:, at.q]), flat(states[2][:, at.v])]
+        data = [np.asarray(x, float) if np.ndim(x) else np.full(model.copies, x) for x in leaves]
+        data = [np.concatenate([x] * len(t)) for x in data]
+        for name, letters in _INPUTS.items():
+            if not callable(getattr(model.element.part, name)):
+                continue
+            used = len(letters)
+
+            def function(
+                *x: Any, model: Any = model, name: str = name, used: int = used, to: Any = structure
+            ) -> Any:
+                return model.element.evaluate(name, *x[:used], own=jax.tree.unflatten(to, x[used:]))
+
+            found, suspects = _flags(function, [*motion[:used], *data], [], lambda x: ())
+            bad = np.flatnonzero(found.any(axis=1))
+            if len(bad):
+                one, copy = suspects[int(np.argmax(found[bad[0]]))], bad[0] % model.copies
+                where = (
+                    f"copy {copy} of {model.label} has {one.what} at t = {motion[0][bad[0]]:.9g}{one.line}"
+                )
+                return f"{name} of {where}"
+    return None
+
+
+def warn(layout: Layout, taken: Taken, explain: Callable[..., str | None]) -> None:
+    """Warn of the first state of a run at which a function has no derivative, if there is one.
+
+    ``explain`` is a function of states t, q, v (K, ...) and doubles.
+    """
+    times, nodes = np.append(taken.times, np.nan), [(np.array([taken.t0]), taken.q[None], taken.v[None])]
+    for first, table in taken.blocks(False):
+        nodes.append(layout.ends(table, times[first : first + len(table)])[:3])
+    states = [np.concatenate(parts) for parts in zip(*nodes, strict=True)]
+    try:
+        reason = explain(states, taken.doubles)
+    except Exception:  # what cannot be explained is NaN all the same
+        return
+    if reason is not None:
+        warn_of_gradient(reason)
 
 
 def _flags(

@@ -112,15 +112,32 @@ class _Lone:
         return moved
 
 
-def forward(reader: Reader, equation: Any, inputs: Sequence[Value]) -> Partials:
-    """The derivatives of a custom_jvp call, from its rule for each unknown entry of its inputs."""
-    lone, graph = _Lone(equation, inputs), reader.graph
+def _pushed(lone: _Lone, equation: Any) -> Any:
+    """The rule of a custom_jvp call as a jaxpr. Calls of one function share it: parts are traced once."""
 
     def push(at: Sequence[Any], along: Sequence[Any]) -> Any:
         return jax.jvp(lone.of_smooth(at), tuple(at[k] for k in lone.smooth), tuple(along))[1]
 
-    smooth = [lone.shapes[k] for k in lone.smooth]
-    traced = jax.make_jaxpr(push)(lone.shapes, smooth)
+    make = lambda: jax.make_jaxpr(push)(lone.shapes, [lone.shapes[k] for k in lone.smooth])
+    if len(lone.variables) < len(equation.invars):  # numbers, or an input that occurs twice
+        return make()
+    about = equation.params["call_jaxpr"], equation.params["jvp_jaxpr_fun"]
+    key = (*map(id, about), tuple(lone.smooth), *((shape.shape, shape.dtype) for shape in lone.shapes))
+    if key not in _rules:
+        while len(_rules) >= _MOST_RULES:
+            del _rules[next(iter(_rules))]
+        _rules[key] = about, make()  # kept together, so that no others have these ids
+    return _rules[key][1]
+
+
+_MOST_RULES = 50
+_rules: dict[tuple[Any, ...], tuple[Any, Any]] = {}  # only one thread at a time makes graphs
+
+
+def forward(reader: Reader, equation: Any, inputs: Sequence[Value]) -> Partials:
+    """The derivatives of a custom_jvp call, from its rule for each unknown entry of its inputs."""
+    lone, graph = _Lone(equation, inputs), reader.graph
+    smooth, traced = [lone.shapes[k] for k in lone.smooth], _pushed(lone, equation)
     result: Partials = {}
     for which, k in enumerate(lone.smooth):
         for position, i in enumerate(lone.values[k].ids.reshape(-1).tolist()):

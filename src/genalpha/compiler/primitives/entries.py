@@ -26,7 +26,9 @@ def entrywise(known: Callable[..., Any], entry: Callable[..., int], of: str = "f
         kinds = [x.kind for x in inputs if isinstance(x, Symbols)]
         if not set(kinds) <= set(of):
             raise Unsupported("arithmetic with booleans that depend on values has no scalar form")
-        arrays = np.broadcast_arrays(*(nodes(graph, x) for x in inputs))
+        arrays = [nodes(graph, x) for x in inputs]
+        if any(a.shape != arrays[0].shape for a in arrays):
+            arrays = list(np.broadcast_arrays(*arrays))
         flat = [entry(graph, *at) for at in zip(*(a.reshape(-1).tolist() for a in arrays), strict=True)]
         return Symbols(np.array(flat, dtype=np.int64).reshape(arrays[0].shape), kinds[0])
 

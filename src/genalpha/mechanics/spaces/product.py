@@ -106,6 +106,10 @@ class Product(Space):
         return jnp.concatenate(parts)
 
     def moved(self, dim: int) -> np.ndarray:
+        return self._moved
+
+    @functools.cached_property
+    def _moved(self) -> np.ndarray:
         return np.concatenate([np.tile(run.space.moved(run.dim), run.number) for run in self._runs])
 
     def retract(self, q: Array, d: Array) -> Array:

@@ -26,9 +26,9 @@ from genalpha.run import accurate, beginning
 from genalpha.run.accurate.columns import Column
 from genalpha.run.accurate.front import AccurateRun
 from genalpha.run.accurate.search import Search
-from genalpha.run.batch import Batch, BatchBackend, Progress, not_started
+from genalpha.run.batch import Batch, Progress, not_started
 from genalpha.run.beginning import StartPoint
-from genalpha.run.request import Backend
+from genalpha.run.request import Backend, BatchBackend
 
 # Numbers of intervals are rounded up to powers of this, so that many members share a mesh.
 GRID = 1.3

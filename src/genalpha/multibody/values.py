@@ -1,0 +1,75 @@
+"""The numbers of a model by name, and runs with other numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from genalpha.errors import hint
+from genalpha.numerics.tracing import is_traced
+
+if TYPE_CHECKING:
+    from genalpha.multibody.model import Model
+
+GRAVITY = "gravity"
+_ENDS = "ab"  # the frames of a connector
+
+
+def numbers(model: Model) -> dict[str, np.ndarray]:
+    """All numbers of bodies, joints and forces."""
+    found = {GRAVITY: np.array(model.gravity)}
+    for body in model.bodies:
+        found |= {f"{body.name}.{key}": np.array(x) for key, x in body.numbers().items()}
+    for group in model.groups:
+        for one in group.members:
+            ends = zip(_ENDS, one.markers, strict=False)
+            found |= {f"{one.name}.{key}": x.copy() for key, x in one.numbers.items()}
+            found |= {f"{one.name}.{end}": np.array(marker.r) for end, marker in ends}
+    return found
+
+
+def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The args of ``model.system`` with some other numbers. They may be traced."""
+    known = numbers(model)
+    values = {name: (jnp if is_traced(value) else np).asarray(value, float) for name, value in values.items()}
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"the model has no number {name!r}: {hint(name, known, 'it has')}")
+        if value.shape != known[name].shape:
+            raise ValueError(f"{name} must have the shape {known[name].shape}, got {value.shape}")
+        if not is_traced(value) and not np.isfinite(value).all():
+            raise ValueError(f"{name} must be finite, got {value.tolist()}")
+    kinds = dict.fromkeys(type(body) for body in model.bodies)
+    owners: list[list[Any]] = [[body for body in model.bodies if type(body) is kind] for kind in kinds]
+    owners += [group.members for group in model.groups]
+    found = []
+    for number, (of, args) in enumerate(zip(owners, model.system.args, strict=True)):
+        args = jax.tree.map(lambda x: x, args)  # the dictionaries are copied
+        if number < len(kinds):
+            own, gravity = args[0], values.get(GRAVITY, args[1:])
+            args = (own, *(gravity[i] for i in range(3)))
+        else:
+            ends, own = args
+            for end, frame in zip(_ENDS, ends, strict=False):
+                frame["r"] = _put(frame["r"], [values.get(f"{one.name}.{end}") for one in of])
+        for key, x in own.items():
+            own[key] = _put(x, [values.get(f"{one.name}.{key}") for one in of])
+        found.append(args)
+    return tuple(found)
+
+
+def _put(x: Any, rows: list[Any]) -> Any:
+    """An array in which some rows are replaced."""
+    given = [(i, row) for i, row in enumerate(rows) if row is not None]
+    if not given:
+        return x
+    where, new = np.array([i for i, _ in given]), [row for _, row in given]
+    if is_traced(*new):
+        return jnp.asarray(x).at[where].set(jnp.stack(new))
+    x = np.array(x)
+    x[where] = np.stack(new)
+    return x
