@@ -6,7 +6,7 @@ import pytest
 
 from compiled import HAS_CC, Rows, by_c, by_llvm
 from genalpha.compiler import machine
-from genalpha.compiler.branches import Branch, Store, arranged, structured
+from genalpha.compiler.branches import Branch, StoreNode, arranged, structured
 from genalpha.compiler.reader import Symbols, inline
 
 CASES = {
@@ -115,19 +115,19 @@ def test_order_of_a_kernel(name):
     """Everything once, after what it needs, on its side of branches; what is read is stored last."""
     made = rows(name)
     nodes, (kernel, body) = made.program.nodes, branches(made)
-    loads, stores = [i for i, _ in kernel.loads], [Store(*store) for store in kernel.stores]
+    loads, stores = [i for i, _ in kernel.loads], [StoreNode(*store) for store in kernel.stores]
     read = {stores[0].slot}
     found = arranged(nodes, body, loads, stores, read)
     assert sorted(map(repr, found)) == sorted(map(repr, [*loads, *body, *stores]))
     walk(
         nodes,
-        [part for part in found if not isinstance(part, Store) and part not in loads],
+        [part for part in found if not isinstance(part, StoreNode) and part not in loads],
         {*loads, *made.program.constants},
     )
     assert found[-1] == stores[0]
     seen = set()
     for part in found:
-        if isinstance(part, Store):
+        if isinstance(part, StoreNode):
             assert part.node in seen | set(made.program.constants)
         elif isinstance(part, Branch):
             seen |= set(part.results)
@@ -146,15 +146,15 @@ def test_few_numbers_wait():
     function = lambda x: (lambda y: y[:-1] + y[1:])(jnp.sin(x) * x)
     made.finish(np.ravel(inline(made.graph, function, Symbols(made.inputs, "f"))))
     kernel, body = branches(made)
-    loads, stores = [i for i, _ in kernel.loads], [Store(*store) for store in kernel.stores]
+    loads, stores = [i for i, _ in kernel.loads], [StoreNode(*store) for store in kernel.stores]
     found = arranged(made.program.nodes, body, loads, stores, ())
     last = {
         j: k
         for k, part in enumerate(found)
-        for j in ([part.node] if isinstance(part, Store) else made.program.nodes[part].inputs)
+        for j in ([part.node] if isinstance(part, StoreNode) else made.program.nodes[part].inputs)
     }
     wait = [
-        sum(1 for j in found[:k] if not isinstance(j, Store) and last.get(j, -1) >= k)
+        sum(1 for j in found[:k] if not isinstance(j, StoreNode) and last.get(j, -1) >= k)
         for k in range(len(found))
     ]
     assert max(wait) <= 5

@@ -192,7 +192,7 @@ def _ordered(nodes: Sequence[Node], inside: list[int], groups: list[Branch]) -> 
     return tuple(result)
 
 
-class Store(NamedTuple):
+class StoreNode(NamedTuple):
     """Store a node in a slot."""
 
     slot: int
@@ -200,8 +200,8 @@ class Store(NamedTuple):
 
 
 def arranged(
-    nodes: Sequence[Node], body: Body, loads: Iterable[int], stores: Sequence[Store], read: Container[int]
-) -> list[int | Branch | Store]:
+    nodes: Sequence[Node], body: Body, loads: Iterable[int], stores: Sequence[StoreNode], read: Container[int]
+) -> list[int | Branch | StoreNode]:
     """Loads, body and stores in an order in which few numbers wait: all that one store needs, then the next.
 
     With many numbers that wait, a compiler spends most of its time on their places. Slots in ``read`` are
@@ -210,7 +210,7 @@ def arranged(
     """
     needs: dict[int, Sequence[int]] = dict.fromkeys(loads, ())  # what is not computed yet
     early, late = ([s for s in stores if (s.slot in read) == wanted] for wanted in (False, True))
-    found: list[int | Branch | Store] = []
+    found: list[int | Branch | StoreNode] = []
 
     def compute(output: int) -> None:
         stack = [output]

@@ -23,7 +23,7 @@ from pathlib import Path
 from genalpha.errors import warn
 
 # Largest number of kernels in the cache. The least recently used are deleted first.
-MOST_KEPT = 500
+MOST_KEPT = 1000
 # Folders that are not used, and the reasons.
 refused: dict[str, str] = {}
 _MAGIC = b"genalpha kernel 3\n"

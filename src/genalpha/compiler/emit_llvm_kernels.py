@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from genalpha.compiler.arithmetic import FUNCTIONS, SEARCHES
-from genalpha.compiler.branches import Branch, Store, arranged, structured
+from genalpha.compiler.branches import Branch, StoreNode, arranged, structured
 from genalpha.compiler.graph import CallsHost
 from genalpha.compiler.machine import host_symbol
 from genalpha.compiler.program import Kernel, Program
@@ -103,7 +103,7 @@ class KernelEmitter:
         body = structured(program.nodes, kernel.body, [i for _, i in kernel.stores])
         tables = (program.tables[i] for i in program.tables_of(kernel))
         read = {*self.loaded.values(), *(slot for table in tables for slot in table.slots)}
-        stores = [Store(*store) for store in kernel.stores]
+        stores = [StoreNode(*store) for store in kernel.stores]
         self.body(arranged(program.nodes, body, self.loaded, stores, read))
         self.say("ret void")
         self.lines.append("}")
@@ -152,11 +152,11 @@ class KernelEmitter:
             value = f"%k{n}"
         self.say(f"store {self.number} {value}, ptr %s{n}")
 
-    def body(self, body: Iterable[int | Branch | Store]) -> None:
+    def body(self, body: Iterable[int | Branch | StoreNode]) -> None:
         for part in body:
             if isinstance(part, Branch):
                 self.branch(part)
-            elif isinstance(part, Store):
+            elif isinstance(part, StoreNode):
                 self.store(self.place(part.slot), part.node, str(part.slot))
             elif part in self.loaded:
                 self.load(part, self.loaded[part])

@@ -91,7 +91,7 @@ class Library:
         scheduled: bool = True,
         hosts: Mapping[int, HostCall] | None = None,
     ) -> None:
-        self._names, self._code, self.cached = functions, list[_Module](), True
+        self._names, self._code, self.cached = functions, list[_ModuleCode](), True
         self.hosts = {host_symbol(node): call.pointer for node, call in (hosts or {}).items()}
         level = 2 if optimized else 0
         if isinstance(text, str) and objects.pieces(text) == 1:
@@ -112,7 +112,9 @@ class Library:
         key = _key(text)
         kept = code_cache.load(key)
         self.cached &= kept is not None
-        self._code.append(_Module(key, make(text)) if kept is None else _Module(None, list(_parts(kept))))
+        self._code.append(
+            _ModuleCode(key, make(text)) if kept is None else _ModuleCode(None, list(_parts(kept)))
+        )
 
     def function(self, name: str, *kinds: Any, result: Any = None) -> Callable[..., Any]:
         """A function of the library. If other threads are still compiling it, this waits for them."""
@@ -147,7 +149,7 @@ class Library:
         return self._tracker
 
 
-class _Module(NamedTuple):
+class _ModuleCode(NamedTuple):
     """The object codes of a module, perhaps not made yet. The ``key`` is None if it was cached."""
 
     key: bytes | None

@@ -125,26 +125,35 @@ class Starter:
     def _begin(self, model: KindModel, *row: Any) -> tuple[Carry, Any, Any]:
         """The carry of one copy, the time of a_α, and the change of velocities that the method wants."""
         q, v, a, lam, psi, a_dot, scale, moved, t, h, data = row
-        setup = self.setup
-        dims, wanted = model.full(setup.dims), [jnp.zeros(model.dims.n)]
+        return begun_copy(self.setup, model, State(t, q, v, a, lam, psi), (a_dot, scale, moved), h, data)[:3]
 
-        class Moved(Beginning):
-            def shift(self, r: Any) -> Any:
-                wanted[0] = r
-                return moved
 
-        zeros = jnp.zeros
-        start = Moved(
-            State(t, q, v, a, lam, psi),
-            a_dot,
-            Scale(scale, jnp.ones(dims.m), jnp.ones(dims.p)),
-            NewtonReport(*[zeros(())] * 6),
-            zeros((dims.m + dims.p, dims.n)),
-            zeros(dims.m),
-            zeros(dims.m),
-            zeros(dims.p),
-            zeros((dims.n, dims.n)),
-            zeros(dims.n),
-        )
-        carry, t_alpha = setup.method.begin(model.system(data, setup.dims), dims, start, h, ())
-        return carry, t_alpha, wanted[0]
+def begun_copy(
+    setup: Setup, model: KindModel, state: State, motion: tuple[Any, Any, Any], h: Any, data: Any
+) -> tuple[Carry, Any, Any, Beginning]:
+    """What the method makes of the start of one copy; ``motion`` are a', the scale and the shift of v.
+
+    It is the carry, the time of a_α, the shift that the method wants, and the start.
+    """
+    dims, (a_dot, scale, moved) = model.full(setup.dims), motion
+    wanted, zeros = [jnp.zeros(model.dims.n)], jnp.zeros
+
+    class Moved(Beginning):
+        def shift(self, r: Any) -> Any:
+            wanted[0] = r
+            return moved
+
+    start = Moved(
+        state,
+        a_dot,
+        Scale(scale, jnp.ones(dims.m), jnp.ones(dims.p)),
+        NewtonReport(*[zeros(())] * 6),
+        zeros((dims.m + dims.p, dims.n)),
+        zeros(dims.m),
+        zeros(dims.m),
+        zeros(dims.p),
+        zeros((dims.n, dims.n)),
+        zeros(dims.n),
+    )
+    carry, t_alpha = setup.method.begin(model.system(data, setup.dims), dims, start, h, ())
+    return carry, t_alpha, wanted[0], start

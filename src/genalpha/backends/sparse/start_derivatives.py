@@ -18,10 +18,10 @@ from genalpha.backends.sparse.copy_functions import CopyFunction, Vectors, flat_
 from genalpha.backends.sparse.equations import AtState
 from genalpha.backends.sparse.matrices import Saddle
 from genalpha.backends.sparse.models import Blocks, KindModel, counts
+from genalpha.backends.sparse.start import begun_copy
 from genalpha.backends.sparse.step_derivatives import Moments
 from genalpha.engine.setup import Setup
-from genalpha.mechanics.initial_values import Beginning
-from genalpha.numerics.data import NewtonReport, Scale, State
+from genalpha.numerics.data import State
 from genalpha.numerics.derivatives import value_and_rate
 
 _STATE = {"t": "", "q": "q", "v": "v"}
@@ -67,28 +67,11 @@ def shifted(model: KindModel, x: dict[str, Any], data: Any) -> Any:
 
 def begun(setup: Setup, model: KindModel, x: dict[str, Any], data: Any) -> Any:
     """The carry of one copy, the shift of velocities that the method wants, and its further variables."""
-    dims, wanted, zeros = model.full(setup.dims), [jnp.zeros(model.dims.n)], jnp.zeros
-
-    class Moved(Beginning):
-        def shift(self, r: Any) -> Any:
-            wanted[0] = r
-            return x["moved"]
-
-    lam, psi = (y if y.size else zeros(n) for y, n in ((x["lam"], dims.m), (x["psi"], dims.p)))
-    start = Moved(
-        State(x["t"], x["q"], x["v"], x["a"], lam, psi),
-        x["a_dot"],
-        Scale(x["scale"], jnp.ones(dims.m), jnp.ones(dims.p)),
-        NewtonReport(*[zeros(())] * 6),
-        zeros((dims.m + dims.p, dims.n)),
-        zeros(dims.m),
-        zeros(dims.m),
-        zeros(dims.p),
-        zeros((dims.n, dims.n)),
-        zeros(dims.n),
-    )
-    carry, _ = setup.method.begin(model.system(data, setup.dims), dims, start, x["h"], ())
-    return carry, wanted[0], setup.method.first_extra(dims, start, x["h"])
+    dims = model.full(setup.dims)
+    lam, psi = (y if y.size else jnp.zeros(n) for y, n in ((x["lam"], dims.m), (x["psi"], dims.p)))
+    state, motion = State(x["t"], x["q"], x["v"], x["a"], lam, psi), (x["a_dot"], x["scale"], x["moved"])
+    carry, _, wanted, start = begun_copy(setup, model, state, motion, x["h"], data)
+    return carry, wanted, setup.method.first_extra(dims, start, x["h"])
 
 
 class Functions:
@@ -126,7 +109,7 @@ class Functions:
         return found, np.concatenate(defects)
 
 
-class Factors:
+class StartFactors:
     """Solutions with the scaled matrix of a start, or with its transpose."""
 
     def __init__(self, saddle: Saddle) -> None:
@@ -153,8 +136,8 @@ class StartDerivatives:
         self.nodes, self.parts = functions.nodes, at.parts
         self.data = {model.name: flat_data(model) for model in (*self.nodes, *self.parts)}
         (a, lam, psi), saddle = at.accelerations(guess)
-        self.factors = Factors(saddle)
-        self.linear = self.factors if at.equations.linear else Factors(at.saddle(at.scale))
+        self.factors = StartFactors(saddle)
+        self.linear = self.factors if at.equations.linear else StartFactors(at.saddle(at.scale))
         self.given = {"q": given}
         self.x: Vectors = {
             "t": np.array(at.t),
@@ -315,7 +298,7 @@ class StartDerivatives:
         self,
         of: Any,
         name: str | None,
-        factors: Factors,
+        factors: StartFactors,
         moved: Vectors,
         turned: dict[str, np.ndarray],
         names: Any,

@@ -13,6 +13,7 @@ from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled
 from genalpha.backends.native.tape import TapedControlledKernels
 from genalpha.backends.transforms.base_run import RunOperation
+from genalpha.backends.transforms.dense_run import DenseRun
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.transforms.records import NUMBERS, Rebuild, Taken
 from genalpha.backends.transforms.rows import RowOperation
@@ -25,13 +26,6 @@ from genalpha.numerics import codes
 from genalpha.numerics.host import raise_pending
 
 
-class ControlledOnly(NativeControlled):
-    """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
-
-    def _leave(self) -> None:
-        self.machine.slots[self.step.pace.status] = codes.NOT_CONVERGED
-
-
 class _Kept(NamedTuple):
     """Which rows are kept of a run with K steps: the numbers of their steps, and the times between them."""
 
@@ -39,7 +33,7 @@ class _Kept(NamedTuple):
     times: np.ndarray | None = None
 
 
-class ControlledRun(RunOperation):
+class ControlledSteps(RunOperation):
     """A run under error control.
 
     Inputs are t0, q, v, the leaves of the control, and the arguments; and first, if rows at given times (R,)
@@ -47,7 +41,6 @@ class ControlledRun(RunOperation):
     after the end repeat the last one; or only the last one.
     """
 
-    kind, runner = TapedControlledKernels, ControlledOnly
     timed = 3
 
     def __init__(
@@ -59,7 +52,8 @@ class ControlledRun(RunOperation):
         self._sampling = self._make_sampling() if keep == "times" else None
 
     def _make_sampling(self) -> Any:
-        return sampling(self.setup)
+        """The motion between two ends of a step, as an operation on rows."""
+        raise NotImplementedError
 
     def _split(self, inputs: Arrays) -> tuple[Any, Any, Any, Any, Controlled, list[Any]]:
         """The wanted times or None, t0, q, v, the control and the arguments."""
@@ -218,6 +212,22 @@ class ControlledRun(RunOperation):
         timing = [t, h, table[:, self.layout.of_errors]]
         scale = jnp.concatenate([*begin.scale])
         return [*parts, *timing, *(jnp.asarray(x, float) for x in numbers), scale]
+
+
+class ControlledOnly(NativeControlled):
+    """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
+
+    def _leave(self) -> None:
+        self.machine.slots[self.step.pace.status] = codes.NOT_CONVERGED
+
+
+class ControlledRun(DenseRun, ControlledSteps):
+    """The same with dense matrices."""
+
+    kind, runner = TapedControlledKernels, ControlledOnly
+
+    def _make_sampling(self) -> Any:
+        return sampling(self.setup)
 
 
 def sampling(setup: Setup) -> RowOperation:

@@ -25,7 +25,7 @@ from genalpha.numerics import codes
 from genalpha.numerics.data import Times
 
 
-class _Module:
+class _Entry:
     """One compiled entry."""
 
     def __init__(self, program: Any, name: str, entry: Any, columns: Columns) -> None:
@@ -126,10 +126,10 @@ class CudaMembers(RunMembers):
         self.row[here], self.t_alpha[here] = numpy(where.row), numpy(where.t_alpha)
         self.scale[here] = np.concatenate([numpy(x) for x in where.begin.scale], axis=1)
 
-    def walk(self, code: Derivative) -> _Module:
+    def walk(self, code: Derivative) -> _Entry:
         """The entry that goes through tapes."""
         columns = Columns([*code.shared.tolist(), *code.state.tolist()], (), code.state.tolist())
-        return self.op.compiled(code, lambda: _Module(code.program, code.name, code.walk, columns))
+        return self.op.compiled(code, lambda: _Entry(code.program, code.name, code.walk, columns))
 
     def start_change(self, more: np.ndarray, reverse: bool) -> np.ndarray:
         return self.op.start_change(self.taken, self.starts(), more, reverse, self._mapped)
@@ -137,7 +137,7 @@ class CudaMembers(RunMembers):
     def _mapped(self, code: RowDerivative, table: np.ndarray, more: np.ndarray) -> Any:
         """A function of rows, on the GPU: results, and which are good."""
         cupy, columns, map_ = cuda.library(), Columns(code.map.inputs), code.map
-        module = self.op.compiled(code, lambda: _Module(code.program, "change", map_, columns))
+        module = self.op.compiled(code, lambda: _Entry(code.program, "change", map_, columns))
         inputs = cupy.asarray(np.ascontiguousarray(np.concatenate([table, more], axis=1).T))
         out = cupy.empty((len(map_.outputs), len(table)))
         module(len(table), inputs, cupy.zeros(1), out)

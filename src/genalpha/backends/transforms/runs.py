@@ -15,6 +15,7 @@ from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeGiven
 from genalpha.backends.native.tape import TapedKernels
 from genalpha.backends.transforms.base_run import RunOperation
+from genalpha.backends.transforms.dense_run import DenseRun
 from genalpha.backends.transforms.lanes import LaneMembers
 from genalpha.backends.transforms.members import COMPUTED, RunMembers
 from genalpha.backends.transforms.operation import Arrays, Asked, Shape
@@ -32,33 +33,12 @@ from genalpha.numerics.host import raise_pending
 TAPE = 4_000_000
 
 
-class GivenOnly(NativeGiven):
-    """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
-
-    def _leave(self) -> None:
-        self.status = codes.NOT_CONVERGED
-
-    def mark(self) -> tuple[Any, ...]:
-        """All that is needed to take the next steps once more, to the last bit."""
-        of = self.machine
-        return of.slots.copy(), of.code, of.order, [*of.orders], of.changes, self.done
-
-    def go_back(self, mark: tuple[Any, ...]) -> None:
-        of = self.machine
-        slots, of.code, of.order, of.orders, of.changes, self.done = mark
-        of.slots, self.status = aligned(len(slots)), codes.SUCCESS
-        of.slots[:] = slots
-
-
-class GivenRun(RunOperation):
+class GivenSteps(RunOperation):
     """A run with given steps.
 
     Inputs are t0, t1, q, v, the starts (N,) and the sizes (N,) of the steps, and the arguments. The records
     (N+1, ...) are NaN after a failure. If only the ``final`` one is kept, there is one.
     """
-
-    kind, runner = TapedKernels, GivenOnly
-    runs_members: type[RunMembers] = LaneMembers
 
     def __init__(
         self, setup: Setup, strict: bool, doubles: list[Any], rebuild: Rebuild, final: bool = False
@@ -126,7 +106,7 @@ class GivenRun(RunOperation):
             if taken:
                 yield first, table[: taken + 1]
 
-    def _again(self, runner: GivenOnly, marks: list[Any], backward: bool) -> Iterator[Block]:
+    def _again(self, runner: Any, marks: list[Any], backward: bool) -> Iterator[Block]:
         """The tape of a run in blocks, computed again: about √N steps are in memory at a time."""
         for mark, last in reversed(marks) if backward else marks:
             runner.go_back(mark)
@@ -175,6 +155,42 @@ class GivenRun(RunOperation):
         parts = (t0, np.zeros(()), q, v, times, sizes, *doubles)
         return [np.reshape(x, np.shape(y)) for x, y in zip(parts, inputs, strict=True)]
 
+    def by_xla(self, *inputs: Any) -> list[Any]:
+        t0, t1, q, v, times, sizes, *doubles = inputs
+        args = self.rebuild(list(doubles))
+        fitting = step_choice.fitting((t0, t1), times, sizes)
+        begin = self.begun_by_xla(t0, q, v, args, jnp.where(fitting, codes.SUCCESS, codes.BAD_STEPS))
+        steps = Given(jnp.append(times, times[-1] + sizes[-1]), Times(times, sizes))
+        found = whole.run(self.setup, begin, steps, args)
+        numbers = [found.status, found.taken, 0.0, jnp.max(steps.times), found.t_alpha, *found.totals]
+        parts = self.unless_failed([found.table[self.kept, at] for at in self.parts], found.status)
+        return [*parts, *(jnp.asarray(x, float) for x in numbers), jnp.concatenate([*begin.scale])]
+
+
+class GivenOnly(NativeGiven):
+    """A run that fails where no order of pivots is good: XLA must not be called from inside XLA."""
+
+    def _leave(self) -> None:
+        self.status = codes.NOT_CONVERGED
+
+    def mark(self) -> tuple[Any, ...]:
+        """All that is needed to take the next steps once more, to the last bit."""
+        of = self.machine
+        return of.slots.copy(), of.code, of.order, [*of.orders], of.changes, self.done
+
+    def go_back(self, mark: tuple[Any, ...]) -> None:
+        of = self.machine
+        slots, of.code, of.order, of.orders, of.changes, self.done = mark
+        of.slots, self.status = aligned(len(slots)), codes.SUCCESS
+        of.slots[:] = slots
+
+
+class GivenRun(DenseRun, GivenSteps):
+    """The same with dense matrices. Members of a batch run side by side."""
+
+    kind, runner = TapedKernels, GivenOnly
+    runs_members: type[RunMembers] = LaneMembers
+
     def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
         own = asked.own(len(inputs))
         one = [x[0] if yes else x for x, yes in zip(inputs, own, strict=True)]
@@ -192,14 +208,3 @@ class GivenRun(RunOperation):
             for out, part in zip(found, self.member(asked, int(i), inputs, more), strict=True):
                 out[i] = part
         return found
-
-    def by_xla(self, *inputs: Any) -> list[Any]:
-        t0, t1, q, v, times, sizes, *doubles = inputs
-        args = self.rebuild(list(doubles))
-        fitting = step_choice.fitting((t0, t1), times, sizes)
-        begin = self.begun_by_xla(t0, q, v, args, jnp.where(fitting, codes.SUCCESS, codes.BAD_STEPS))
-        steps = Given(jnp.append(times, times[-1] + sizes[-1]), Times(times, sizes))
-        found = whole.run(self.setup, begin, steps, args)
-        numbers = [found.status, found.taken, 0.0, jnp.max(steps.times), found.t_alpha, *found.totals]
-        parts = self.unless_failed([found.table[self.kept, at] for at in self.parts], found.status)
-        return [*parts, *(jnp.asarray(x, float) for x in numbers), jnp.concatenate([*begin.scale])]

@@ -14,7 +14,7 @@ from genalpha.backends.sparse import front, models
 from genalpha.backends.sparse.copy_functions import CopyArgs, CopyFunction, Vectors, flat_data
 from genalpha.backends.sparse.equations import Equations
 from genalpha.backends.sparse.models import KindModel
-from genalpha.backends.sparse.start_derivatives import Factors
+from genalpha.backends.sparse.start_derivatives import StartFactors
 from genalpha.backends.transforms.operation import Arrays, Operation, Shape
 from genalpha.backends.transforms.records import Rebuild
 from genalpha.engine import interpolate
@@ -100,7 +100,7 @@ class SparseDerived(Operation):
         good = self._good(inputs)
         found = [np.full(s, np.nan) for s in self.shapes([np.shape(x) for x in inputs])]
         if good.any():
-            at = _Rows(self, inputs, good)
+            at = _SolvedRows(self, inputs, good)
             moved = dict(zip(("t", "q", "v"), (np.asarray(x)[good] for x in changes[:3]), strict=True))
             for out, x in zip(found, at.changed(moved, list(changes[6:])), strict=True):
                 out[good] = x
@@ -112,7 +112,7 @@ class SparseDerived(Operation):
         if (asked & ~good).any():
             return [x * np.nan for x in found]
         if asked.any():
-            state, doubles = _Rows(self, inputs, asked).pulled([np.asarray(w)[asked] for w in weights])
+            state, doubles = _SolvedRows(self, inputs, asked).pulled([np.asarray(w)[asked] for w in weights])
             for out, name in zip(found, ("t", "q", "v"), strict=False):
                 out[asked] = state[name]
             found[6:] = doubles
@@ -143,7 +143,7 @@ def _distinct(*parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(new), np.cumsum(new) - 1
 
 
-class _Rows:
+class _SolvedRows:
     """Some rows: their equations, solved, and the derivatives of what follows from them."""
 
     def __init__(self, of: SparseDerived, inputs: Arrays, which: np.ndarray) -> None:
@@ -155,7 +155,7 @@ class _Rows:
         first, number = _distinct(t, q, v)
         states = equations.rows(t[first], q[first], v[first])
         solved = [at.accelerations(guess) for at, *guess in zip(states, lam[first], psi[first], strict=True)]
-        factors = [Factors(saddle) for _, saddle in solved]
+        factors = [StartFactors(saddle) for _, saddle in solved]
         self.factors = [factors[i] for i in number]
         a, lam, psi = (np.stack(x)[number] for x in zip(*(forces for forces, _ in solved), strict=True))
         self.x: Vectors = {"t": t, "q": q, "v": v, "a": a, "lam": lam, "psi": psi}

@@ -17,10 +17,9 @@ from genalpha.backends.sparse.start_derivatives import Functions, StartDerivativ
 from genalpha.backends.sparse.step_derivatives import AdjointCode, Adjoints, TangentCode, Tangents
 from genalpha.backends.transforms import undefined
 from genalpha.backends.transforms.base_run import RunOperation
-from genalpha.backends.transforms.controlled_runs import ControlledRun
-from genalpha.backends.transforms.operation import Arrays, Asked, Operation
+from genalpha.backends.transforms.controlled_runs import ControlledSteps
 from genalpha.backends.transforms.records import Taken
-from genalpha.backends.transforms.runs import GivenRun
+from genalpha.backends.transforms.runs import GivenSteps
 from genalpha.backends.transforms.sparse_rows import SparseSampling
 from genalpha.engine.steps import Steps
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
@@ -40,7 +39,7 @@ class _Begun(NamedTuple):
         return float(self.run.t_alpha)
 
 
-class SparseRunOperation(RunOperation):
+class SparseOperation(RunOperation):
     """A run of an assembly whose matrices are sparse, as an operation."""
 
     controlled: bool
@@ -58,7 +57,6 @@ class SparseRunOperation(RunOperation):
             self.code = front.code(self.staged, found, args, self.controlled, taped=True)
             self.functions = Functions(self.staged, self.nodes, self.code.blocks)
         self.memory_width = SparseMemory(self.code, self.setup.dims).lengths["record"]
-        self.iterates = self.setup.system.reaction is not None
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -152,17 +150,14 @@ class SparseRunOperation(RunOperation):
         self._examine(taken, np.isnan(changes_of_rows).any() and np.isfinite(start).all())
         return changes_of_rows
 
-    def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
-        return Operation.members(self, asked, size, inputs, more)
 
-
-class SparseGivenRun(SparseRunOperation, GivenRun):
+class SparseGivenRun(SparseOperation, GivenSteps):
     """A run with given steps."""
 
     controlled = False
 
 
-class SparseControlledRun(SparseRunOperation, ControlledRun):
+class SparseControlledRun(SparseOperation, ControlledSteps):
     """A run under error control."""
 
     controlled = True

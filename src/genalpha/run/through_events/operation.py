@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from genalpha.backends.native.tape import TapedControlledKernels, TapedKernels
-from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import sampling
+from genalpha.backends.transforms.dense_run import DenseRun
 from genalpha.backends.transforms.operation import Arrays, Shape
 from genalpha.backends.transforms.records import NUMBERS, Found, Rebuild
 from genalpha.backends.transforms.rows import RowOperation
@@ -63,7 +63,7 @@ class EventfulFound(NamedTuple):
     doubles: list[Any] | None
 
 
-class EventfulRun(RunOperation):
+class EventfulRun(DenseRun):
     """A run with events.
 
     Inputs are t_eval if rows at given times are kept, the span, q, v, the steps (times and sizes, or the
