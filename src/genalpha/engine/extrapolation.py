@@ -147,11 +147,12 @@ class Sizes(NamedTuple):
     v: np.ndarray
 
     @classmethod
-    def of(cls, accuracy: np.ndarray, q: np.ndarray, v: np.ndarray) -> Sizes:
-        """From the accuracy (2, n) and magnitudes of q and v at rows (K, n).
+    def of(cls, accuracy: np.ndarray, q: np.ndarray, v: np.ndarray, span: float) -> Sizes:
+        """From the accuracy (2, n), magnitudes of q and v at rows (K, n), and the time that they take.
 
         The size of a component is its largest magnitude, and at least a hundredth of the root mean square of
-        all sizes.
+        all sizes. Errors of v are not wanted smaller than those that move q by rounding in this time:
+        velocities of a mechanism that cannot move are nothing but rounding.
         """
 
         def size(x: np.ndarray) -> np.ndarray:
@@ -159,7 +160,8 @@ class Sizes(NamedTuple):
             least = 0.01 * math.sqrt(np.mean(largest**2)) if largest.size else 0.0
             return np.maximum(largest, least) + np.finfo(float).tiny
 
-        return cls(accuracy[0] * size(q), accuracy[1] * size(v))
+        of_q = size(q)
+        return cls(accuracy[0] * of_q, np.maximum(accuracy[1] * size(v), np.finfo(float).eps * of_q / span))
 
     def norm(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Differences of q and v at rows (K, n) in units of the accuracy: root mean squares (K,)."""

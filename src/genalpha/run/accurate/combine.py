@@ -67,7 +67,7 @@ class Combiner:
         accuracy = self.want.accuracy
         if accuracy is None:
             accuracy = np.ones((2, self.setup.dims.n))
-        sizes = Sizes.of(accuracy, magnitude, columns[-1].v)
+        sizes = Sizes.of(accuracy, magnitude, columns[-1].v, mesh.ends[-1] - mesh.ends[0])
         noise = extrapolation.noise(mesh.intervals * parts[-1], self.setup.newton.tol)
         judgement = extrapolation.judged(sizes, accuracy, parts, noise, differences)
         motion, base = self.placed(columns[-1], *combined[0]), columns[-1]

@@ -75,7 +75,8 @@ def _compared(legs: LegRuns, coarse: Course, fine: Course) -> Compared:
     found = [_differences(legs, *pair) for pair in pairs]
     joined = lambda i: np.concatenate([each[i] for each in found])
     motion = np.concatenate([leg.motion.v for _, leg in pairs])
-    sizes = Sizes.of(legs.want.accuracy, joined(0), motion)
+    t0, t1 = legs.asked.span
+    sizes = Sizes.of(legs.want.accuracy, joined(0), motion, t1 - t0)
     dq, dv = joined(1), joined(2)
     norm = sizes.norm(dq, dv)
     norm[0] = 0.0
