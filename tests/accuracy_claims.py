@@ -68,7 +68,7 @@ def judged(structure: Structure, member: Member, seed: int, accuracy: float) -> 
     claim = Claim(structure.name, seed, accuracy)
     if not sol.success:
         return claim._replace(failed=sol.message)
-    if not sol.v.any():
+    if np.abs(sol.v).max() * (span[1] - span[0]) < 1e-14 * np.abs(sol.q).max():
         return claim._replace(failed=AT_REST)  # there are no relative errors
     dims = Dims(len(member.q0), len(member.v0), structure.m, structure.p)
     rows = np.unique(np.linspace(0, len(sol.t) - 1, ROWS).astype(int))
