@@ -30,8 +30,8 @@ def test_a_mechanism_that_cannot_move():
 
 
 # A tenth of the estimates of forces at 1e-8 are a third to a seventh of the errors, which are 1e-11 to 2e-10:
-# far below what was asked, but not as told. The cause is not known. It is not rounding that grows from q and v
-# to forces: with that added, it is still an eighth.
+# far below what was asked, but not as told. The cause is not known. It is not rounding that grows from q and
+# v to forces: with that added, it is still an eighth.
 KNOWN = {"1e-08: 95 % of the estimates of forces are a third or more"}
 
 
