@@ -29,7 +29,7 @@ from genalpha.numerics.data import Scale
 
 
 class _Begun(NamedTuple):
-    """A start: the run, its first row of the tape, and the coordinates and velocities."""
+    """A start: the run, and its first row of the tape."""
 
     run: SparseRun
     taped: np.ndarray
