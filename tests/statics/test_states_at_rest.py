@@ -122,3 +122,15 @@ def test_what_has_no_rest_is_named():
         ga.equilibrium(MOTOR, ([0.0], [1.0, 2.0]))
     with pytest.raises(ValueError, match=r"has no first-order states: pass \(t, q, v\)"):
         ga.linearize(MOTOR, (0.0, [0.5]))
+
+
+def test_inverse_dynamics_asks_for_the_states():
+    """Torque and voltage of a motor with q = sin t and a current of 1 + t."""
+    t = np.linspace(0.0, 1.0, 5)
+    with pytest.raises(ValueError, match="q does not say what the first-order states do"):
+        ga.inverse_dynamics(MOTOR, t, lambda t: jnp.array([jnp.sin(t)]))
+    q, v = np.sin(t)[:, None], np.stack([np.cos(t), 1 + t], axis=1)
+    found = ga.inverse_dynamics(MOTOR, t, q, v=v, a=np.stack([-np.sin(t), np.ones(5)], axis=1))
+    torque = 3 * np.sin(t) + 0.1 * np.cos(t) - 2 * (1 + t)
+    voltage = 1 - (1 - (1 + t) - 0.5 * np.cos(t)) / 0.2
+    np.testing.assert_allclose(found.u, np.stack([torque, voltage], axis=1), atol=1e-12)

@@ -87,6 +87,8 @@ def inverse_dynamics(
     times = np.asarray(arguments.vector("t", t))
     given = arguments.arguments(args)
     motion = _motion(system.space, times, q, v, a)
+    if v is None and not system.space.moved(motion[1].shape[1]).all():
+        raise ValueError("q does not say what the first-order states do: pass samples of q, v and a")
     whole = WholeSystem(system, times[0], motion[0][0], motion[1][0], given)
     n = whole.dims.n
     chosen = given_inputs.read(whole, list(range(n)) if actuators is None else actuators, "actuators")
