@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,8 @@ from genalpha.compiler import machine, repeated_modules
 from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.lu import CONDITION
 from genalpha.compiler.machine import POINTER
-from genalpha.compiler.program import Builder, Instructions, Program
-from genalpha.compiler.repeated import Clear, Factor, Solve
+from genalpha.compiler.program import Builder, Program
+from genalpha.compiler.repeated import Clear, Each, Factor, Solve
 from genalpha.compiler.sparse_pattern import Singular
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.system import Dims
@@ -26,6 +26,10 @@ from genalpha.numerics.data import Scale
 
 # Some steps of a run: the number of the first one, and the tape (n+1, W) from its start on.
 Block = tuple[int, np.ndarray]
+
+
+# Machine code of a derivative: before the first step, to choose pivots, and the two parts of every step.
+PLANS = ("once", "probe", "first", "second")
 
 
 class _Center(NamedTuple):
@@ -55,63 +59,66 @@ class DerivativeCode:
     def __init__(self, setup: Setup, of: SparseCode) -> None:
         self.width, self.controlled = of.width, of.controlled
         self.blocks = Blocks.of(setup, of.width, coupled=True)
-        self.kinds: list[Any] = [self.kind(kind, self.blocks) for kind in of.kinds]
+        self.kinds: list[Any] = []
         self.central = _center(len(of.central.times))
         self.patterns: list[Any] = []
         self.kept: dict[str, Any] = {}
-        plans = {
-            "once": [kind.once() for kind in self.kinds],
-            "probe": [kind.kept_entries(self.central.times) for kind in self.kinds],
-            "first": [Clear("lu0:a"), *self._first(), Factor("lu0", int(self.central.report[0]))],
-            "second": self._second(),
-        }
-        text, self.entries_of_head, self.frames = repeated_modules.emit(
-            self.central.program,
-            None,
-            {kind.name: kind.program for kind in self.kinds},
-            "",
-            self.width,
-            plans,
-            {kind.name: kind.held for kind in self.kinds},
+        self.library = machine.Library(self._texts(of), [*PLANS], scheduled=False)
+
+    def _texts(self, of: SparseCode) -> Iterator[str]:
+        """The modules of all kinds, each as soon as it is written, and of all the rest."""
+        apart, times = repeated_modules.Apart(self.width), self.central.times
+        for kind in of.kinds:
+            one = self.kind(kind, self.blocks)
+            self.kinds.append(one)
+            loops = [one.once(), one.kept_entries(times), self._before(one), one.second()]
+            yield apart.text(one.name, one.program, loops, one.held)
+        clear, rhs, result = self._arrays
+        first = [Clear("lu0:a"), Clear(rhs), *map(self._before, self.kinds)]
+        solve = Solve("lu0", rhs, result, transposed=self.transposed)
+        plans = (
+            [kind.once() for kind in self.kinds],
+            [kind.kept_entries(times) for kind in self.kinds],
+            [*first, Factor("lu0", int(self.central.report[0]))],
+            [solve, *map(Clear, clear), *(kind.second() for kind in self.kinds)],
         )
-        self._names = tuple(plans)
-        self.library = machine.Library(text, [*plans], scheduled=False)
+        text, self.entries_of_head, self.frames = repeated_modules.emit(
+            self.central.program, None, {}, "", self.width, dict(zip(PLANS, plans, strict=True)), {}, apart
+        )
+        yield text
 
     @functools.cached_property
     def plans(self) -> dict[str, Callable[..., None]]:
-        return {name: self.library.function(name, *[POINTER] * 3) for name in self._names}
+        return {name: self.library.function(name, *[POINTER] * 3) for name in PLANS}
 
-    def _first(self) -> Instructions:
-        raise NotImplementedError
+    # Arrays that the second part clears, and those of the right-hand side and the solution.
+    _arrays: tuple[tuple[str, ...], str, str]
+    transposed: bool
 
-    def _second(self) -> Instructions:
+    def _before(self, kind: Any) -> Each:
+        """The loop of a kind before the linear system."""
         raise NotImplementedError
 
 
 class AdjointCode(DerivativeCode):
-    kind = AdjointKind
+    kind, transposed = AdjointKind, True
+    _arrays = ("pulled", "pulled_old", "of_times"), "d", "r"
 
     def __init__(self, setup: Setup, of: SparseCode) -> None:
         super().__init__(setup, of)
         if any((kind.times_used > 2).any() for kind in self.kinds):
             raise Unsupported("a method whose steps depend on the lag of its accelerations")
 
-    def _first(self) -> Instructions:
-        return [Clear("d"), *(kind.first(self.central.times) for kind in self.kinds)]
-
-    def _second(self) -> Instructions:
-        clear = [Clear(name) for name in ("pulled", "pulled_old", "of_times")]
-        return [Solve("lu0", "d", "r", transposed=True), *clear, *(kind.second() for kind in self.kinds)]
+    def _before(self, kind: AdjointKind) -> Each:
+        return kind.first(self.central.times)
 
 
 class TangentCode(DerivativeCode):
-    kind = TangentKind
+    kind, transposed = TangentKind, False
+    _arrays = (), "r", "d"
 
-    def _first(self) -> Instructions:
-        return [Clear("r"), *(kind.first(self.central.times, self.central.changes) for kind in self.kinds)]
-
-    def _second(self) -> Instructions:
-        return [Solve("lu0", "r", "d"), *(kind.second() for kind in self.kinds)]
+    def _before(self, kind: TangentKind) -> Each:
+        return kind.first(self.central.times, self.central.changes)
 
 
 class DerivativeMemory(SparseMemory):

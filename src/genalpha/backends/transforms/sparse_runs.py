@@ -124,9 +124,10 @@ class SparseOperation(RunOperation):
     def pulled(self, taken: Taken, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         with MAKING:
             code = self._adjoint
+        start_of = self._of_start(taken)  # LLVM works in the background
         steps = Adjoints(code, self.setup.dims, *self._models(taken))
         carry, args, of_steps = steps.run(taken.blocks(True), taken.times, taken.sizes, weights)
-        found, more = self._of_start(taken).pulled(carry, weights[0])
+        found, more = start_of.pulled(carry, weights[0])
         doubles = self.copy_args.pulled({name: a + more[name][:, : a.shape[1]] for name, a in args.items()})
         parts = (found["t"], found["q"], found["v"], found["h"], *doubles)
         start = np.concatenate([np.ravel(x) for x in parts])
@@ -140,9 +141,9 @@ class SparseOperation(RunOperation):
     def changed(self, taken: Taken, start: np.ndarray, of_steps: np.ndarray) -> np.ndarray:
         t, q, v, h, *doubles = self.apart(start, taken.doubles)
         data, changes = self.copy_args.spread(doubles, self._data), {"t": t[0], "q": q, "v": v, "h": h[0]}
-        carry, record = self._of_start(taken).changed(changes, data)
         with MAKING:
             code = self._tangent
+        carry, record = self._of_start(taken).changed(changes, data)  # LLVM works in the background
         steps = Tangents(code, self.setup.dims, *self._models(taken))
         both = np.stack([taken.times, taken.sizes], axis=1)
         found = steps.run(taken.blocks(False), both, carry, data, of_steps)
