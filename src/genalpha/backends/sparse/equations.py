@@ -17,7 +17,7 @@ from genalpha.backends.sparse.models import KindModel, numbers_of
 from genalpha.backends.sparse.together import CopyInputs, KindFunction, Together
 from genalpha.compiler import machine
 from genalpha.mechanics.labels import Labels
-from genalpha.mechanics.system import Dims
+from genalpha.mechanics.system import Dims, System
 from genalpha.numerics.data import Scale
 from genalpha.numerics.derivatives import jacobian, value_and_rate
 
@@ -62,17 +62,19 @@ def _terms(model: KindModel, t: Any, q: Any, v: Any, data: Any) -> Terms:
     )
 
 
+def balance(system: System, dims: Dims, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any) -> Any:
+    """What a, λ and ψ make zero: the equations of motion (n,), and the hidden constraints (m,) and (p,)."""
+    rows = [system.M(t, q) @ a - system.f(t, q, v, lam, psi)]
+    rows += [system.g_ddot(t, q, v, a)] if dims.m else []
+    rows += [system.k_dot(t, q, v, a)] if dims.p else []
+    return jnp.concatenate(rows)
+
+
 def _along(model: KindModel, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any, data: Any) -> Any:
     """The time derivative of the equations of one copy, (n,), (m,) and (p,), if a, λ and ψ do not change."""
     system = model.system(data, model.dims)
 
-    def rows(t: Any, q: Any, v: Any) -> Any:
-        motion = system.M(t, q) @ a - system.f(t, q, v, lam, psi)
-        found = [motion]
-        found += [system.g_ddot(t, q, v, a)] if model.dims.m else []
-        found += [system.k_dot(t, q, v, a)] if model.dims.p else []
-        return jnp.concatenate(found)
-
+    rows = lambda t, q, v: balance(system, model.dims, t, q, v, a, lam, psi)
     direction = (jnp.ones_like(t), model.space.rate(q, v), a)
     return value_and_rate(rows, (t, q, v), direction)[1]
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse.linalg import splu
 
 from genalpha.backends.sparse.copy_functions import CopyFunction, Vectors, flat_data
-from genalpha.backends.sparse.equations import AtState
+from genalpha.backends.sparse.equations import AtState, balance
 from genalpha.backends.sparse.matrices import Saddle
 from genalpha.backends.sparse.models import Blocks, KindModel, counts
 from genalpha.backends.sparse.start import begun_copy
@@ -38,15 +38,9 @@ class Balance(NamedTuple):
     rate: Any
 
 
-def balance(model: KindModel, x: dict[str, Any], data: Any) -> Balance:
-    system, dims = model.system(data, model.dims), model.dims
-
-    def rows(t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any) -> Any:
-        found = [system.M(t, q) @ a - system.f(t, q, v, lam, psi)]
-        found += [system.g_ddot(t, q, v, a)] if dims.m else []
-        found += [system.k_dot(t, q, v, a)] if dims.p else []
-        return jnp.concatenate(found)
-
+def balanced(model: KindModel, x: dict[str, Any], data: Any) -> Balance:
+    system = model.system(data, model.dims)
+    rows = lambda *at: balance(system, model.dims, *at)
     at = tuple(x[name] for name in (*_STATE, *_FORCES))
     rates = (jnp.ones_like(x["t"]), model.space.rate(x["q"], x["v"]), x["a"], *(x[name] for name in _RATES))
     return Balance(*value_and_rate(rows, at, rates))
@@ -87,7 +81,7 @@ class Functions:
         return self._made[name, model.name]
 
     def balance(self, model: KindModel) -> CopyFunction:
-        return self._get("balance", model, balance, _STATE | _FORCES | _RATES)
+        return self._get("balance", model, balanced, _STATE | _FORCES | _RATES)
 
     def shift(self, model: KindModel) -> CopyFunction:
         return self._get("shift", model, shifted, _STATE | _SHIFT)

@@ -12,7 +12,7 @@ import numpy as np
 
 from genalpha.backends.sparse import front, models
 from genalpha.backends.sparse.copy_functions import CopyArgs, CopyFunction, Vectors, flat_data
-from genalpha.backends.sparse.equations import Equations
+from genalpha.backends.sparse.equations import Equations, balance
 from genalpha.backends.sparse.models import KindModel
 from genalpha.backends.sparse.start_derivatives import StartFactors
 from genalpha.backends.transforms.operation import Arrays, Operation, Shape
@@ -41,13 +41,11 @@ class _OfCopy(NamedTuple):
 def _of_copy(model: KindModel, x: dict[str, Any], data: Any) -> _OfCopy:
     system, dims, none = model.system(data, model.dims), model.dims, jnp.zeros(0)
     t, q, v, a, lam, psi = (x[name] for name in _INPUTS)
-    rows = [system.M(t, q) @ a - system.f(t, q, v, lam, psi)]
-    rows += [system.g_ddot(t, q, v, a)] if dims.m else []
-    rows += [system.k_dot(t, q, v, a)] if dims.p else []
+    rows = balance(system, dims, t, q, v, a, lam, psi)
     forces = system.holonomic_force(t, q, lam), system.nonholonomic_force(t, q, v, psi)
     g, g_dot = system.g_and_dot(t, q, v) if dims.m else (none, none)
     reaction = system.reactions(t, q, v, lam, psi) if model.own_reaction else forces[0] + forces[1]
-    return _OfCopy(jnp.concatenate(rows), *forces, reaction, g, g_dot, system.k(t, q, v))
+    return _OfCopy(rows, *forces, reaction, g, g_dot, system.k(t, q, v))
 
 
 # The vectors that copies add to, and the places of a copy in them.
