@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+import subprocess
 import sys
 import threading
 
@@ -168,3 +169,17 @@ def test_solutions_can_be_pickled():
     again = pickle.loads(pickle.dumps(sol))
     np.testing.assert_array_equal(again.q, sol.q)
     np.testing.assert_array_equal(again.reactions.total, sol.reactions.total)
+
+
+def test_a_program_ends_though_its_last_run_goes_on():
+    """JAX runs in the background, and nobody waits for the last run."""
+    script = """
+import jax, jax.numpy as jnp, genalpha as ga
+system = ga.System(jnp.eye(1), lambda t, q, v, k: -k * q)
+loss = lambda k: jnp.sum(ga.solve(system, (0.0, 300.0), [1.0], [0.0], args=(k,), h=1e-3).q ** 2)
+run = jax.jit(jax.value_and_grad(loss))
+jax.block_until_ready(run(1.0))
+run(2.0)
+"""
+    done = subprocess.run([sys.executable, "-c", script], timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -7,12 +7,14 @@ interface cannot be used, ``jax.pure_callback`` does the same more slowly.
 
 from __future__ import annotations
 
+import atexit
 import collections
 import ctypes
 import functools
 import itertools
 import math
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_int, c_int64, c_size_t, c_uint32, c_void_p
@@ -20,6 +22,8 @@ from typing import Any
 
 import jax
 import numpy as np
+
+from genalpha.compiler import machine
 
 # ``function(*inputs)`` returns a list of arrays. All arrays hold doubles.
 Function = Callable[..., Sequence[np.ndarray]]
@@ -134,11 +138,59 @@ def _handle(frame: Any) -> int | None:
 _handler = ctypes.CFUNCTYPE(c_void_p, POINTER(_Frame))(_handle)
 
 
+# Calls the handler, unless the interpreter is about to end: programs that JAX still runs in the background
+# would wait for its lock for ever. The state counts the calls that go on, and says whether the end has come.
+_GATE = """\
+@handler = internal global ptr null
+@state = internal global ptr null
+define void @gate_of(ptr %handler, ptr %state) nounwind {
+  store ptr %handler, ptr @handler
+  store ptr %state, ptr @state
+  ret void
+}
+define ptr @gate(ptr %frame) nounwind {
+  %state = load ptr, ptr @state
+  %before = atomicrmw add ptr %state, i64 1 seq_cst
+  %end.p = getelementptr i64, ptr %state, i64 1
+  %end = load atomic i64, ptr %end.p seq_cst, align 8
+  %closed = icmp ne i64 %end, 0
+  br i1 %closed, label %done, label %call
+call:
+  %handler = load ptr, ptr @handler
+  %error = call ptr %handler(ptr %frame)
+  br label %done
+done:
+  %found = phi ptr [ null, %0 ], [ %error, %call ]
+  %after = atomicrmw sub ptr %state, i64 1 seq_cst
+  ret ptr %found
+}
+"""
+_state = (c_int64 * 2)()
+
+
+def _close() -> None:
+    """Wait for calls of the handler, and let no others begin."""
+    _state[1] = 1
+    while _state[0]:
+        time.sleep(1e-3)
+
+
+@functools.cache
+def _gate() -> Any:
+    """The handler behind its gate."""
+    library = machine.Library(_GATE, ["gate_of", "gate"])
+    library.function("gate_of", c_void_p, c_void_p)(
+        ctypes.cast(_handler, c_void_p).value, ctypes.addressof(_state)
+    )
+    atexit.register(_close)
+    return library.function("gate", c_void_p, result=c_void_p)
+
+
 @functools.cache
 def _registered() -> bool:
     """Whether XLA knows the handler."""
     try:
-        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_handler), platform="cpu", api_version=1)
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_gate()), platform="cpu", api_version=1)
     except Exception:  # another version of the interface
         return False
     return True
