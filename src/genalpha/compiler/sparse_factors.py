@@ -12,6 +12,7 @@ from genalpha.compiler import machine, sparse_text
 from genalpha.compiler.lu import CONDITION, GROWTH
 from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.sparse_pattern import Pattern, address
+from genalpha.compiler.sparse_transposed import SOLVE_TRANSPOSED
 
 
 class Lists:
@@ -48,11 +49,12 @@ class SparseFactors:
         growth, largest, inverse, total = self.report.tolist()
         return abs(total) < np.inf and largest * inverse <= CONDITION and growth <= GROWTH
 
-    def solve(self, b: np.ndarray) -> np.ndarray:
-        """x (n,) with A x = b."""
+    def solve(self, b: np.ndarray, trans: str = "N") -> np.ndarray:
+        """x (n,) with A x = b, or with Aᵀ x = b if ``trans`` is "T", as SciPy's factors do."""
         x, at, (work, inverse, lower, upper, _) = np.empty(len(b)), self._lists.at, self._parts
         factors = (lower, at.lp, at.li, upper, at.up, at.ui, inverse, at.row, at.column)
-        functions()[1](len(b), *factors, address(b), address(x), work)
+        solve = functions()[1] if trans == "N" else transposed()
+        solve(len(b), *factors, address(b), address(x), work)
         return x
 
 
@@ -63,3 +65,10 @@ def functions() -> list[Callable[..., None]]:
     text = "\n".join([*(text.format(linkage="") for text in texts), "declare double @llvm.fabs.f64(double)"])
     library = machine.Library(text, names)
     return [library.function(name, COUNT, *[POINTER] * 12) for name in names]
+
+
+@functools.cache
+def transposed() -> Callable[..., None]:
+    """``lu_solve_transposed``, which only derivatives need."""
+    name = "lu_solve_transposed"
+    return machine.Library(SOLVE_TRANSPOSED.format(linkage=""), [name]).function(name, COUNT, *[POINTER] * 12)

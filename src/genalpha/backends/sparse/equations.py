@@ -13,7 +13,7 @@ import scipy.sparse as sparse
 
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse.matrices import Saddle, SaddlePattern, Structure, Vectors
-from genalpha.backends.sparse.models import KindModel, numbers_of
+from genalpha.backends.sparse.models import KindModel, numbers_of, rows_of
 from genalpha.backends.sparse.together import CopyInputs, KindFunction, Together
 from genalpha.compiler import machine
 from genalpha.mechanics.labels import Labels
@@ -335,7 +335,6 @@ class AtState:
 
     def rate(self, saddle: Saddle, a: np.ndarray, lam: np.ndarray, psi: np.ndarray) -> np.ndarray:
         """a' along the motion."""
-        n, m = self.dims[1:3]
         vector = self.equations.vector(t=self.t, q=self.q, v=self.v, a=a, lam=lam, psi=psi)
         names = ("t", "q", "v", "a", "lam", "psi")
         along = self.equations.together("along", self.parts, _along, names, vector)
@@ -343,17 +342,15 @@ class AtState:
             "sums along", lambda: _sums_along(self.parts, self.dims, along)
         )
         total = np.bincount(targets, along(vector)[sources], saddle.pattern.size)
-        return saddle.solve(-total[:n], -total[n : n + m], -total[n + m :])[0]
+        return saddle.solved(-total)[: self.dims.n]
 
 
 def _sums_along(parts: list[KindModel], dims: Dims, along: Together) -> tuple[np.ndarray, np.ndarray]:
     """The places in (a, λ, ψ) of the rows of all copies, and those of these rows in the results."""
-    n, m = dims[1:3]
     targets, sources = [np.zeros(0, int)], [np.zeros(0, int)]
     for k, model in enumerate(parts):
-        at, some = model.places, np.flatnonzero(~along.zero(k, along.columns[k]))
-        places = np.concatenate([at.v, n + at.g, n + m + at.k], axis=1)
-        targets.append(places[:, some].reshape(-1))
+        some = np.flatnonzero(~along.zero(k, along.columns[k]))
+        targets.append(rows_of(model, dims)[:, some].reshape(-1))
         sources.append(along.places(k, along.columns[k][some]).reshape(-1))
     return np.concatenate(targets), np.concatenate(sources)
 

@@ -101,9 +101,10 @@ class SaddlePattern:
         """The matrix with these entries, sparse."""
         return sparse.csc_matrix((entries, (self.rows, self.columns)), shape=(self.size,) * 2)
 
-    def product(self, entries: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """The matrix with these entries times x."""
-        return np.bincount(self.rows, entries * x[self.columns], self.size)
+    def product(self, entries: np.ndarray, x: np.ndarray, transposed: bool = False) -> np.ndarray:
+        """The matrix with these entries, or its transpose, times x."""
+        rows, columns = (self.columns, self.rows) if transposed else (self.rows, self.columns)
+        return np.bincount(rows, entries * x[columns], self.size)
 
     def factors(self, entries: np.ndarray) -> Any:
         """L and U of the matrix with these entries. Raises a RuntimeError if it is singular."""
@@ -130,20 +131,19 @@ class Saddle:
         self._sizes = np.concatenate(scale)
         self.entries = entries * self._sizes[pattern.rows] * self._sizes[pattern.columns]
 
-    @property
-    def matrix(self) -> Any:
-        """The scaled matrix, sparse."""
-        return self.pattern.matrix(self.entries)
-
     @functools.cached_property
     def _factors(self) -> Any:
         return self.pattern.factors(self.entries)
 
     def solve(self, motion: np.ndarray, holonomic: np.ndarray, nonholonomic: np.ndarray) -> Vectors:
         """x = (a, λ, ψ) with M a + Bᵀ(λ, ψ) = motion and B a = (holonomic, nonholonomic)."""
-        wanted = self._sizes * np.concatenate([motion, holonomic, nonholonomic])
-        x = self._factors.solve(wanted)
-        x += self._factors.solve(wanted - self.pattern.product(self.entries, x))
-        n, m = len(motion), len(holonomic)
-        x *= self._sizes
+        x, n, m = self.solved(np.concatenate([motion, holonomic, nonholonomic])), len(motion), len(holonomic)
         return x[:n], x[n : n + m], x[n + m :]
+
+    def solved(self, rows: np.ndarray, transposed: bool = False) -> np.ndarray:
+        """The solution for a right-hand side (n + m + p,), also with the transposed matrix."""
+        wanted, how = self._sizes * rows, "T" if transposed else "N"
+        x = self._factors.solve(wanted, how)
+        x += self._factors.solve(wanted - self.pattern.product(self.entries, x, transposed), how)
+        x *= self._sizes
+        return x

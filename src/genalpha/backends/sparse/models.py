@@ -98,6 +98,12 @@ class KindModel(NamedTuple):
         return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))
 
 
+def rows_of(model: KindModel, dims: Dims) -> np.ndarray:
+    """The places (K, ...) of the copies of a part in vectors (n + m + p,) of motion and constraints."""
+    at, (n, m) = model.places, dims[1:3]
+    return np.concatenate([at.v, n + at.g, n + m + at.k], axis=1)
+
+
 def numbers_of(models: Sequence[KindModel]) -> np.ndarray:
     """The numbers of all copies of some kinds, one leaf of their data after the other."""
     return np.concatenate([np.zeros(0), *map(np.ravel, jax.tree.leaves([model.data for model in models]))])

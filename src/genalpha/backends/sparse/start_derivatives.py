@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse.linalg import splu
 
 from genalpha.backends.sparse.copy_functions import CopyFunction, Vectors, flat_data
 from genalpha.backends.sparse.equations import AtState, balance
 from genalpha.backends.sparse.matrices import Saddle
-from genalpha.backends.sparse.models import Blocks, KindModel, counts
+from genalpha.backends.sparse.models import Blocks, KindModel, counts, rows_of
 from genalpha.backends.sparse.start import begun_copy
 from genalpha.backends.sparse.step_derivatives import Moments
 from genalpha.engine.setup import Setup
@@ -103,22 +102,6 @@ class Functions:
         return found, np.concatenate(defects)
 
 
-class StartFactors:
-    """Solutions with the scaled matrix of a start, or with its transpose."""
-
-    def __init__(self, saddle: Saddle) -> None:
-        self._matrix = saddle.matrix
-        self._factors = splu(self._matrix)
-        self._sizes = np.concatenate([*saddle.scale])
-
-    def solve(self, rows: np.ndarray, transposed: bool = False) -> np.ndarray:
-        how, matrix = ("T", self._matrix.T) if transposed else ("N", self._matrix)
-        wanted = self._sizes * rows
-        x = self._factors.solve(wanted, how)
-        x += self._factors.solve(wanted - matrix @ x, how)
-        return self._sizes * x
-
-
 class StartDerivatives:
     """The derivatives of one start, from t, q, v, the first step and the args to the carry and the record.
 
@@ -130,8 +113,8 @@ class StartDerivatives:
         self.nodes, self.parts = functions.nodes, at.parts
         self.data = {model.name: flat_data(model) for model in (*self.nodes, *self.parts)}
         (a, lam, psi), saddle = at.accelerations(guess)
-        self.factors = StartFactors(saddle)
-        self.linear = self.factors if at.equations.linear else StartFactors(at.saddle(at.scale))
+        self.saddle = saddle
+        self.linear = saddle if at.equations.linear else at.saddle(at.scale)
         self.given = {"q": given}
         self.x: Vectors = {
             "t": np.array(at.t),
@@ -144,7 +127,7 @@ class StartDerivatives:
         }
         self.x["scale"] = np.asarray(at.scale.a)
         if self.setup.method.needs_rate:
-            rates = self.factors.solve(-self._sum(self.of.balance, lambda found: found.rate, self.x))
+            rates = self.saddle.solved(-self._sum(self.of.balance, lambda found: found.rate, self.x))
             self.x |= self._split(rates, *_RATES)
         self.shifts = not all(
             self.of.begin(model).constant(self.of.begin(model).columns[1]) for model in self.nodes
@@ -154,7 +137,7 @@ class StartDerivatives:
             for model in self.nodes:
                 r[model.places.v] = self._value(self.of.begin(model), self.x)[1]
             rows = -self._sum(self.of.shift, lambda found: found, self.x | {"r": r})
-            self.x |= self._split(self.linear.solve(rows), "d", "mu", "nu") | {"r": r}
+            self.x |= self._split(self.linear.solved(rows), "d", "mu", "nu") | {"r": r}
             self.x["moved"] = self.x["d"]
 
     # --- vectors of the whole ---------------------------------------------------------------------
@@ -163,16 +146,11 @@ class StartDerivatives:
         _, n, m, _ = self.dims
         return dict(zip(names, np.split(rows, [n, n + m]), strict=True))
 
-    def _rows(self, model: KindModel) -> np.ndarray:
-        """The places of the rows of a copy in those of the whole."""
-        _, n, m, _ = self.dims
-        return np.concatenate([model.places.v, n + model.places.g, n + m + model.places.k], axis=1)
-
     def _value(self, function: CopyFunction, x: Vectors) -> Any:
         return function.value(x, self.data[function.model.name])
 
     def _added(self, model: KindModel, rows: np.ndarray) -> np.ndarray:
-        return np.bincount(self._rows(model).reshape(-1), rows.reshape(-1), sum(self.dims[1:]))
+        return np.bincount(rows_of(model, self.dims).reshape(-1), rows.reshape(-1), sum(self.dims[1:]))
 
     def _sum(self, function: Any, pick: Any, x: Vectors) -> np.ndarray:
         """The sum of rows of all parts."""
@@ -237,10 +215,10 @@ class StartDerivatives:
 
     def _pull_shift(self, total: Vectors, args: dict[str, np.ndarray]) -> None:
         _, n, m, p = self.dims
-        by = -self.linear.solve(np.concatenate([total["moved"], np.zeros(m + p)]), transposed=True)
+        by = -self.linear.solved(np.concatenate([total["moved"], np.zeros(m + p)]), transposed=True)
         wish: Vectors = total | {"r": np.zeros(n)}
         for model in self.parts:
-            weights = by[self._rows(model)]
+            weights = by[rows_of(model, self.dims)]
             args[model.name] += self.of.shift(model).pull(self.x, self.data[model.name], weights, wish)
         for model in self.nodes:
             begin = self.of.begin(model)
@@ -254,11 +232,11 @@ class StartDerivatives:
         parts = [("rate", lambda: np.concatenate([total["a_dot"], np.zeros(m + p)]))]
         parts.append(("value", lambda: np.concatenate([total[name] for name in _FORCES])))
         for name, rows in parts if self.setup.method.needs_rate else parts[1:]:
-            by = -self.factors.solve(rows(), transposed=True)
+            by = -self.saddle.solved(rows(), transposed=True)
             for model in self.parts:
                 function = self.of.balance(model)
                 weights = np.zeros((model.copies, function.results))
-                weights[:, getattr(function.columns, name)] = by[self._rows(model)]
+                weights[:, getattr(function.columns, name)] = by[rows_of(model, self.dims)]
                 args[model.name] += function.pull(self.x, self.data[model.name], weights, total)
 
     # --- forward ----------------------------------------------------------------------------------
@@ -272,9 +250,9 @@ class StartDerivatives:
             unit = self.of.unit(model)
             found = unit.change(self.given, self.data[model.name], changes, turned[model.name])
             moved["q"][model.places.q] = found[:, unit.columns[0]]
-        moved |= self._forces(self.of.balance, "value", self.factors, moved, turned, tuple(_FORCES))
+        moved |= self._forces(self.of.balance, "value", self.saddle, moved, turned, tuple(_FORCES))
         if self.setup.method.needs_rate:
-            moved |= self._forces(self.of.balance, "rate", self.factors, moved, turned, tuple(_RATES))
+            moved |= self._forces(self.of.balance, "rate", self.saddle, moved, turned, tuple(_RATES))
         if self.shifts:
             wish = np.zeros(n)
             for model in self.nodes:
@@ -292,7 +270,7 @@ class StartDerivatives:
         self,
         of: Any,
         name: str | None,
-        factors: StartFactors,
+        saddle: Saddle,
         moved: Vectors,
         turned: dict[str, np.ndarray],
         names: Any,
@@ -303,7 +281,7 @@ class StartDerivatives:
             function = of(model)
             found = function.change(self.x, self.data[model.name], moved, turned[model.name])
             total += self._added(model, found if name is None else found[:, getattr(function.columns, name)])
-        return self._split(-factors.solve(total), *names)
+        return self._split(-saddle.solved(total), *names)
 
     def _begin_change(self, model: KindModel, moved: Vectors, turned: dict[str, np.ndarray]) -> np.ndarray:
         return self.of.begin(model).change(self.x, self.data[model.name], moved, turned[model.name])

@@ -13,8 +13,7 @@ import numpy as np
 from genalpha.backends.sparse import front, models
 from genalpha.backends.sparse.copy_functions import CopyArgs, CopyFunction, Vectors, flat_data
 from genalpha.backends.sparse.equations import Equations, balance
-from genalpha.backends.sparse.models import KindModel
-from genalpha.backends.sparse.start_derivatives import StartFactors
+from genalpha.backends.sparse.models import KindModel, rows_of
 from genalpha.backends.transforms.operation import Arrays, Operation, Shape
 from genalpha.backends.transforms.records import Rebuild
 from genalpha.engine import interpolate
@@ -153,14 +152,9 @@ class _SolvedRows:
         first, number = _distinct(t, q, v)
         states = equations.rows(t[first], q[first], v[first])
         solved = [at.accelerations(guess) for at, *guess in zip(states, lam[first], psi[first], strict=True)]
-        factors = [StartFactors(saddle) for _, saddle in solved]
-        self.factors = [factors[i] for i in number]
+        self.saddles = [solved[i][1] for i in number]
         a, lam, psi = (np.stack(x)[number] for x in zip(*(forces for forces, _ in solved), strict=True))
         self.x: Vectors = {"t": t, "q": q, "v": v, "a": a, "lam": lam, "psi": psi}
-
-    def _rows(self, model: KindModel) -> np.ndarray:
-        _, n, m, _ = self.of.setup.dims
-        return np.concatenate([model.places.v, n + model.places.g, n + m + model.places.k], axis=1)
 
     def _largest(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Where the largest of some constraints is in each row, and its sign."""
@@ -178,7 +172,11 @@ class _SolvedRows:
         size = n + m + p if name == "balance" else {"v": n, "g": m, "k": p}[_SUMS[name]]
         total = np.zeros((self.count, size))
         for model in self.parts:
-            places = self._rows(model) if name == "balance" else getattr(model.places, _SUMS[name])
+            places = (
+                rows_of(model, self.of.setup.dims)
+                if name == "balance"
+                else getattr(model.places, _SUMS[name])
+            )
             if places.size:
                 found = values(model).reshape(self.count, -1)
                 index = np.arange(self.count)[:, None] * size + places.reshape(1, -1)
@@ -186,7 +184,7 @@ class _SolvedRows:
         return total
 
     def _solve(self, rows: np.ndarray, transposed: bool) -> np.ndarray:
-        return np.stack([f.solve(row, transposed) for f, row in zip(self.factors, rows, strict=True)])
+        return np.stack([s.solved(row, transposed) for s, row in zip(self.saddles, rows, strict=True)])
 
     def changed(self, moved: Vectors, doubles: list[np.ndarray]) -> list[np.ndarray]:
         """Changes of all quantities, from those of t, q, v and the doubles."""
@@ -231,7 +229,11 @@ class _SolvedRows:
             function = self.of.function(model)
             weights = np.zeros((self.count, model.copies, function.results))
             for name, rows in given.items():
-                places = self._rows(model) if name == "balance" else getattr(model.places, _SUMS[name])
+                places = (
+                    rows_of(model, self.of.setup.dims)
+                    if name == "balance"
+                    else getattr(model.places, _SUMS[name])
+                )
                 weights[:, :, getattr(function.columns, name)] = rows[:, places]
             flat = weights.reshape(-1, function.results)
             args[model.name] += function.pull(self.x, self.data[model.name], flat, total)

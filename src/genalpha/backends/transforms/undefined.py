@@ -49,11 +49,10 @@ def explained(setup: Setup, states: Sequence[np.ndarray], doubles: list[Any], re
         if not callable(function):
             continue
         rows = list(states[: len(letters)])
-        found, suspects = _flags(function, rows, doubles, rebuild)
-        bad = np.flatnonzero(found.any(axis=1))
-        if len(bad):
-            one = suspects[int(np.argmax(found[bad[0]]))]
-            return f"{name} of the system has {one.what} at t = {t[bad[0]]:.9g}{one.line}"
+        found = _first(function, rows, doubles, rebuild)
+        if found is not None:
+            at, one = found
+            return f"{name} of the system has {one.what} at t = {t[at]:.9g}{one.line}"
     return None
 
 
@@ -63,9 +62,9 @@ def explained_copies(parts: Sequence[KindModel], states: Sequence[np.ndarray]) -
     for model in parts:
         assert model.element is not None
         leaves, structure = jax.tree.flatten(model.data[0])
-        at, count = model.places, len(t) * model.copies
+        places, count = model.places, len(t) * model.copies
         flat = lambda x, count=count: x.reshape(count, -1)
-        motion = [np.repeat(t, model.copies), flat(states[1][:, at.q]), flat(states[2][:, at.v])]
+        motion = [np.repeat(t, model.copies), flat(states[1][:, places.q]), flat(states[2][:, places.v])]
         data = [np.asarray(x, float) if np.ndim(x) else np.full(model.copies, x) for x in leaves]
         data = [np.concatenate([x] * len(t)) for x in data]
         for name, letters in _INPUTS.items():
@@ -78,14 +77,11 @@ def explained_copies(parts: Sequence[KindModel], states: Sequence[np.ndarray]) -
             ) -> Any:
                 return model.element.evaluate(name, *x[:used], own=jax.tree.unflatten(to, x[used:]))
 
-            found, suspects = _flags(function, [*motion[:used], *data], [], lambda x: ())
-            bad = np.flatnonzero(found.any(axis=1))
-            if len(bad):
-                one, copy = suspects[int(np.argmax(found[bad[0]]))], bad[0] % model.copies
-                where = (
-                    f"copy {copy} of {model.label} has {one.what} at t = {motion[0][bad[0]]:.9g}{one.line}"
-                )
-                return f"{name} of {where}"
+            found = _first(function, [*motion[:used], *data], [], lambda x: ())
+            if found is not None:
+                at, one = found
+                where = f"copy {at % model.copies} of {model.label}"
+                return f"{name} of {where} has {one.what} at t = {motion[0][at]:.9g}{one.line}"
     return None
 
 
@@ -104,6 +100,15 @@ def warn(layout: Layout, taken: Taken, explain: Callable[..., str | None]) -> No
         return
     if reason is not None:
         warn_of_gradient(reason)
+
+
+def _first(
+    function: Callable[..., Any], rows: list[np.ndarray], doubles: list[Any], rebuild: Rebuild
+) -> tuple[int, Suspect] | None:
+    """The first row at which a function has no derivative, and the operation; None if there is none."""
+    found, suspects = _flags(function, rows, doubles, rebuild)
+    bad = np.flatnonzero(found.any(axis=1))
+    return (int(bad[0]), suspects[int(np.argmax(found[bad[0]]))]) if len(bad) else None
 
 
 def _flags(
