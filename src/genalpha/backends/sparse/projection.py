@@ -23,6 +23,8 @@ from genalpha.numerics.derivatives import jacobian
 MOST, SMALL = 50, 1e-13
 # Corrections that stop shrinking below this are at rounding level.
 ROUNDING = 1e-9
+# The most corrections of states that nearly satisfy the constraints.
+FEW = 3
 
 
 class EqualFactors(NamedTuple):
@@ -174,6 +176,34 @@ class Projector:
         q, position = self.position(t, q, held.q)
         v, velocity = self.velocity(t, q, v, held.v) if position == codes.SUCCESS else (v, position)
         return Placed(q, v, max(position, velocity))
+
+    def near(self, t: float, q: np.ndarray, d: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """q ∘ exp(d) and v moved onto the constraints, which they nearly satisfy: `initial_values.nearest`.
+
+        The matrix of the first correction serves all corrections of q, and another one all those of v.
+        """
+        n, _, p = self.dims[1:]
+        q = self.retract(q, d)
+        at = self.at(t, q, v)
+        if p and self.dims.m:  # the matrix of all constraints does not serve the holonomic ones alone
+            q, _ = self.position(t, q)
+            at = self.at(t, q, v)
+        elif self.dims.m:
+            saddle = at.saddle(at.scale)
+            for _ in range(FEW):
+                d = saddle.solve(np.zeros(n), -at.g, np.zeros(0))[0]
+                q = self.retract(q, d)
+                at = self.at(t, q, v)
+                if np.abs(d).max() <= SMALL * (1 + np.abs(q).max()):
+                    break
+        saddle = at.saddle(at.scale)
+        for _ in range(FEW if self.dims.m or p else 0):
+            d = saddle.solve(np.zeros(n), -at.g_dot, -at.k)[0]
+            v = v + d
+            if np.abs(d).max() <= SMALL * (1 + np.abs(v).max()):
+                break
+            at = self.at(t, q, v)
+        return q, v
 
     def settled(self, t: Any, q: np.ndarray, v: np.ndarray, guess: Any = None) -> State:
         """A state on the constraints near (q, v), with consistent a, λ and ψ, the latter near a ``guess``."""

@@ -23,9 +23,9 @@ from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED
 from genalpha.numerics.host import raise_pending
 from genalpha.results.collect import Begun
+from genalpha.results.deferred import Deferred
 from genalpha.results.output import Output
 from genalpha.results.progress import Bar
-from genalpha.results.solution import Solution
 from genalpha.run import beginning, checkpoint, restart
 from genalpha.run.beginning import StartPoint
 from genalpha.run.checkpoint import Saving
@@ -93,10 +93,10 @@ def _sound(done: Done) -> bool:
 
 
 class Failed(Exception):
-    """A column stopped before its end, with this solution."""
+    """A column stopped before its end. ``solution()`` runs it again, up to there, and says why."""
 
-    def __init__(self, solution: Solution) -> None:
-        super().__init__(solution.message)
+    def __init__(self, solution: Deferred) -> None:
+        super().__init__("a column failed")
         self.solution = solution
 
 
@@ -111,14 +111,15 @@ class ColumnRuns:
         self.steps = self.earlier = 0  # of the last attempt, and of those before
         self.totals = np.zeros(len(COUNTED))
         self.begun: Begun | None = None
-        self.fallback: str | None = None
+        self.fallback: str | None = None  # why XLA runs columns of the last attempt
+        self._refused: str | None = None  # why it runs all columns
         self._checked: tuple[Any, Any] | None = None
         self._counting = threading.Lock()
         self._proceed: Callable[[], None] = lambda: None
 
     def all(self, mesh: StepMesh, start: Start) -> list[Column]:
         """All columns on a mesh, from the coarsest to the finest. Raises :class:`Failed`."""
-        self.earlier, self.steps = self.earlier + self.steps, 0
+        self.earlier, self.steps, self.fallback = self.earlier + self.steps, 0, self._refused
         coarsest, *rest = self.want.divisions
         began = time.perf_counter()
         found = [self._column(mesh, coarsest, start)]
@@ -178,8 +179,9 @@ class ColumnRuns:
         same = self._checked is not None and self._checked[0] is start.q and self._checked[1] is start.v
         at = StartPoint(start.t, start.q, start.v, start.guess, "known" if same else start.mode)
         native, nothing = self.asked.backend != "xla" and self.fallback is None, lambda state: np.zeros(0)
-        begun, fallback = beginning.begun(self.setup, at, steps, self.args, nothing, native)
-        self.begun, self.fallback = begun, self.fallback or fallback
+        begun, refused = beginning.begun(self.setup, at, steps, self.args, nothing, native)
+        self.begun, self._refused = begun, self._refused or refused
+        self.fallback = self.fallback or refused
         self._checked = (start.q, start.v)  # other columns start there, too
         return steps, begun
 
@@ -198,7 +200,7 @@ class ColumnRuns:
             done += taken
         self.fallback = self.fallback or getattr(runner, "fallback", None)
         if runner.status != codes.SUCCESS:
-            raise Failed(SingleRun(self._request(steps, start), Bar(False)).solution())
+            raise Failed(Deferred(lambda: SingleRun(self._request(steps, start), Bar(False)).solution()))
         found = layout.rows(np.concatenate(rows))
         return Column(times[::parts].copy(), found.q, found.v), totals
 

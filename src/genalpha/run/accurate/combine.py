@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,14 +13,17 @@ from genalpha.backends import sampling
 from genalpha.backends.native.kernels import shapes
 from genalpha.backends.native.step import LIMIT, floating
 from genalpha.backends.rowwise import Rowwise
+from genalpha.backends.sparse import front as sparse
+from genalpha.backends.sparse.models import of_nodes
+from genalpha.backends.sparse.projection import Projector
 from genalpha.engine import extrapolation
 from genalpha.engine.extrapolation import Judgement, Sizes, StepMesh
 from genalpha.engine.interpolate import Smooth
 from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values
+from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.spaces import Euclidean
 from genalpha.mechanics.system import Args
-from genalpha.results.deferred import Deferred
 from genalpha.run.accurate.columns import Column, ColumnRuns
 from genalpha.run.request import Start
 
@@ -27,16 +31,45 @@ from genalpha.run.request import Start
 BETWEEN = 16.0
 
 
+class Motion:
+    """States at the points t (K,) of a mesh. ``place(rows)`` moves some of them onto the constraints."""
+
+    def __init__(self, t: np.ndarray, place: Callable[[Any], Column]) -> None:
+        self.t, self._place = t, place
+        self._all: Column | None = None
+
+    @classmethod
+    def of(cls, column: Column) -> Motion:
+        """A motion that is known."""
+        motion = cls(column.t, lambda rows: Column(*(x[rows] for x in column)))
+        motion._all = column
+        return motion
+
+    def all(self) -> Column:
+        """All states. They are computed once."""
+        if self._all is None:
+            self._all = self._place(slice(None))
+        return self._all
+
+    def rows(self, rows: Any) -> Column:
+        """Some states. Others need not be computed."""
+        return self._place(rows) if self._all is None else Column(*(x[rows] for x in self._all))
+
+    def until(self, count: int) -> Motion:
+        """The first of the states, all of which are known."""
+        return Motion.of(Column(*(x[:count] for x in self.all())))
+
+
 class Combination(NamedTuple):
     """Columns on one mesh, combined.
 
-    ``motion`` is the combination of all columns, ``other()`` that of all but the coarsest, both on the
-    constraints. ``difference`` is the difference of both, before they were moved there: (q, v), (K, n) each.
+    ``motion`` is the combination of all columns, ``other`` that of all but the coarsest. ``difference`` is
+    the difference of both, before they are moved onto the constraints: (q, v), (K, n) each.
     """
 
     mesh: StepMesh
-    motion: Column
-    other: Deferred
+    motion: Motion
+    other: Motion
     difference: tuple[np.ndarray, np.ndarray]
     judgement: Judgement
     sizes: Sizes
@@ -70,25 +103,47 @@ class Combiner:
         sizes = Sizes.of(accuracy, magnitude, columns[-1].v, mesh.ends[-1] - mesh.ends[0])
         noise = extrapolation.noise(mesh.intervals * parts[-1], self.setup.newton.tol)
         judgement = extrapolation.judged(sizes, accuracy, parts, noise, differences)
-        motion, base = self.placed(columns[-1], *combined[0]), columns[-1]
-        other = Deferred(lambda: self.placed(base, *combined[1]))
+        motion, other = (self._motion(columns[-1], *moved) for moved in combined[:2])
         return Combination(mesh, motion, other, differences[0], judgement, sizes)
+
+    def _motion(self, base: Column, move: np.ndarray, v: np.ndarray) -> Motion:
+        """The finest column moved in its tangent space, with velocities v."""
+        place = lambda rows: self.placed(Column(*(x[rows] for x in base)), move[rows], v[rows])
+        return Motion(base.t, place)
 
     def _tangent(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Positions of the columns in the tangent space at the finest one, and velocities: (p, K, n) each.
 
         The third result are the magnitudes of q (K, n).
         """
-        base, space = columns[-1], self.setup.system.space
-        velocities = np.stack([column.v for column in columns])
-        if isinstance(space, Euclidean):
-            return np.stack([column.q - base.q for column in columns]), velocities, np.abs(base.q)
-        found = [compared(space, base.q.shape[1:])((base.q, column.q)) for column in columns]
+        base, velocities = columns[-1], np.stack([column.v for column in columns])
+        found = [self.compared(base.q, column.q) for column in columns]
         return np.stack([move for move, _ in found]), velocities, found[0][1]
 
+    def compared(self, q: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tangent vectors (K, n) from points q (K, size) to others, and the magnitudes of q (K, n).
+
+        Those of assemblies are computed node by node.
+        """
+        system = self.setup.system
+        if isinstance(system.space, Euclidean):
+            return other - q, np.abs(q)
+        if not isinstance(system, Assembly):
+            return _compared(system.space, q.shape[1:])((q, other))
+        move, magnitude = (np.empty((len(q), self.setup.dims.n)) for _ in range(2))
+        for model in of_nodes(system):
+            at, (size, n) = model.places, model.dims[:2]
+            found = _compared(model.space, (size,))([x[:, at.q].reshape(-1, size) for x in (q, other)])
+            move[:, at.v], magnitude[:, at.v] = (x.reshape(len(q), -1, n) for x in found)
+        return move, magnitude
+
     def placed(self, base: Column, move: np.ndarray, v: np.ndarray) -> Column:
-        """The finest column moved in its tangent space and then onto the constraints, with velocities v."""
+        """States moved in their tangent space and then onto the constraints, with velocities v."""
         system, dims = self.setup.system, self.setup.dims
+        if sparse.large(self.setup) and sparse.unknowns(self.setup) > sparse.DENSE:
+            near = self._projector.near
+            found = [near(t, q, d, v) for t, q, d, v in zip(*base[:2], move, v, strict=True)]
+            return Column(base.t, *(np.stack(x) for x in zip(*found, strict=True)))
         doubles, rebuild, fixed = floating(self.args)
 
         def function(t: Any, q: Any, d: Any, v: Any, x: Any) -> Any:
@@ -100,6 +155,10 @@ class Combiner:
         nearest = system._programs.made(key, lambda: Rowwise("nearest", function, example, LIMIT, often=True))
         return Column(base.t, *nearest(rows))
 
+    @functools.cached_property
+    def _projector(self) -> Projector:
+        return sparse.projector(self.setup, self.args)
+
     def excess(self, attempt: Combination, dense: bool) -> tuple[float, str]:
         """Errors of the motion between the rows and of forces in units of what is wanted, and in words."""
         if dense and (inside := self.between(attempt)) > 1:
@@ -110,7 +169,7 @@ class Combiner:
 
     def _forces(self, attempt: Combination) -> float:
         """The largest error of λ and of ψ, in units of their accuracy."""
-        one, two = (self.columns.derived(x) for x in (attempt.motion, attempt.other()))
+        one, two = (self.columns.derived(x.all()) for x in (attempt.motion, attempt.other))
         assert self.want.forces is not None
         parts = ((one.lam, two.lam), (one.psi, two.psi))
         errors = (relative(x - y, x) for x, y in parts)
@@ -123,9 +182,8 @@ class Combiner:
         of first-order states, which have one derivative less, is 2⁴ times as large.
         """
         worst, space = 0.0, self.setup.system.space
-        whole = self.smooth(attempt.mesh, attempt.motion)
-        compare = compared(space, attempt.motion.q.shape[1:])
-        order = np.where(space.moved(attempt.motion.v.shape[1]), 1.0, 2.0)
+        whole = self.smooth(attempt.mesh, attempt.motion.all())
+        order = np.where(space.moved(whole.v.shape[1]), 1.0, 2.0)
         first = 0
         for count in attempt.mesh.counts:
             part = Smooth(*(x[first : first + count + 1] for x in whole))
@@ -133,7 +191,7 @@ class Combiner:
             even, inner = (Smooth(*(x[of] for x in part)) for of in (slice(0, None, 2), slice(1, None, 2)))
             inner = inner if count % 2 == 0 else Smooth(*(x[:-1] for x in inner))
             q, v = sampling.smooth(space, even, inner.t)
-            error = attempt.sizes.norm(compare((inner.q, q))[0], order * (v - inner.v)) / BETWEEN
+            error = attempt.sizes.norm(self.compared(inner.q, q)[0], order * (v - inner.v)) / BETWEEN
             worst = max(worst, float(error.max(initial=0.0)))
         return worst
 
@@ -169,7 +227,7 @@ def moved(setup: Setup, t: Any, q: Any, d: Any, v: Any, args: Args) -> tuple[Any
 
 
 @functools.lru_cache(maxsize=64)
-def compared(space: Any, shape: tuple[int, ...]) -> Rowwise:
+def _compared(space: Any, shape: tuple[int, ...]) -> Rowwise:
     """The tangent vectors from points of a space to others, and the magnitudes of the points."""
     example = np.full(shape, 0.5)
     function = lambda a, b: (space.difference(a, b), space.magnitude(a))

@@ -21,7 +21,7 @@ from genalpha.results.records import Stats
 from genalpha.results.solution import Solution
 from genalpha.run import restart
 from genalpha.run.accurate.columns import Column, ColumnStore
-from genalpha.run.accurate.combine import compared, relative
+from genalpha.run.accurate.combine import Motion, relative
 from genalpha.run.accurate.legs import Course, Leg, LegRuns
 from genalpha.run.accurate.result import Result
 from genalpha.run.request import Request
@@ -95,11 +95,11 @@ def _differences(legs: LegRuns, coarse: Leg | None, fine: Leg) -> tuple[np.ndarr
     space, (t, q, v) = legs.setup.system.space, fine.motion
     one = fine.run.columns.derived(fine.motion)
     if coarse is None:
-        magnitude = compared(space, q.shape[1:])((q, q))[1]
+        magnitude = fine.run.combiner.compared(q, q)[1]
         unknown = (np.full_like(x, np.inf) for x in (v, v, one.a, one.lam, one.psi))
         return magnitude, *unknown, one.lam, one.psi
     other = sampling.smooth(space, coarse.whole, t)
-    move, magnitude = compared(space, q.shape[1:])((q, other[0]))
+    move, magnitude = fine.run.combiner.compared(q, other[0])
     two = coarse.run.columns.derived(Column(t, *other))
     forces = ((x - y) for x, y in ((one.a, two.a), (one.lam, two.lam), (one.psi, two.psi)))
     return magnitude, move, other[1] - v, *forces, one.lam, one.psi
@@ -118,7 +118,7 @@ def _solution(legs: LegRuns, found: Compared, work: list[Course]) -> Solution:
         own = GlobalErrors(*(x[first : first + len(leg.motion.t)] for x in found.error))
         first += len(leg.motion.t)
         result = _result(legs, leg, i == 0)
-        attempt = leg.attempt._replace(motion=leg.motion)
+        attempt = leg.attempt._replace(motion=Motion.of(leg.motion))
         part = result.solution(attempt, *((status, detail) if last else (codes.SUCCESS, "")), own)
         stopped = part.status == codes.STOPPED
         if keep.every > 0 or last or stopped:

@@ -142,13 +142,14 @@ class LegRuns:
             if found.attempt is None:
                 assert found.failed is not None
                 return found.failed
-            whole = run.combiner.smooth(found.attempt.mesh, found.attempt.motion)
+            motion = found.attempt.motion.all()
+            whole = run.combiner.smooth(found.attempt.mesh, motion)
             outcome = self._search(run, handler, whole, start)
             if outcome is not None or end == self.end:
                 break
             end, count = self.end, None
             del handler.happened[known:]
-        motion = found.attempt.motion if outcome is None else _until(found.attempt.motion, outcome.state)
+        motion = motion if outcome is None else _until(motion, outcome.state)
         return Leg(run, found.attempt, motion, whole, outcome, start.args)
 
     def _expected(self, number: int, t: float) -> tuple[float, int | None]:

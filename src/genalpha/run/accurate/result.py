@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
-import jax
 import numpy as np
 
 from genalpha.backends import sampling
@@ -22,7 +20,7 @@ from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
 from genalpha.run import restart
 from genalpha.run.accurate.columns import Column, ColumnRuns
-from genalpha.run.accurate.combine import Combination, Combiner, nodes
+from genalpha.run.accurate.combine import Combination, Combiner, Motion, nodes
 from genalpha.run.request import Request
 
 
@@ -38,14 +36,18 @@ class Result:
         callback, every, *_ = self.asked.watch
         if callback is None:
             return None
-        motion, found = attempt.motion, self.columns.derived(attempt.motion)
+        motion = attempt.motion.all()
+        found = self.columns.derived(motion)
         states = zip(*motion, found.a, found.lam, found.psi, strict=True)
         for i, values in enumerate(states):
             if i and i % every == 0 and callback(State(*values)):
-                cut = lambda tree: jax.tree.map(lambda x: x[: i + 1], tree)  # noqa: B023 - used at once
-                judgement = attempt.judgement._replace(rows=attempt.judgement.rows[: i + 1])
-                parts = (cut(attempt.motion), attempt.other.then(cut), cut(attempt.difference))
-                return Combination(attempt.mesh, *parts, judgement, attempt.sizes)
+                count, (dq, dv) = i + 1, attempt.difference
+                return attempt._replace(
+                    motion=attempt.motion.until(count),
+                    other=attempt.other.until(count),
+                    difference=(dq[:count], dv[:count]),
+                    judgement=attempt.judgement._replace(rows=attempt.judgement.rows[:count]),
+                )
         return None
 
     def solution(
@@ -61,29 +63,30 @@ class Result:
             attempt, status = ended, codes.STOPPED
         motion, keep = attempt.motion, self.asked.output
         rows = slice(None) if keep.t_eval is not None else keep.rows(len(motion.t) - 1)
-        of_mesh = derived = Deferred(functools.partial(self.columns.derived, motion))
-        wanted = motion
+        complete = keep.t_eval is None and keep.every == 1
+        of_mesh = Deferred(lambda: self.columns.derived(motion.all()))
         if keep.t_eval is not None:
-            smooth = self.combiner.smooth(attempt.mesh, motion)
+            smooth = self.combiner.smooth(attempt.mesh, motion.all())
             times = keep.t_eval[keep.t_eval <= motion.t[-1]]
             q, v = sampling.smooth(self.setup.system.space, smooth, times)
             wanted = self.combiner.placed(Column(times, q, v), np.zeros_like(v), v)
-            derived = Deferred(functools.partial(self.columns.derived, wanted))
-        pick = lambda tree: jax.tree.map(lambda x: x[rows], tree)
-        known = {"q": wanted.q[rows], "v": wanted.v[rows]} | assemble.derived(derived.then(pick))
+        else:
+            wanted = motion.all() if complete else motion.rows(rows)
+        derived = of_mesh if complete else Deferred(lambda: self.columns.derived(wanted))
+        known = {"q": wanted.q, "v": wanted.v} | assemble.derived(derived)
         kept = {name: known.get(name) if keep.names is None or name in keep.names else None for name in NAMES}
         of_all = Deferred(lambda: self._errors(attempt, of_mesh()) if errors is None else errors)
         error = of_all.then(lambda each: self._at_rows(each, motion.t, rows))
         work = Work(columns.steps, columns.earlier, *columns.totals.astype(int).tolist())
         assert columns.begun is not None
         ending = Ending(status, float(motion.t[-1]), work, columns.begun.backend, columns.fallback, detail)
-        complete, ends = keep.t_eval is None and keep.every == 1, None
+        ends = None
         if keep.dense if not complete else len(attempt.mesh.counts) > 1:
-            part = nodes(attempt.mesh, motion)
+            part = nodes(attempt.mesh, motion.all())
             own = self.columns.derived(part)
             ends = StepEnd(*part, own.lam, own.psi)
         found = kept | {"error": error}
-        sol = assemble.solution(self.setup, found, wanted.t[rows], None, ending, complete, ends)
+        sol = assemble.solution(self.setup, found, wanted.t, None, ending, complete, ends)
         number = 0 if ends is None else len(ends.t)
         return sol.connected(self._after(motion), self._phases(len(sol.t), number))
 
@@ -94,12 +97,12 @@ class Result:
         phase = Phase(self.setup.system, self.args, t0, t1, slice(0, rows), derive, (dims.m, dims.p), ends)
         return Phases([phase], ())
 
-    def _after(self, motion: Column) -> Deferred:
+    def _after(self, motion: Motion) -> Deferred:
         """The state from which another run continues: it starts anew there."""
         setup, args = self.setup, restart.starting_args(self.asked)
 
         def state() -> Any:
-            last = Column(*(x[-1:] for x in motion))
+            last = motion.rows(slice(-1, None))
             found = self.columns.derived(last)
             at = (last.t[0], last.q[0], last.v[0], found.a[0], found.lam[0], found.psi[0])
             return restart.state_anew(setup, State(*at), args, ())
@@ -109,7 +112,7 @@ class Result:
     def _errors(self, attempt: Combination, one: Derived) -> GlobalErrors:
         """Estimated errors at the points of the mesh, for a motion with these accelerations and forces."""
         found = attempt.judgement
-        two = self.columns.derived(attempt.other())
+        two = self.columns.derived(attempt.other.all())
         accuracy = 1.0 if self.want.accuracy is None else self.want.accuracy.min()
         least = found.rounding * accuracy  # relative
 
@@ -120,7 +123,7 @@ class Result:
         q, v = attempt.difference
         parts = [
             found.factor * np.abs(q) + found.rounding * attempt.sizes.q,
-            of(v, attempt.motion.v),
+            of(v, attempt.motion.all().v),
             *(of(x - y, x) for x, y in ((one.a, two.a), (one.lam, two.lam), (one.psi, two.psi))),
         ]
         parts.append(found.rows * (np.nan if self.want.accuracy is None else 1.0))

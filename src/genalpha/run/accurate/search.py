@@ -10,6 +10,7 @@ from genalpha.engine import extrapolation
 from genalpha.engine.extrapolation import Accurate, StepMesh
 from genalpha.engine.grading import Grading
 from genalpha.numerics import codes
+from genalpha.results.deferred import Deferred
 from genalpha.results.solution import Solution
 from genalpha.run.accurate.combine import Combination
 
@@ -50,7 +51,7 @@ class Search:
         self.found: Attempted | None = None
         self._history: list[Combination] = []
         self.grading: Grading | None = None
-        self._failed: Solution | None = None
+        self._failed: Deferred | None = None
         self._attempts, self._graded, self._reason = 0, 0, ""
 
     def _first_count(self) -> int:
@@ -80,11 +81,11 @@ class Search:
         self.grading, self._graded = grading, len(self._history)
         self.count = max(self._first_count(), math.ceil(MORE * self.count / grading.ratio))
 
-    def failed(self, solution: Solution) -> None:
-        """A column has failed."""
+    def failed(self, solution: Deferred) -> None:
+        """A column has failed, with this solution."""
         self._failed = solution
         if self.want.intervals is not None:
-            self.found = Attempted(None, solution.status, "", solution)
+            self._give_up()
         self._finer(3.0)
 
     def judge(self, attempt: Combination, excess: Callable[[], tuple[float, str]]) -> None:
@@ -118,7 +119,8 @@ class Search:
         """The best attempt is the result, or the failure if no attempt succeeded."""
         if not self._history:
             assert self._failed is not None
-            self.found = Attempted(None, self._failed.status, "", self._failed)
+            solution = self._failed()
+            self.found = Attempted(None, solution.status, "", solution)
             return
         best = min(self._history, key=lambda attempt: attempt.judgement.error)
         reason = self._reason or "the error did not become small enough"
