@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sparse
 
 from genalpha.compiler import sparse_pattern as factors
+from genalpha.compiler.markowitz import Elimination, Exhausted
 from genalpha.compiler.sparse_factors import Lists, SparseFactors
 
 
@@ -77,3 +78,55 @@ def test_fill_is_known_beforehand():
     assert len(full.li) == len(full.ui) == size * (size - 1) // 2
     last = np.arange(size)[::-1].copy()
     assert len(factors.patterned((last, last), size, rows, columns).li) == size - 1
+
+
+def arrow_of_blocks(count):
+    """Full blocks of 3 that are all joined to one more unknown: few new entries if this comes last."""
+    block, last = np.arange(3 * count).reshape(-1, 3), np.full((count, 3), 3 * count)
+    inside = [x.reshape(-1) for x in np.broadcast_arrays(block[:, :, None], block[:, None, :])]
+    rows = np.concatenate([inside[0], block.reshape(-1), last.reshape(-1), [3 * count]])
+    columns = np.concatenate([inside[1], last.reshape(-1), block.reshape(-1), [3 * count]])
+    return rows, columns, np.random.default_rng(0).random(len(rows)) + 10 * (rows == columns)
+
+
+def test_markowitz_order_has_the_least_fill():
+    """The block that is eliminated fills nothing but itself and the last row and column."""
+    rows, columns, values = arrow_of_blocks(20)
+    row, column = Elimination(61, rows, columns, values, 0.1).order()
+    assert sorted(row) == sorted(column) == list(range(61))
+    pattern = factors.patterned((row, column), 61, rows, columns)
+    assert len(pattern.li) + len(pattern.ui) == 20 * 3 * 2 + 2 * 60  # without the diagonal
+    b = np.random.default_rng(1).normal(size=61)
+    x = factored(pattern, values).solve(b)
+    matrix = sparse.csc_matrix((values, (rows, columns)), shape=(61, 61))
+    np.testing.assert_allclose(matrix @ x, b, atol=1e-10 * (1 + np.abs(x).max()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_multiples_of_rows_are_as_small_as_the_threshold_says(seed):
+    rows, columns, values = entries(80, seed)
+    for threshold in (0.1, 0.5):
+        order = Elimination(80, rows, columns, values, threshold).order()
+        pattern = factors.patterned(order, 80, rows, columns)
+        assert factored(pattern, values).report[0] <= 1 / threshold * (1 + 1e-9)
+
+
+def test_the_order_with_less_work_is_taken(monkeypatch):
+    """COLAMD is better for long chains, and Markowitz' order for most other matrices."""
+    better = set()
+    for seed in range(4):
+        rows, columns, values = entries(120, seed)
+        taken = factors.analysed(120, rows, columns, values)
+        own = factors.patterned(Elimination(120, rows, columns, values, 0.1).order(), 120, rows, columns)
+        with monkeypatch.context() as patch:
+            patch.setattr(factors, "SMALL", 0)
+            colamd = factors.analysed(120, rows, columns, values)
+        work = [factors._work(x) for x in (own, colamd)]
+        assert factors._work(taken) == min(work)
+        better.add(int(np.argmin(work)))
+    assert 0 in better
+
+
+def test_no_entry_can_be_a_pivot():
+    with pytest.raises(Exhausted):
+        Elimination(2, np.array([0, 1]), np.array([0, 0]), np.ones(2), 0.1).order()
