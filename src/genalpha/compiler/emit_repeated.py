@@ -7,6 +7,7 @@ from typing import Any
 
 from genalpha.compiler import frames
 from genalpha.compiler.emit_llvm import LoopEmitter
+from genalpha.compiler.places_text import Copying
 from genalpha.compiler.program import Call, Instructions, Program
 from genalpha.compiler.repeated import (
     Add,
@@ -47,7 +48,7 @@ class RepeatedEmitter(LoopEmitter):
         self.vector = f"<{width} x double>"
         self.entries: dict[str, int] = {}  # the numbers of the head entries
         self.more: dict[str, None] = {}  # functions that only some programs need
-        self.copies: set[str] = set()  # those of `places_text`
+        self.copies: set[Copying] = set()
 
     # --- the head ---------------------------------------------------------------------------------
 
@@ -282,13 +283,14 @@ class RepeatedEmitter(LoopEmitter):
 
     def places(self, part: Gather | Put | Add, run: frames.Run, known: str, frame: str, group: str) -> None:
         """Copy some slots from or to places in memory."""
-        k, name = self.label(), {Gather: "gather", Put: "put", Add: "add"}[type(part)]
-        self.copies.add(name)
+        k = self.label()
+        copying = Copying({Gather: "gather", Put: "put", Add: "add"}[type(part)], self.width)
+        self.copies.add(copying)
         self.say(f"%first{k} = mul i64 {group}, {part.number}")
         self.say(f"%base{k} = add i64 %first{k}, {run.offset}")
         self.say(f"%ip{k} = getelementptr <{self.width} x i32>, ptr {known}, i64 %base{k}")
         self.point(f"%p{k}", frame, run.place)
-        self.say(f"call void @{name}(ptr %p{k}, ptr %ip{k}, ptr %w, i64 {run.number})")
+        self.say(f"call void @{copying.name}(ptr %p{k}, ptr %ip{k}, ptr %w, i64 {run.number})")
 
     def keep_listed(self, row: range) -> None:
         """Copy a record of step i, if the list of rows has a row for it."""

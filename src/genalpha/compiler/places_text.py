@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 _LOOP = """\
 define void @{name}(ptr %slots, ptr %places, ptr %w, i64 %number) nounwind {{
   br label %body
@@ -35,17 +37,35 @@ _ADD = """\
   store double %s{lane}, ptr %q{lane}"""
 
 
-def declaration(name: str) -> str:
-    return f"declare void @{name}(ptr, ptr, ptr, i64)"
+class Copying(NamedTuple):
+    """A function of (slots, places, w, number): "gather" from places in w, or "put" or "add" them there."""
 
+    how: str
+    lanes: int
 
-def function(name: str, width: int) -> str:
-    """``name(slots, places, w, number)``: "gather" from places in w, or "put" or "add" them there."""
-    form = {"width": width, "vector": f"<{width} x double>"}
-    if name == "gather":
-        inside = _GATHER.format(**form)
-    else:
-        lane = f"{_LANE}\n{_PUT if name == 'put' else _ADD}"
-        lines = [lane.format(lane=k, **form) for k in range(width)]
-        inside = "\n".join([f"  %v = load {form['vector']}, ptr %p", *lines])
-    return _LOOP.format(name=name, inside=inside, **form)
+    @property
+    def name(self) -> str:
+        return f"{self.how}{self.lanes}"
+
+    @property
+    def declaration(self) -> str:
+        return f"declare void @{self.name}(ptr, ptr, ptr, i64)"
+
+    @property
+    def needs(self) -> str:
+        """The declaration of a function that it calls; empty if there is none."""
+        w = self.lanes
+        vector, lanes = f"<{w} x double>", f"<{w} x i1>"
+        gather = f"declare {vector} @llvm.masked.gather.v{w}f64.v{w}p0(<{w} x ptr>, i32, {lanes}, {vector})"
+        return gather if self.how == "gather" else ""
+
+    def text(self) -> str:
+        """Its definition."""
+        form = {"width": self.lanes, "vector": f"<{self.lanes} x double>"}
+        if self.how == "gather":
+            inside = _GATHER.format(**form)
+        else:
+            lane = f"{_LANE}\n{_PUT if self.how == 'put' else _ADD}"
+            lines = [lane.format(lane=k, **form) for k in range(self.lanes)]
+            inside = "\n".join([f"  %v = load {form['vector']}, ptr %p", *lines])
+        return _LOOP.format(name=self.name, inside=inside, **form)

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from genalpha.compiler import frames, places_text, sparse_text
+from genalpha.compiler import frames, sparse_text
 from genalpha.compiler.emit_llvm_kernels import KernelEmitter
 from genalpha.compiler.emit_repeated import RepeatedEmitter
+from genalpha.compiler.places_text import Copying
 from genalpha.compiler.program import Instructions, Loop, Program
 from genalpha.compiler.repeated import Each
 
 _DECLARED = """\
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare <{w} x double> @llvm.masked.gather.v{w}f64.v{w}p0(<{w} x ptr>, i32, <{w} x i1>, <{w} x double>)
 declare double @llvm.vector.reduce.fmax.v{w}f64(<{w} x double>)
 declare double @llvm.vector.reduce.fadd.v{w}f64(double, <{w} x double>)
 declare double @llvm.fabs.f64(double)"""
@@ -29,26 +29,25 @@ class Apart:
     the names of the functions that go over all groups of a kind.
     """
 
-    def __init__(self, width: int) -> None:
-        self.width = width
+    def __init__(self) -> None:
         self.entries: dict[str, int] = {}
         self.frames: dict[str, frames.Frames] = {}
         self.loops: dict[Each, str] = {}
-        self.copies: set[str] = set()  # functions of `places_text` that they call
+        self.copies: set[Copying] = set()  # functions that they call
 
-    def text(self, kind: str, program: Program, loops: Iterable[Each], held: np.ndarray) -> str:
-        """The module of a kind: its kernels, and all its loops."""
+    def text(self, kind: str, lanes: int, program: Program, loops: Iterable[Each], held: np.ndarray) -> str:
+        """The module of a kind, whose copies are computed in ``lanes``: its kernels, and all its loops."""
         mine = list(dict.fromkeys(loops))
         self.frames |= frames.lay_out({kind: program}, [mine], {kind: held})
-        kernels, names = _Kernels(self.width), [f"{kind}_loop{k}" for k in range(len(mine))]
+        kernels, names = _Kernels(lanes), [f"{kind}_loop{k}" for k in range(len(mine))]
         kernels.add(kind, program, self.frames[kind])
-        main = RepeatedEmitter(replace(program, tables={}), self.width, kernels.pieces, self.frames)
+        main = RepeatedEmitter(replace(program, tables={}), lanes, kernels.pieces, self.frames)
         main.entries = self.entries
         for name, each in zip(names, mine, strict=True):
             main.function(name, [each])
         self.loops |= dict(zip(mine, names, strict=True))
         self.copies |= main.copies
-        kernels.declared |= dict.fromkeys(map(places_text.declaration, sorted(main.copies)))
+        kernels.declared |= dict.fromkeys(one.declaration for one in sorted(main.copies))
         return kernels.module(main, [])
 
 
@@ -99,7 +98,7 @@ def emit(
 
     For ``held`` see `frames.lay_out`.
     """
-    apart, kernels = apart or Apart(width), _Kernels(width)
+    apart, kernels = apart or Apart(), _Kernels(width)
     steps = [] if loop is None else [() if isinstance(loop.once, str) else loop.once, loop.body]
     loops = [each for plan in (*steps, *plans.values()) for each in frames.every_loop(plan)]
     laid = frames.lay_out(kinds, [[each for each in loops if each not in apart.loops]], held)
@@ -114,7 +113,8 @@ def emit(
     for other, plan in plans.items():
         main.function(other, plan)
     kernels.declared |= {f"declare void @{other}(ptr, ptr, ptr)": None for other in apart.loops.values()}
-    solvers = [sparse_text.FACTOR, sparse_text.SOLVE, *main.more]
-    copies = [places_text.function(one, width) for one in sorted(main.copies | apart.copies)]
-    text = kernels.module(main, [*(one.format(linkage="internal") for one in solvers), *copies])
+    solvers = [one.format(linkage="internal") for one in (sparse_text.FACTOR, sparse_text.SOLVE, *main.more)]
+    copies = sorted(main.copies | apart.copies)
+    kernels.declared |= dict.fromkeys(one.needs for one in copies if one.needs)
+    text = kernels.module(main, [*solvers, *(one.text() for one in copies)])
     return Emitted(text, main.entries, laid | apart.frames)

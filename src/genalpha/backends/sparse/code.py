@@ -45,11 +45,11 @@ class SparseCode:
         nodes = {model.name: make(model) for model in models if model.element is None}
         first, turns = next(iter(nodes.values())), any(len(kind.turns) for kind in nodes.values())
         self.central = self.center(setup, self.blocks, first.adjusts, turns, args)
-        self.stream, apart = Stream(), repeated_modules.Apart(self.width)
+        self.stream, apart = Stream(), repeated_modules.Apart()
         for model in models:
             kind = nodes.get(model.name) or make(model)
             self.kinds.append(kind)
-            yield apart.text(kind.name, kind.program, self._loops(kind), kind.held)
+            yield apart.text(kind.name, model.lanes, kind.program, self._loops(kind), kind.held)
         once: Instructions = [*(kind.once() for kind in self.kinds), Call("once")]
         loop = Loop(once, self._body(), self.central.flags["alive"], range(0), self._listed())
         streams = {self.stream.name: self.stream.program}

@@ -97,11 +97,12 @@ class SparseMemory:
         self._array("r", rows)
         self._array("trash", 1)
         for kind in code.kinds:
-            groups = -(-kind.model.copies // code.width)
-            self._array(f"frames:{kind.name}", groups * code.frames[kind.name].kept * code.width)
-            self._array(f"entries:{kind.name}", groups * len(kind.entries) * code.width)
+            numbers = kind.model.groups * kind.model.lanes
+            self._array(f"frames:{kind.name}", numbers * code.frames[kind.name].kept)
+            self._array(f"entries:{kind.name}", numbers * len(kind.entries))
         self._more_arrays()
-        self._array("scratch", max(frames.scratch for frames in code.frames.values()) * code.width)
+        scratch = [code.frames[kind.name].scratch * kind.model.lanes for kind in code.kinds]
+        self._array("scratch", max(scratch))
         self._write_lists()
         return Laid(self.first, self.lengths, self._end, self._lists)
 
@@ -125,13 +126,13 @@ class SparseMemory:
     def frames(self, kind: Kind) -> np.ndarray:
         """The frames of a kind (groups, slots, lanes)."""
         kept = self.code.frames[kind.name].kept
-        return self.array(f"frames:{kind.name}").reshape(-1, kept, self.code.width)
+        return self.array(f"frames:{kind.name}").reshape(-1, kept, kind.model.lanes)
 
     def fill(self, kind: Kind, slots: np.ndarray, values: np.ndarray) -> None:
         """Write values (K, ...) of all copies into slots (...) of their frames."""
         if slots.size:
             flat = np.asarray(values, dtype=float).reshape(kind.model.copies, -1)
-            self.frames(kind)[:, self._places(kind, slots)] = self._grouped(flat, flat[-1])
+            self.frames(kind)[:, self._places(kind, slots)] = self._grouped(kind, flat, flat[-1])
 
     def read(self, kind: Kind, slots: np.ndarray) -> np.ndarray:
         """The numbers of all copies (K, S) in some slots."""
@@ -147,9 +148,8 @@ class SparseMemory:
 
     def _entries(self, kind: Kind) -> np.ndarray:
         """The entries of the matrices of all copies (K, E), after one of the plans that keep them."""
-        width, found = self.code.width, self.array(f"entries:{kind.name}")
-        groups = -(-kind.model.copies // width)
-        return self._by_copy(kind, found.reshape(groups, len(kind.entries), width))
+        shape = (kind.model.groups, len(kind.entries), kind.model.lanes)
+        return self._by_copy(kind, self.array(f"entries:{kind.name}").reshape(shape))
 
     @staticmethod
     def _by_copy(kind: Kind, grouped: np.ndarray) -> np.ndarray:
@@ -157,12 +157,13 @@ class SparseMemory:
         groups, slots, lanes = grouped.shape
         return grouped.swapaxes(1, 2).reshape(groups * lanes, slots)[: kind.model.copies]
 
-    def _grouped(self, rows: np.ndarray, padding: Any) -> np.ndarray:
+    @staticmethod
+    def _grouped(kind: Kind, rows: np.ndarray, padding: Any) -> np.ndarray:
         """Rows (K, E) of copies as (groups, E, lanes)."""
-        width = self.code.width
-        missing = -len(rows) % width
+        lanes = kind.model.lanes
+        missing = -len(rows) % lanes
         full = np.concatenate([rows, np.broadcast_to(padding, (missing, rows.shape[1]))])
-        return full.reshape(len(full) // width, width, rows.shape[1]).swapaxes(1, 2)
+        return full.reshape(len(full) // lanes, lanes, rows.shape[1]).swapaxes(1, 2)
 
     # --- lists ------------------------------------------------------------------------------------
 
@@ -170,28 +171,28 @@ class SparseMemory:
         code, first, n = self.code, self.first, self.dims.n
         self._lists["seen"] = (first["record"] + code.central.watched.places).astype(np.int32)
         for kind in code.kinds:
-            at, name = kind.model.places, kind.name
+            at = kind.model.places
             self._read_lists(kind)
             rows = first["r"] + places_of(code.blocks.rows, at)
             for stage, used in enumerate(kind.used):
-                self._list(f"{name}:rows{stage}", [rows[:, used]], first["trash"])
+                self._list(kind, f"rows{stage}", [rows[:, used]], first["trash"])
             _, motion, forces = self._of_record(kind, "record", "a_old")
-            self._list(f"{name}:motion", motion, first["trash"])
+            self._list(kind, "motion", motion, first["trash"])
             errors = [first["errors"] + at.v, first["errors"] + n + at.v]
-            self._list(f"{name}:errors", errors, first["trash"])
-            self._list(f"{name}:d", [first["d"] + places_of(code.blocks.unknowns, at)], None)
+            self._list(kind, "errors", errors, first["trash"])
+            self._list(kind, "d", [first["d"] + places_of(code.blocks.unknowns, at)], None)
             for stage, used in enumerate(kind.disturbed):
-                self._list(f"{name}:disturbed{stage}", [rows[:, used]], first["trash"])
-            self._list(f"{name}:forces", forces, first["trash"])
+                self._list(kind, f"disturbed{stage}", [rows[:, used]], first["trash"])
+            self._list(kind, "forces", forces, first["trash"])
 
     def _read_lists(self, kind: Kind) -> None:
         """Where a kind reads what its step comes from, and its unknowns."""
         at, name, code = kind.model.places, kind.name, self.code
-        self._list(f"{name}:carry", self._of_record(kind, "record", "a_old")[0], None)
-        self._list(f"{name}:x", [self.first["x"] + places_of(code.blocks.unknowns, at)], None)
+        self._list(kind, "carry", self._of_record(kind, "record", "a_old")[0], None)
+        self._list(kind, "x", [self.first["x"] + places_of(code.blocks.unknowns, at)], None)
         if code.taped:
             own = np.arange(self.lengths[f"own:{name}"]).reshape(kind.model.copies, -1)
-            self._list(f"{name}:own", [self.first[f"own:{name}"] + own], self.first["trash"])
+            self._list(kind, "own", [self.first[f"own:{name}"] + own], self.first["trash"])
 
     def _of_record(self, kind: Kind, record: str, old: str) -> tuple[list[np.ndarray], ...]:
         """The places of a kind in an array with the form of a record, and in one with that of a_old.
@@ -211,10 +212,11 @@ class SparseMemory:
         forces = [g + at.g, k + at.k, *(places for block, places in extra.items() if block.kind != "v")]
         return carry, motion, forces
 
-    def _list(self, name: str, parts: list[np.ndarray], padding: int | None) -> None:
+    def _list(self, kind: Kind, name: str, parts: list[np.ndarray], padding: int | None) -> None:
         """A list of places for the slots of all copies; without ``padding`` the last copy is repeated."""
         rows = np.concatenate(parts, axis=1)
-        self._lists[name] = self._grouped(rows, rows[-1] if padding is None else padding).astype(np.int32)
+        padded = self._grouped(kind, rows, rows[-1] if padding is None else padding)
+        self._lists[f"{kind.name}:{name}"] = padded.astype(np.int32)
 
     # --- the matrix -------------------------------------------------------------------------------
 
@@ -260,7 +262,7 @@ class SparseMemory:
             )
             self.sizes[f"{name}:n"] = size
         for kind in code.kinds:
-            self._list(f"{kind.name}:entries", places[kind.name], self.first["trash"])
+            self._list(kind, "entries", places[kind.name], self.first["trash"])
         self._write_head()
         return Ready(
             patterns, self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, self._end
@@ -280,7 +282,7 @@ class SparseMemory:
         head = dict(self.first) | {f"length:{name}": count for name, count in self.lengths.items()}
         head |= self.sizes
         for kind in code.kinds:
-            head[f"groups:{kind.name}"] = -(-kind.model.copies // width)
+            head[f"groups:{kind.name}"] = kind.model.groups
         blocks = [(f"block:{k}", b) for k, b in enumerate(code.blocks.unknowns)]
         head["groups:unknowns"] = length(code.blocks.unknowns) // width
         for stage in range(code.blocks.stages):
@@ -366,7 +368,7 @@ class SparseMemory:
         for kind, slots, places in found:
             if slots.size:
                 frames = self.first[f"frames:{kind.name}"] + np.arange(self.lengths[f"frames:{kind.name}"])
-                frames = frames.reshape(-1, self.code.frames[kind.name].kept, self.code.width)
+                frames = frames.reshape(-1, self.code.frames[kind.name].kept, kind.model.lanes)
                 targets.append(frames[:, self._places(kind, slots)].reshape(-1))
-                values.append(self._grouped(places, places[-1]).reshape(-1))
+                values.append(self._grouped(kind, places, places[-1]).reshape(-1))
         return np.concatenate(targets), np.concatenate(values)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.compiler import machine
 from genalpha.compiler.graph import Unsupported
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.assembly import Assembly, element_system
@@ -48,6 +49,16 @@ class KindModel(NamedTuple):
     @property
     def copies(self) -> int:
         return len(self.places.q)
+
+    @property
+    def lanes(self) -> int:
+        """How many copies are computed at a time."""
+        return machine.lanes_for(self.copies)
+
+    @property
+    def groups(self) -> int:
+        """In how many groups of lanes."""
+        return -(-self.copies // self.lanes)
 
     @property
     def own_reaction(self) -> bool:

@@ -67,12 +67,12 @@ class DerivativeCode:
 
     def _texts(self, of: SparseCode) -> Iterator[str]:
         """The modules of all kinds, each as soon as it is written, and of all the rest."""
-        apart, times = repeated_modules.Apart(self.width), self.central.times
+        apart, times = repeated_modules.Apart(), self.central.times
         for kind in of.kinds:
             one = self.kind(kind, self.blocks)
             self.kinds.append(one)
             loops = [one.once(), one.kept_entries(times), self._before(one), one.second()]
-            yield apart.text(one.name, one.program, loops, one.held)
+            yield apart.text(one.name, kind.model.lanes, one.program, loops, one.held)
         clear, rhs, result = self._arrays
         first = [Clear("lu0:a"), Clear(rhs), *map(self._before, self.kinds)]
         solve = Solve("lu0", rhs, result, transposed=self.transposed)
@@ -135,28 +135,28 @@ class DerivativeMemory(SparseMemory):
     def _write_lists(self) -> None:
         for kind in self.code.kinds:
             self._read_lists(kind)
-            at, trash, name = kind.model.places, self.first["trash"], kind.name
+            at, trash = kind.model.places, self.first["trash"]
             unknowns = self.first["d"] + places_of(self.code.blocks.unknowns, at)
             rows = self.first["r"] + places_of(self.code.blocks.rows, at)
             if isinstance(kind, AdjointKind):
                 _, motion, forces = self._of_record(kind, "weights", "weights_old")
-                self._list(f"{name}:motion_weights", motion, None)
-                self._list(f"{name}:force_weights", forces, None)
+                self._list(kind, "motion_weights", motion, None)
+                self._list(kind, "force_weights", forces, None)
                 carry = np.concatenate(self._of_record(kind, "pulled", "pulled_old")[0], axis=1)
                 times = np.broadcast_to(
                     self.first["of_times"] + kind.times_used, (len(carry), len(kind.times_used))
                 )
-                self._list(f"{name}:of_carry", [carry[:, kind.carry_used]], trash)
-                self._list(f"{name}:of_times", [times], trash)
-                self._list(f"{name}:of_x", [unknowns[:, kind.x_used]], trash)
-                self._list(f"{name}:by", [rows], None)
+                self._list(kind, "of_carry", [carry[:, kind.carry_used]], trash)
+                self._list(kind, "of_times", [times], trash)
+                self._list(kind, "of_x", [unknowns[:, kind.x_used]], trash)
+                self._list(kind, "by", [rows], None)
             elif isinstance(kind, TangentKind):
                 moved, motion, forces = self._of_record(kind, "changes", "changes_old")
-                self._list(f"{name}:moved", moved, None)
-                self._list(f"{name}:caused", [rows[:, kind.rows_used]], trash)
-                self._list(f"{name}:response", [unknowns], None)
-                self._list(f"{name}:motion_changes", motion, trash)
-                self._list(f"{name}:force_changes", forces, trash)
+                self._list(kind, "moved", moved, None)
+                self._list(kind, "caused", [rows[:, kind.rows_used]], trash)
+                self._list(kind, "response", [unknowns], None)
+                self._list(kind, "motion_changes", motion, trash)
+                self._list(kind, "force_changes", forces, trash)
 
 
 class Moments(NamedTuple):
