@@ -37,9 +37,8 @@ METHODS = ("index3", "stabilized", "soi2")
 TARGETS = (1e-3, 1e-4, 1e-5, 1e-6)
 LIMIT = 0.7  # seconds of the longest run
 ENOUGH = 0.2  # seconds of repeated runs
-LARGE = 200  # the most bodies with extrapolation, which has dense matrices
 APART = 3e-8  # if the limits of genalpha and Exudyn differ by more, each has its own reference
-OWN = tuple(f"{m}, equal steps" for m in METHODS), "tolerance", "accuracy"
+OWN = tuple(f"{m}, equal steps" for m in METHODS), "extrapolated", "tolerance", "accuracy"
 
 
 def busy(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -73,12 +72,7 @@ class Problem:
         )
         x = np.asarray(run(case.fine, save=max(1, case.fine // 50)).q)[:, self.points]
         self.size = float(np.abs(x - x[0]).max())  # the largest displacement
-        self.large = len(self.model.bodies) > LARGE
-        if self.large:
-            finer = np.asarray(run(2 * case.fine).q[-1])[self.points]
-            self.limit = finer + (finer - x[-1]) / 3
-        else:
-            self.limit = np.asarray(run(case.fine, extrapolate=4).q[-1])[self.points]
+        self.limit = np.asarray(run(case.fine, extrapolate=4).q[-1])[self.points]
 
     def _slices(self) -> Any:
         return [(body, self.model.slices()[body.name][0]) for body in self.model.bodies]
@@ -111,14 +105,18 @@ def own(problem: Problem) -> dict[str, list[Rung]]:
         given |= options
         return Rung(lambda: solve(problem.span, **given), lambda sol: problem.point(sol.q[-1], sol.v[-1]))
 
-    end = problem.case.t_end
+    end, steps = problem.case.t_end, problem.case.steps
     found = {
-        f"{method}, equal steps": [rung(method=method, h=end / n) for n in problem.case.steps]
-        for method in METHODS
+        f"{method}, equal steps": [rung(method=method, h=end / n) for n in steps] for method in METHODS
     }
+    fewer = [max(4, steps[0] // 4), max(8, steps[0] // 2), *steps]
+    for tol in TOLERANCES:
+        own = {"method": "index3", "newton": ga.Newton(tol=tol)}
+        found[f"index3, equal steps, Newton {tol:.0e}"] = [rung(h=end / n, **own) for n in steps]
+        found[f"extrapolated, {tol:.0e}"] = [rung(h=end / n, extrapolate=2, **own) for n in fewer]
+    del found[f"index3, equal steps, Newton {TOL:.0e}"]  # is the first one
     found["tolerance"] = [rung(method="stabilized", rtol=10.0**-k, atol=10.0**-k) for k in range(2, 9)]
-    if not problem.large:
-        found["accuracy"] = [rung(method="stabilized", accuracy=10.0**-k) for k in range(3, 8)]
+    found["accuracy"] = [rung(method="stabilized", accuracy=10.0**-k) for k in range(3, 8)]
     return found
 
 

@@ -10,7 +10,8 @@ import pytest
 import assemblies
 import genalpha as ga
 from assemblies import G, matrices
-from genalpha.backends.sparse import front
+from genalpha.backends.sparse import front, memory
+from genalpha.compiler.sparse_pattern import analysed
 from genalpha.numerics import codes
 
 UNIT, REST, ROW = np.eye(2), np.zeros(6), np.array([0.0, 0.0, 1.0, 0.0, 2.0, 0.0])
@@ -209,3 +210,25 @@ def test_stages_are_coupled_if_damping_is_strong(steps):
     assert sparse.success
     np.testing.assert_allclose(sparse.q[-1], dense.q[-1], atol=1e-10 if "h" in steps else 1e-5)
     assert sparse.stats.jacobians < 1.5 * dense.stats.jacobians
+
+
+def test_what_a_run_had_to_find_is_known_to_the_next_one(monkeypatch):
+    """Pivots that took the place of bad ones, and that stages must be coupled."""
+    searches = []
+    monkeypatch.setattr(memory, "analysed", lambda *matrix: searches.append(1) or analysed(*matrix))
+    turning = assemblies.rods()  # its pivots become bad when rods have turned far enough
+    damped, q0 = ladder(4, 1e4)
+    with matrices("sparse"):
+        for run in (
+            lambda: ga.solve(*turning[:1], (0.0, 3.0), *turning[1:], h=0.01, method="stabilized"),
+            lambda: ga.solve(damped, (0.0, 0.1), q0, np.zeros(16), h=0.01),
+        ):
+            searches.clear()
+            first = run()
+            assert len(searches) > 2
+            searches.clear()
+            again = run()
+            assert not searches
+            np.testing.assert_allclose(again.q, first.q, rtol=0, atol=1e-9)
+            assert again.stats.jacobians <= first.stats.jacobians
+            np.testing.assert_array_equal(run().q, again.q)

@@ -139,6 +139,8 @@ def begin(
     setup = setup._replace(method=setup.method.staged(setup.dims))
     nodes, parts, _ = kinds = models.of_assembly(assembly, args)
     made = _made(setup, kinds, _CODES[steps.controlled, taped], args)
+    if made.code.kept.get("coupled"):  # an earlier run had to couple the stages
+        made = made._replace(code=_made(setup, kinds, type(made.code), args, coupled=True).code)
     equations = _equations(setup, parts, made.functions, args)
     state = equations.at(float(at.t), np.asarray(at.q, dtype=float), np.asarray(at.v, dtype=float))
     checks.examine(state, at.mode)

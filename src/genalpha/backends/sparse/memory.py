@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from genalpha.backends.native.code import aligned
 from genalpha.backends.sparse import sources
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.kinds import Kind
+from genalpha.backends.sparse.laid import Laid, Ready
 from genalpha.backends.sparse.models import BlockPlace, KindModel, counts, length, of_stage, places_of
 from genalpha.backends.sparse.sources import Sources
 from genalpha.compiler.sparse_pattern import Order, Pattern, address, analysed, patterned
@@ -21,28 +22,8 @@ from genalpha.numerics.data import COUNTED, Scale
 _LINE = 8  # arrays begin at multiples of this many doubles
 # Lists of places, and patterns of matrices, with more unknowns are not kept for other runs.
 KEPT = 100_000
-
-
-class Laid(NamedTuple):
-    """Where arrays begin, how long they are, the end of the last one, and lists of places in them."""
-
-    first: dict[str, int]
-    lengths: dict[str, int]
-    end: int
-    lists: dict[str, np.ndarray]
-
-
-class Ready(NamedTuple):
-    """The same with the matrices: their sizes and orders of pivots too, the head, and all lists in one."""
-
-    patterns: list[Pattern]
-    first: dict[str, int]
-    lengths: dict[str, int]
-    sizes: dict[str, int]
-    orders: tuple[Order, ...]
-    head: np.ndarray
-    lists: np.ndarray
-    end: int
+# The most changes of pivots that are kept for other runs.
+CHANGES = 32
 
 
 class SparseMemory:
@@ -59,6 +40,7 @@ class SparseMemory:
         self.head, self.lists = np.zeros(0, np.int64), np.zeros(0, np.int32)  # not written yet
         self.laid = self._kept("laid", self._lay_out)
         self.first, self.lengths, self.own_end, self._lists = self.laid
+        self.ready: Ready | None = None  # the pivots in use
         ready = code.kept.get("ready")
         self.w = aligned(self.own_end if ready is None else ready.end)
 
@@ -222,16 +204,39 @@ class SparseMemory:
 
     def use(self, patterns: list[Pattern]) -> None:
         """Make room for the matrices of all stages and their factors, and write the head."""
-        fresh, ready = not self.orders, self.code.kept.get("ready")
+        ready = self.code.kept.get("ready")
         if ready is None or ready.patterns is not patterns:
             ready = self._with(patterns)
             if patterns is self.code.patterns and self.lengths["x"] <= KEPT:
                 self.code.kept["ready"] = ready
-        _, self.first, self.lengths, self.sizes, self.orders, self.head, self.lists, end = ready
-        if len(self.w) != end or not fresh:
-            w = aligned(end)
+        self.go_on(ready)
+
+    def go_on(self, ready: Ready) -> None:
+        """Use these pivots from now on."""
+        fresh, self.ready = not self.orders, ready
+        self.first, self.lengths, self.sizes = ready.first, ready.lengths, ready.sizes
+        self.orders, self.head, self.lists = ready.orders, ready.head, ready.lists
+        if len(self.w) != ready.end or not fresh:
+            w = aligned(ready.end)
             w[: self.own_end] = self.w[: self.own_end]
             self.w = w
+
+    def other_pivots(self) -> None:
+        """Choose pivots for the entries that are in the frames. Raises :class:`Singular`."""
+        before = self.ready
+        self.use(self.analyse())
+        assert self.ready is not None
+        if before is not None:
+            self.ready.changes = before.changes + 1
+            if self.ready.changes <= min(CHANGES, KEPT // self.lengths["x"]):
+                before.next = self.ready
+
+    def known_pivots(self) -> bool:
+        """Go on with the pivots that an earlier run has chosen in place of these, if there are any."""
+        found = None if self.ready is None else self.ready.next
+        if found is not None:
+            self.go_on(found)
+        return found is not None
 
     def _with(self, patterns: list[Pattern]) -> Ready:
         """The memory with these matrices."""

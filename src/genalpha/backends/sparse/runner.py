@@ -51,7 +51,8 @@ class SparseRunner:
         self.setup, self.code, self.models, self.start, self.args = setup, code, models, start, args
         self.memory = SparseMemory(code, setup.dims)
         self.width = self.memory.lengths["record"]
-        self.changes, self._stuck = 0, (-1.0, 0)
+        self.changes, self._stuck, self._followed = 0, (-1.0, 0), -1.0
+        self._learning = setup.system._programs.learning
         self._fill(start)
 
     def _fill(self, start: SparseStart) -> None:
@@ -118,9 +119,11 @@ class SparseRunner:
         )
 
     def _couple(self) -> None:
-        """Go on with coupled stages."""
+        """Go on with coupled stages. If it is soon, other runs start with them."""
         assert self.coupled is not None
         old, old_code = self.memory, self.code
+        if self._learning and old.w[old_code.central.taken] <= DECISION:
+            old_code.kept["coupled"] = True
         self.code, self.coupled = self.coupled(), None
         self.memory = new = SparseMemory(self.code, self.setup.dims)
         for name in ("record", "a_old", "x", "guess", "p0", "p1", "p2"):
@@ -139,12 +142,17 @@ class SparseRunner:
     def _recover(self, status: int, at: float) -> int:
         """What to do after a step from ``at`` without a solution. Returns the status then.
 
-        Pivots are chosen anew for the first guess of the step, then for the iterate at which the factors were
-        bad. Bad pivots may also make an iteration diverge. Then stages are coupled.
+        Pivots are those that an earlier run has chosen in place of the present ones. If they are bad too, or
+        unknown, they are chosen for the first guess of the step, then for the iterate at which the factors
+        were bad. Bad pivots may also make an iteration diverge. Then stages are coupled.
         """
         if status not in (PIVOT, codes.NOT_CONVERGED):
             return status
         memory, central = self.memory, self.code.central
+        if at != self._followed and self._learning and memory.known_pivots():
+            self._followed, self.changes = at, self.changes + 1
+            memory.w[central.memory[0]] = 0.0  # no factors yet
+            return codes.SUCCESS
         verdict = int(memory.w[central.if_singular]) if status == PIVOT else status
         last, count = self._stuck
         count = count + 1 if at == last else 1
@@ -153,7 +161,7 @@ class SparseRunner:
         if count <= len(plans) and self.changes <= MOST_CHANGES:
             memory.run(plans[count - 1])
             try:
-                memory.use(memory.analyse())
+                memory.other_pivots()
             except Singular:
                 return verdict
         elif self.coupled is not None:
@@ -263,13 +271,14 @@ class SparseGiven(SparseRunner):
 
     def mark(self) -> tuple[Any, ...]:
         """All that is needed to take the next steps once more, to the last bit."""
-        of = self.memory
-        return of, of.w.copy(), of.orders, self.code, self.coupled, self.changes, self._stuck, self.done
+        of, run = self.memory, (self.code, self.coupled, self.changes, self._stuck, self._followed, self.done)
+        return of, of.w.copy(), of.ready, run
 
     def go_back(self, mark: tuple[Any, ...]) -> None:
-        self.memory, w, orders, self.code, self.coupled, self.changes, self._stuck, self.done = mark
-        if self.memory.orders is not orders:
-            self.memory.use(self.memory.analyse(orders))
+        self.memory, w, ready, run = mark
+        self.code, self.coupled, self.changes, self._stuck, self._followed, self.done = run
+        if self.memory.ready is not ready:
+            self.memory.go_on(ready)
         self.memory.w[:], self.status = w, codes.SUCCESS
 
     @property
