@@ -34,6 +34,8 @@ LEAST_RATE = 0.01
 DIVERGING = 0.9
 # Corrections that stop shrinking below this fraction of the unknowns are at rounding level.
 NOISE = 1e-6
+# Corrections above this fraction of the unknowns are large.
+WILD = 1e-3
 # Corrections below this count as zero, whatever the units: such small numbers have lost their digits.
 NOTHING = 1e-150
 # Residuals up to this multiple of the expected rounding cannot be made smaller.
@@ -348,6 +350,16 @@ def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
     astray &= s.status != codes.SUCCESS
     again = Numbers(jnp.inf, jnp.nan, SLOW_DOWN, s.iterations, s.noise, 0.0, s.jacobians, 0.0)  # type: ignore[arg-type]
     return astray, Numbers(*(jnp.where(astray, new, old) for new, old in zip(again, s, strict=True)))
+
+
+def stopped_if_astray(newton: Newton, before: Numbers, s: Numbers) -> Numbers:
+    """The numbers after a correction, for a matrix that leaves out how stages depend on each other.
+
+    Large corrections that do not shrink, though the matrix is new, may lead to a solution far away. Then the
+    iteration has failed.
+    """
+    astray = (before.jacobians > 0) & (s.rate > DIVERGING) & (newton.tol * s.norm > WILD) & (s.status < 0)
+    return s._replace(status=jnp.where(astray, codes.NOT_CONVERGED, s.status))
 
 
 def remembered(newton: Newton, s: Numbers, large: bool = False) -> Array:

@@ -51,7 +51,7 @@ class SparseRunner:
         self.setup, self.code, self.models, self.start, self.args = setup, code, models, start, args
         self.memory = SparseMemory(code, setup.dims)
         self.width = self.memory.lengths["record"]
-        self.changes, self._stuck, self._followed = 0, (-1.0, 0), -1.0
+        self.changes, self._stuck = 0, (-1.0, 0)
         self._learning = setup.system._programs.learning
         self._fill(start)
 
@@ -149,8 +149,8 @@ class SparseRunner:
         if status not in (PIVOT, codes.NOT_CONVERGED):
             return status
         memory, central = self.memory, self.code.central
-        if at != self._followed and self._learning and memory.known_pivots():
-            self._followed, self.changes = at, self.changes + 1
+        if self._learning and memory.known_pivots():
+            self.changes += 1
             memory.w[central.memory[0]] = 0.0  # no factors yet
             return codes.SUCCESS
         verdict = int(memory.w[central.if_singular]) if status == PIVOT else status
@@ -271,12 +271,12 @@ class SparseGiven(SparseRunner):
 
     def mark(self) -> tuple[Any, ...]:
         """All that is needed to take the next steps once more, to the last bit."""
-        of, run = self.memory, (self.code, self.coupled, self.changes, self._stuck, self._followed, self.done)
+        of, run = self.memory, (self.code, self.coupled, self.changes, self._stuck, self.done)
         return of, of.w.copy(), of.ready, run
 
     def go_back(self, mark: tuple[Any, ...]) -> None:
         self.memory, w, ready, run = mark
-        self.code, self.coupled, self.changes, self._stuck, self._followed, self.done = run
+        self.code, self.coupled, self.changes, self._stuck, self.done = run
         if self.memory.ready is not ready:
             self.memory.go_on(ready)
         self.memory.w[:], self.status = w, codes.SUCCESS
