@@ -29,15 +29,9 @@ def test_a_mechanism_that_cannot_move():
     assert sizes.norm(np.zeros((3, 1)), np.full((3, 1), 1e-27)).max() < 1e-6
 
 
-# A tenth of the estimates of forces at 1e-8 are a third to a seventh of the errors, which are 1e-11 to 2e-10:
-# far below what was asked, but not as told. The cause is not known. It is not rounding that grows from q and
-# v to forces: with that added, it is still an eighth.
-KNOWN = {"1e-08: 95 % of the estimates of forces are a third or more"}
-
-
 @pytest.mark.slow
 def test_many():
     """At least 200 systems, with four accuracies each."""
     found = list(claims(SMOOTH, 13))
     assert len(found) >= 4 * 200
-    assert set(broken(found)) <= KNOWN
+    assert not broken(found)
