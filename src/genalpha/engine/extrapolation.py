@@ -19,7 +19,7 @@ from genalpha.engine.grading import Grading
 COARSEST = 2
 # A run starts with this fraction of its usual step, and reaches the usual one after so many intervals. Errors
 # of a_α at the start, which are not part of the expansion, are proportional to h³ there, and decay meanwhile.
-# With a smaller fraction steps grow so fast that the first terms of the expansion say little (docs/theory.md).
+# With a smaller fraction steps grow so fast that the expansion says little (docs/theory.md).
 START, RAMP = 0.1, 6
 # The estimated error, as a multiple of the difference between the last two combinations: this times the ratio
 # of that difference to the one before, and at least the second.
