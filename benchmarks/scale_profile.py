@@ -36,6 +36,8 @@ SHOWN = (*PIECES, "rest")  # the rest: records, decisions, and memory that is no
 class Pieces(SparseCode):
     """The code of a run, with the pieces of a step as functions of their own."""
 
+    plan_names = (*SparseCode.plan_names, *(f"{name}_piece" for name in (*PIECES, "nothing")))
+
     def _plans(self, once: Instructions) -> dict[str, Instructions]:
         stages = range(self.blocks.stages)
         correct = [part for k in stages for part in self.stream.correct(self.central, k)]
@@ -60,7 +62,7 @@ def profile(count: int, method: str) -> dict[str, float]:
     q, v = np.asarray(model.q0, dtype=float), np.asarray(model.v0, dtype=float)
     dims, _ = arguments.trace(model.system, 0.0, q, v, ())
     setup = Setup(model.system, given.suited(ga.methods.by_name(method, 0.8)), ga.Newton(), dims)
-    with mock.patch.object(front, "SparseCode", Pieces):
+    with mock.patch.dict(front._CODES, {(False, False): Pieces}):
         run = front.begin(setup, StartValues(0.0, q, v, H), given, (), lambda state: np.zeros(0))
     runner: Any = run.runner
     out = np.empty((steps, runner.width))

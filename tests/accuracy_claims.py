@@ -100,7 +100,10 @@ def judged(structure: Structure, member: Member, seed: int, accuracy: float) -> 
     own = np.concatenate([sol.lam[rows], sol.psi[rows]], axis=1)
     told = np.concatenate([sol.error.lam[rows], sol.error.psi[rows]], axis=1)
     parts = (np.abs(right - own), told, np.abs(right - less_right))
-    forces = [float(x.max() / np.abs(own).max()) for x in parts]
+    largest = np.abs(own).max()
+    if not largest:
+        return claim  # there are no relative errors of forces
+    forces = [float(x.max() / largest) for x in parts]
     return claim._replace(true_forces=forces[0], forces=forces[1], reference_forces=forces[2])
 
 

@@ -28,7 +28,7 @@ class SparseCode:
     kind: type[Kind] = Kind
     center: type[Central] = Central
     central: Central
-    plan_names = ("probe", "entries")
+    plan_names: tuple[str, ...] = ("probe", "entries")
 
     def __init__(self, setup: Setup, models: list[KindModel], args: Args, coupled: bool = False) -> None:
         self.width = machine.lanes()
