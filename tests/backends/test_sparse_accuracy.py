@@ -7,7 +7,7 @@ import assemblies
 import genalpha as ga
 
 
-@pytest.mark.parametrize("name", ["spherical", "wires", "sledges"])
+@pytest.mark.parametrize("name", ["spherical", "wires", pytest.param("sledges", marks=pytest.mark.slow)])
 def test_sparse_and_dense_matrices_give_the_same_accurate_motion(name):
     """Constraints that are holonomic, both, nonholonomic; rotations in the first."""
     sparse, dense = (assemblies.solve(name, kind, h=0.02, extrapolate=3) for kind in ("sparse", "dense"))
