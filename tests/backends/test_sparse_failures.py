@@ -6,6 +6,7 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from examples import iftomm
 
 import assemblies
 import genalpha as ga
@@ -216,16 +217,16 @@ def test_what_a_run_had_to_find_is_known_to_the_next_one(monkeypatch):
     """Pivots that took the place of bad ones, and that stages must be coupled."""
     searches = []
     monkeypatch.setattr(memory, "analysed", lambda *matrix: searches.append(1) or analysed(*matrix))
-    turning = assemblies.rods()  # its pivots become bad when rods have turned far enough
+    bars = iftomm.four_bars(20)  # pivots become bad where all bars are in line
     damped, q0 = ladder(4, 1e4)
     with matrices("sparse"):
         for run in (
-            lambda: ga.solve(*turning[:1], (0.0, 3.0), *turning[1:], h=0.01, method="stabilized"),
+            lambda: bars.solve((0.0, 1.5), h=1e-3, method="index3"),
             lambda: ga.solve(damped, (0.0, 0.1), q0, np.zeros(16), h=0.01),
         ):
             searches.clear()
             first = run()
-            assert len(searches) > 2
+            assert len(searches) > 1
             searches.clear()
             again = run()
             assert not searches

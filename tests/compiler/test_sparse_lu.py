@@ -112,18 +112,26 @@ def test_multiples_of_rows_are_as_small_as_the_threshold_says(seed):
 
 
 def test_the_order_with_less_work_is_taken(monkeypatch):
-    """COLAMD is better for long chains, and Markowitz' order for most other matrices."""
+    """COLAMD is better for long chains, and Markowitz' order for most other matrices.
+
+    It is not taken if its pivots differ much more in size.
+    """
     better = set()
+    monkeypatch.setattr(factors, "SPREAD", np.inf)
     for seed in range(4):
         rows, columns, values = entries(120, seed)
         taken = factors.analysed(120, rows, columns, values)
-        own = factors.patterned(Elimination(120, rows, columns, values, 0.1).order(), 120, rows, columns)
+        elimination = Elimination(120, rows, columns, values, 0.1)
+        own = factors.patterned(elimination.order(), 120, rows, columns)
         with monkeypatch.context() as patch:
             patch.setattr(factors, "SMALL", 0)
             colamd = factors.analysed(120, rows, columns, values)
         work = [factors._work(x) for x in (own, colamd)]
         assert factors._work(taken) == min(work)
         better.add(int(np.argmin(work)))
+        with monkeypatch.context() as patch:
+            patch.setattr(factors, "SPREAD", 1e-9)
+            assert factors._work(factors.analysed(120, rows, columns, values)) == work[1]
     assert 0 in better
 
 

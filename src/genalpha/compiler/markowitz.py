@@ -23,7 +23,7 @@ class Elimination:
     def __init__(
         self, size: int, rows: np.ndarray, columns: np.ndarray, values: np.ndarray, threshold: float
     ) -> None:
-        self.threshold = threshold
+        self.threshold, self._pivots = threshold, list[float]()
         self.columns: list[dict[int, float]] = [{} for _ in range(size)]
         self.rows: list[set[int]] = [set() for _ in range(size)]
         for i, j, value in zip(rows.tolist(), columns.tolist(), values.tolist(), strict=True):
@@ -43,6 +43,11 @@ class Elimination:
             found.append(pivot)
         row, column = np.array(found, dtype=np.int64).reshape(-1, 2).T
         return row, column
+
+    @property
+    def spread(self) -> float:
+        """The largest pivot divided by the smallest."""
+        return max(self._pivots, default=1.0) / min(self._pivots, default=1.0)
 
     def _pivot(self) -> tuple[int, int]:
         """The entry with the least product of other entries in its row and in its column.
@@ -76,6 +81,7 @@ class Elimination:
         columns, rows = self.columns, self.rows
         column, columns[j] = columns[j], {}
         pivot = column.pop(i)
+        self._pivots.append(abs(pivot))
         multiples = [(r, value / pivot) for r, value in column.items()]
         for r in column:
             rows[r].discard(j)

@@ -18,6 +18,8 @@ from genalpha.compiler.markowitz import Elimination, Exhausted
 # The most unknowns for which Markowitz' order is found. This takes about 30 µs for each, COLAMD 2 µs. Beyond,
 # it is often worse: in long chains the least fill-in of each pivot leaves more to those after it.
 SMALL = 2000
+# By how much its pivots may differ more in size.
+SPREAD = 10.0
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
@@ -52,8 +54,8 @@ def analysed(size: int, rows: np.ndarray, columns: np.ndarray, values: np.ndarra
     """The pattern for a matrix of this size with entries (E,), of which those at the same place are added.
 
     Pivots are not much smaller than others in their column. For little fill-in, columns are in the order of
-    COLAMD. For a small matrix, Markowitz' order is tried as well, and the one with less work is taken. Raises
-    :class:`Singular`.
+    COLAMD. For a small matrix, Markowitz' order is tried as well. It is taken if it leads to less work, and
+    if its pivots do not differ much more in size, as near a singular matrix. Raises :class:`Singular`.
     """
     matrix = sparse.csc_matrix((values, (rows, columns)), shape=(size, size))
     try:
@@ -61,12 +63,16 @@ def analysed(size: int, rows: np.ndarray, columns: np.ndarray, values: np.ndarra
     except RuntimeError as error:
         raise Singular(str(error)) from error
     order, room = (np.argsort(found.perm_r), np.argsort(found.perm_c)), found.nnz
+    pivots = np.abs(found.U.diagonal()) if size <= SMALL else np.zeros(0)
     del matrix, found  # they are large
     pattern = patterned(order, size, rows, columns, room)
-    if size <= SMALL:
-        with contextlib.suppress(Exhausted):
-            other = Elimination(size, rows, columns, values, THRESHOLD).order()
-            pattern = min(pattern, patterned(other, size, rows, columns, room), key=_work)
+    if not len(pivots):
+        return pattern
+    with contextlib.suppress(Exhausted):
+        elimination = Elimination(size, rows, columns, values, THRESHOLD)
+        other = patterned(elimination.order(), size, rows, columns, room)
+        if elimination.spread <= SPREAD * pivots.max() / pivots.min():
+            return min(pattern, other, key=_work)
     return pattern
 
 
