@@ -5,6 +5,9 @@ import pytest
 
 import assemblies
 import genalpha as ga
+from genalpha.backends.sparse import front, matrices
+from genalpha.engine.setup import Setup
+from genalpha.run import arguments
 
 
 @pytest.mark.parametrize("name", ["spherical", "wires", pytest.param("sledges", marks=pytest.mark.slow)])
@@ -43,3 +46,21 @@ def test_the_accuracy_of_a_long_chain():
     assert max(good.residuals.position.max(), good.residuals.velocity.max()) < 1e-11
     move = np.abs(best.q - model.q0).max()
     assert np.abs(good.q - best.q).max() < 1e-4 * move
+
+
+def no_factors(*_):
+    raise RuntimeError("Factor is exactly singular")
+
+
+def test_a_singular_position_stays_where_it_is():
+    """Without factors of the matrix there is no correction, and no exception."""
+    model = assemblies.model("spherical", "singular")
+    with assemblies.matrices("sparse", begun=False):
+        dims, _ = arguments.trace(model.assembly, 0.0, model.q0, model.v0, ())
+        projector = front.projector(Setup(model.assembly, ga.methods.SOI2(), ga.Newton(), dims), ())
+        near = projector.near(0.0, model.q0, np.zeros(dims.n), model.v0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(matrices.SaddlePattern, "factors", no_factors)
+            stays = projector.near(0.0, model.q0, np.zeros(dims.n), model.v0)
+    np.testing.assert_allclose(near[0], model.q0, atol=1e-14)
+    np.testing.assert_allclose(stays[0], model.q0, atol=1e-14)

@@ -180,10 +180,17 @@ class Projector:
     def near(self, t: float, q: np.ndarray, d: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """q ∘ exp(d) and v moved onto the constraints, which they nearly satisfy: `initial_values.nearest`.
 
-        The matrix of the first correction serves all corrections of q, and another one all those of v.
+        The matrix of the first correction serves all corrections of q, and another one all those of v. At a
+        singular position they stay where they are.
         """
-        n, _, p = self.dims[1:]
         q = self.retract(q, d)
+        try:
+            return self._near(t, q, v)
+        except RuntimeError:  # no factors
+            return self.placed(t, q, v)[:2]
+
+    def _near(self, t: float, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        n, _, p = self.dims[1:]
         at = self.at(t, q, v)
         if p and self.dims.m:  # the matrix of all constraints does not serve the holonomic ones alone
             q, _ = self.position(t, q)
