@@ -126,11 +126,12 @@ class ColumnRuns:
         run = lambda parts: self._column(mesh, parts, start)
         if not self._sharable or time.perf_counter() - began < SHORT:
             return found + [run(parts) for parts in rest]
-        with Pool() as pool:
-            self._proceed = pool.proceed
-            found += pool.map(run, rest)
-        self._proceed = lambda: None
-        return found
+        try:
+            with Pool() as pool:
+                self._proceed = pool.proceed
+                return found + pool.map(run, rest)
+        finally:
+            self._proceed = lambda: None
 
     @property
     def _sharable(self) -> bool:
