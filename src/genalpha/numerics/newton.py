@@ -355,8 +355,8 @@ def reconsidered(newton: Newton, s: Numbers) -> tuple[Array, Numbers]:
 def stopped_if_astray(newton: Newton, before: Numbers, s: Numbers) -> Numbers:
     """The numbers after a correction, for a matrix that leaves out how stages depend on each other.
 
-    Large corrections that do not shrink, though the third matrix is new, may lead to a solution far away. Then
-    the iteration has failed. Near a singular matrix they may be rounding.
+    Large corrections that do not shrink, though the third matrix is new, may lead to a solution far away.
+    Then the iteration has failed. Near a singular matrix they may be rounding.
     """
     growing = (before.jacobians > 2) & (s.rate * before.rate > DIVERGING**2)  # NaN compares false
     astray = growing & (newton.tol * s.norm > WILD) & (s.status < 0) & (s.near_singular == 0)
