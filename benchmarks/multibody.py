@@ -106,9 +106,7 @@ def own(problem: Problem) -> dict[str, list[Rung]]:
         return Rung(lambda: solve(problem.span, **given), lambda sol: problem.point(sol.q[-1], sol.v[-1]))
 
     end, steps = problem.case.t_end, problem.case.steps
-    found = {
-        f"{method}, equal steps": [rung(method=method, h=end / n) for n in steps] for method in METHODS
-    }
+    found = {f"{method}, equal steps": [rung(method=method, h=end / n) for n in steps] for method in METHODS}
     fewer = [max(4, steps[0] // 4), max(8, steps[0] // 2), *steps]
     for tol in TOLERANCES:
         own = {"method": "index3", "newton": ga.Newton(tol=tol)}
