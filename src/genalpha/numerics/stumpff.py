@@ -14,6 +14,7 @@ from jax import Array
 _FAR = 2.5
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def stumpff(k: int, x: Array) -> Array:
     """c_k(x) = Σ_i (−x)^i / (2i + k)! for x ≥ 0.
 
@@ -26,11 +27,6 @@ def stumpff(k: int, x: Array) -> Array:
     >>> round(float(jax.grad(lambda x: stumpff(1, x))(0.0)), 12)  # sin √x / √x = 1 − x/6 + ...
     -0.166666666667
     """
-    return _traced_once(k, x)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _exact(k: int, x: Array) -> Array:
     if k < 2:
         root = jnp.sqrt(x + jnp.finfo(float).tiny)
         return jnp.where(x < _FAR, _series(k, x, 12), jnp.sin(root) / root if k else jnp.cos(root))
@@ -47,12 +43,8 @@ def _series(k: int, x: Array, terms: int) -> Array:
     return nested(even) + x * nested(odd)
 
 
-@_exact.defjvp
+@stumpff.defjvp
 def _derivative(k: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (x,), (x_dot,) = primals, tangents
     slope = -0.5 * stumpff(1, x) if k == 0 else 0.5 * (k * stumpff(k + 2, x) - stumpff(k + 1, x))
     return stumpff(k, x), slope * x_dot
-
-
-# JAX keeps the trace of this function, so that it is the same wherever rotations are.
-_traced_once = jax.jit(_exact, static_argnums=0)
