@@ -31,7 +31,7 @@ from genalpha.run.request import Start
 BETWEEN = 16.0
 
 
-class Motion:
+class MeshMotion:
     """States at the points t (K,) of a mesh. ``place(rows)`` moves some of them onto the constraints."""
 
     def __init__(self, t: np.ndarray, place: Callable[[Any], Column]) -> None:
@@ -39,7 +39,7 @@ class Motion:
         self._all: Column | None = None
 
     @classmethod
-    def of(cls, column: Column) -> Motion:
+    def of(cls, column: Column) -> MeshMotion:
         """A motion that is known."""
         motion = cls(column.t, lambda rows: Column(*(x[rows] for x in column)))
         motion._all = column
@@ -55,9 +55,9 @@ class Motion:
         """Some states. Others need not be computed."""
         return self._place(rows) if self._all is None else Column(*(x[rows] for x in self._all))
 
-    def until(self, count: int) -> Motion:
+    def until(self, count: int) -> MeshMotion:
         """The first of the states, all of which are known."""
-        return Motion.of(Column(*(x[:count] for x in self.all())))
+        return MeshMotion.of(Column(*(x[:count] for x in self.all())))
 
 
 class Combination(NamedTuple):
@@ -68,8 +68,8 @@ class Combination(NamedTuple):
     """
 
     mesh: StepMesh
-    motion: Motion
-    other: Motion
+    motion: MeshMotion
+    other: MeshMotion
     difference: tuple[np.ndarray, np.ndarray]
     judgement: Judgement
     sizes: Sizes
@@ -106,10 +106,10 @@ class Combiner:
         motion, other = (self._motion(columns[-1], *moved) for moved in combined[:2])
         return Combination(mesh, motion, other, differences[0], judgement, sizes)
 
-    def _motion(self, base: Column, move: np.ndarray, v: np.ndarray) -> Motion:
+    def _motion(self, base: Column, move: np.ndarray, v: np.ndarray) -> MeshMotion:
         """The finest column moved in its tangent space, with velocities v."""
         place = lambda rows: self.placed(Column(*(x[rows] for x in base)), move[rows], v[rows])
-        return Motion(base.t, place)
+        return MeshMotion(base.t, place)
 
     def _tangent(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Positions of the columns in the tangent space at the finest one, and velocities: (p, K, n) each.

@@ -21,7 +21,7 @@ from genalpha.results.records import Stats
 from genalpha.results.solution import Solution
 from genalpha.run import restart
 from genalpha.run.accurate.columns import Column, ColumnStore
-from genalpha.run.accurate.combine import Motion, relative
+from genalpha.run.accurate.combine import MeshMotion, relative
 from genalpha.run.accurate.legs import Course, Leg, LegRuns
 from genalpha.run.accurate.result import Result
 from genalpha.run.request import Request
@@ -118,7 +118,7 @@ def _solution(legs: LegRuns, found: Compared, work: list[Course]) -> Solution:
         own = GlobalErrors(*(x[first : first + len(leg.motion.t)] for x in found.error))
         first += len(leg.motion.t)
         result = _result(legs, leg, i == 0)
-        attempt = leg.attempt._replace(motion=Motion.of(leg.motion))
+        attempt = leg.attempt._replace(motion=MeshMotion.of(leg.motion))
         part = result.solution(attempt, *((status, detail) if last else (codes.SUCCESS, "")), own)
         stopped = part.status == codes.STOPPED
         if keep.every > 0 or last or stopped:

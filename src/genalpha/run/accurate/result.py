@@ -20,7 +20,7 @@ from genalpha.results.phases import Phase, Phases
 from genalpha.results.solution import Solution
 from genalpha.run import restart
 from genalpha.run.accurate.columns import Column, ColumnRuns
-from genalpha.run.accurate.combine import Combination, Combiner, Motion, nodes
+from genalpha.run.accurate.combine import Combination, Combiner, MeshMotion, nodes
 from genalpha.run.request import Request
 
 
@@ -97,7 +97,7 @@ class Result:
         phase = Phase(self.setup.system, self.args, t0, t1, slice(0, rows), derive, (dims.m, dims.p), ends)
         return Phases([phase], ())
 
-    def _after(self, motion: Motion) -> Deferred:
+    def _after(self, motion: MeshMotion) -> Deferred:
         """The state from which another run continues: it starts anew there."""
         setup, args = self.setup, restart.starting_args(self.asked)
 
