@@ -83,10 +83,15 @@ def _unknowns(method: Method, dims: Dims) -> int:
     return sum(method.sizes(dims).values())
 
 
+def sizeable(setup: Setup, batch: bool = False) -> bool:
+    """Whether a run, or all runs of a batch, are too large for dense matrices to be faster."""
+    some = setup.dims.n > DENSE_IN_BATCHES if batch else unknowns(setup) > DENSE
+    return some and large(setup)
+
+
 def wanted(setup: Setup, steps: Steps, batch: bool = False) -> bool:
     """Whether a run, or all runs of a batch, use sparse matrices."""
-    some = setup.dims.n > DENSE_IN_BATCHES if batch else unknowns(setup) > DENSE
-    return some and large(setup) and not refusal(setup, steps)
+    return sizeable(setup, batch) and not refusal(setup, steps)
 
 
 def refuse_dense(setup: Setup, steps: Steps) -> None:

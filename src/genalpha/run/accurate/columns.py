@@ -47,6 +47,10 @@ class Column(NamedTuple):
     q: np.ndarray
     v: np.ndarray
 
+    def rows(self, rows: Any) -> Column:
+        """Some of the points."""
+        return Column(*(x[rows] for x in self))
+
 
 @storable
 class Done(NamedTuple):
@@ -151,7 +155,7 @@ class ColumnRuns:
             times = mesh.segment(i, parts)
             part = self._known(times, parts, start._replace(t=times[0]))
             part.t[[0, -1]] = mesh.ends[i : i + 2]
-            found.append(part if not found else Column(*(x[1:] for x in part)))
+            found.append(part if not found else part.rows(slice(1, None)))
             start = start._replace(t=part.t[-1], q=part.q[-1], v=part.v[-1], guess=None, mode="assume")
         with self._counting:
             done = self.steps / max(1, mesh.intervals * sum(self.want.divisions))

@@ -14,7 +14,7 @@ from genalpha.backends.native.kernels import shapes
 from genalpha.backends.native.step import LIMIT, floating
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse import front as sparse
-from genalpha.backends.sparse.models import of_nodes
+from genalpha.backends.sparse.models import KindModel, of_nodes
 from genalpha.backends.sparse.projection import Projector
 from genalpha.engine import extrapolation
 from genalpha.engine.extrapolation import Judgement, Sizes, StepMesh
@@ -41,9 +41,7 @@ class MeshMotion:
     @classmethod
     def of(cls, column: Column) -> MeshMotion:
         """A motion that is known."""
-        motion = cls(column.t, lambda rows: Column(*(x[rows] for x in column)))
-        motion._all = column
-        return motion
+        return cls(column.t, column.rows)
 
     def all(self) -> Column:
         """All states. They are computed once."""
@@ -53,11 +51,11 @@ class MeshMotion:
 
     def rows(self, rows: Any) -> Column:
         """Some states. Others need not be computed."""
-        return self._place(rows) if self._all is None else Column(*(x[rows] for x in self._all))
+        return self._place(rows) if self._all is None else self._all.rows(rows)
 
     def until(self, count: int) -> MeshMotion:
-        """The first of the states, all of which are known."""
-        return MeshMotion.of(Column(*(x[:count] for x in self.all())))
+        """The first of the states."""
+        return MeshMotion(self.t[:count], lambda rows: self.rows(np.arange(count)[rows]))
 
 
 class Combination(NamedTuple):
@@ -108,7 +106,7 @@ class Combiner:
 
     def _motion(self, base: Column, move: np.ndarray, v: np.ndarray) -> MeshMotion:
         """The finest column moved in its tangent space, with velocities v."""
-        place = lambda rows: self.placed(Column(*(x[rows] for x in base)), move[rows], v[rows])
+        place = lambda rows: self.placed(base.rows(rows), move[rows], v[rows])
         return MeshMotion(base.t, place)
 
     def _tangent(self, columns: list[Column]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -131,7 +129,7 @@ class Combiner:
         if not isinstance(system, Assembly):
             return _compared(system.space, q.shape[1:])((q, other))
         move, magnitude = (np.empty((len(q), self.setup.dims.n)) for _ in range(2))
-        for model in of_nodes(system):
+        for model in self._nodes:
             at, (size, n) = model.places, model.dims[:2]
             found = _compared(model.space, (size,))([x[:, at.q].reshape(-1, size) for x in (q, other)])
             move[:, at.v], magnitude[:, at.v] = (x.reshape(len(q), -1, n) for x in found)
@@ -140,7 +138,7 @@ class Combiner:
     def placed(self, base: Column, move: np.ndarray, v: np.ndarray) -> Column:
         """States moved in their tangent space and then onto the constraints, with velocities v."""
         system, dims = self.setup.system, self.setup.dims
-        if sparse.large(self.setup) and sparse.unknowns(self.setup) > sparse.DENSE:
+        if sparse.sizeable(self.setup):
             near = self._projector.near
             found = [near(t, q, d, v) for t, q, d, v in zip(*base[:2], move, v, strict=True)]
             return Column(base.t, *(np.stack(x) for x in zip(*found, strict=True)))
@@ -154,6 +152,12 @@ class Combiner:
         key = ("nearest", dims, shapes(example), fixed)
         nearest = system._programs.made(key, lambda: Rowwise("nearest", function, example, LIMIT, often=True))
         return Column(base.t, *nearest(rows))
+
+    @functools.cached_property
+    def _nodes(self) -> list[KindModel]:
+        assembly = self.setup.system
+        assert isinstance(assembly, Assembly)
+        return of_nodes(assembly)
 
     @functools.cached_property
     def _projector(self) -> Projector:
@@ -208,7 +212,7 @@ def nodes(mesh: StepMesh, motion: Column) -> Column:
     """
     inner, last = np.cumsum(mesh.counts)[:-1], len(motion.t) - 1
     rows = np.sort(np.concatenate([np.arange(last + 1), inner[inner < last]]))
-    part = Column(*(x[rows] for x in motion))
+    part = motion.rows(rows)
     for i in np.flatnonzero(np.diff(rows) == 0):
         part.t[i : i + 2] += np.array([-mesh.aside, mesh.aside])
     return part
