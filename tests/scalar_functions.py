@@ -10,6 +10,8 @@ import numpy as np
 from jax import lax
 from jax.scipy import linalg as jsp_linalg
 
+import genalpha as ga
+from genalpha import rotation
 from scalar_anywhere import ANYWHERE, VALUES, Function, regular, whole
 from scalar_transformed import TRANSFORMED
 
@@ -51,6 +53,12 @@ def windows(x: Any, indices: Any, mode: Any) -> Any:
 
 # Functions that are compared at ordinary numbers.
 ORDINARY: dict[str, Function] = {
+    "rotations": lambda x, y, M, s: [
+        rotation.matrix(rotation.normalize(x)),
+        rotation.rotate(rotation.normalize(y), M[0]),
+        jax.vmap(ga.SO3().retract)(rotation.normalize(x)[None], y[None, :3]),
+        rotation.vector_of_matrix(rotation.matrix(rotation.normalize(x))),
+    ],
     "circular": lambda x, y, M, s: [jnp.sin(x), jnp.cos(x), jnp.tan(x)],
     "norms": lambda x, y, M, s: [
         jnp.linalg.norm(x),

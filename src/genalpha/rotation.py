@@ -10,12 +10,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax.typing import ArrayLike
 
-from genalpha.numerics.stumpff import stumpff
-
-_SERIES = 10  # terms of the arc tangent's series, which is used for |tan|² < 1/50
+from genalpha.numerics import turns
 
 
 def identity() -> Array:
@@ -29,16 +27,7 @@ def multiply(p: ArrayLike, r: ArrayLike) -> Array:
     >>> multiply([0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]).tolist()  # i j = k
     [0.0, 0.0, 0.0, 1.0]
     """
-    a, b, c, d = jnp.asarray(p, float)
-    w, x, y, z = jnp.asarray(r, float)
-    return jnp.stack(
-        [
-            a * w - b * x - c * y - d * z,
-            a * x + b * w + c * z - d * y,
-            a * y - b * z + c * w + d * x,
-            a * z + b * y - c * x + d * w,
-        ]
-    )
+    return turns.product(jnp.asarray(p, float), jnp.asarray(r, float))
 
 
 def inverse(p: ArrayLike) -> Array:
@@ -58,15 +47,12 @@ def rotate(p: ArrayLike, x: ArrayLike) -> Array:
     >>> (rotate(from_rotation_vector([0.0, 0.0, jnp.pi / 2]), [1.0, 0.0, 0.0]).round(12) + 0.0).tolist()
     [0.0, 1.0, 0.0]
     """
-    p, x = jnp.asarray(p, float), jnp.asarray(x, float)
-    across = 2 * cross(p[1:], x)
-    return x + p[0] * across + cross(p[1:], across)
+    return turns.rotate(jnp.asarray(p, float), jnp.asarray(x, float))
 
 
 def cross(a: ArrayLike, b: ArrayLike) -> Array:
     """The vector product a × b (3,), with fewer operations than ``jnp.cross``."""
-    (a1, a2, a3), (b1, b2, b3) = jnp.asarray(a, float), jnp.asarray(b, float)
-    return jnp.stack([a2 * b3 - a3 * b2, a3 * b1 - a1 * b3, a1 * b2 - a2 * b1])
+    return turns.cross(jnp.asarray(a, float), jnp.asarray(b, float))
 
 
 def skew(a: ArrayLike) -> Array:
@@ -75,9 +61,7 @@ def skew(a: ArrayLike) -> Array:
     >>> skew([1.0, 2.0, 3.0]).tolist()
     [[0.0, -3.0, 2.0], [3.0, 0.0, -1.0], [-2.0, 1.0, 0.0]]
     """
-    x, y, z = jnp.asarray(a, float)
-    zero = jnp.zeros_like(x)
-    return jnp.stack([jnp.stack([zero, -z, y]), jnp.stack([z, zero, -x]), jnp.stack([-y, x, zero])])
+    return turns.skew(jnp.asarray(a, float))
 
 
 # --- rotation vectors -------------------------------------------------------------------------------
@@ -89,9 +73,7 @@ def from_rotation_vector(w: ArrayLike) -> Array:
     >>> from_rotation_vector([jnp.pi, 0.0, 0.0]).round(12).tolist()
     [0.0, 1.0, 0.0, 0.0]
     """
-    w = jnp.asarray(w, float)
-    x = 0.25 * (w @ w)
-    return jnp.concatenate([stumpff(0, x)[None], 0.5 * stumpff(1, x) * w])
+    return turns.exponential(jnp.asarray(w, float))
 
 
 def rotation_vector(p: ArrayLike) -> Array:
@@ -102,18 +84,7 @@ def rotation_vector(p: ArrayLike) -> Array:
     >>> np.asarray(rotation_vector(from_rotation_vector([0.3, -0.2, 0.1]))).round(12).tolist()
     [0.3, -0.2, 0.1]
     """
-    p = jnp.asarray(p, float)
-    p = jnp.where(p[0] < 0, -p, p)
-    w, u = p[0], p[1:]
-    square = u @ u
-    near = 50 * square < w**2
-    # atan2(|u|, w)/|u|. In the branch that is not taken, the arguments are replaced by harmless ones.
-    z = jnp.where(near, square, 0.0) / jnp.where(near, w**2, 1.0)
-    series = jnp.full_like(z, 1.0 / (2 * _SERIES + 1))
-    for i in reversed(range(_SERIES)):
-        series = 1.0 / (2 * i + 1) - z * series
-    size = jnp.sqrt(jnp.where(near, 1.0, square))
-    return 2 * jnp.where(near, series / jnp.where(near, w, 1.0), jnp.arctan2(size, w) / size) * u
+    return turns.logarithm(jnp.asarray(p, float))
 
 
 # --- matrices ---------------------------------------------------------------------------------------
@@ -125,14 +96,7 @@ def matrix(p: ArrayLike) -> Array:
     >>> matrix(identity()).tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    w, x, y, z = jnp.asarray(p, float)
-    return jnp.stack(
-        [
-            jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)]),
-            jnp.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)]),
-            jnp.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)]),
-        ]
-    )
+    return turns.matrix(jnp.asarray(p, float))
 
 
 def from_matrix(R: ArrayLike) -> Array:
@@ -143,19 +107,17 @@ def from_matrix(R: ArrayLike) -> Array:
     >>> from_matrix(jnp.diag(jnp.array([-1.0, -1.0, 1.0]))).tolist()
     [0.0, 0.0, 0.0, 1.0]
     """
-    R = jnp.asarray(R, float)
-    (a, b, c), (d, e, f), (g, h, i) = R
-    products = jnp.stack(  # 4 times the outer product of the quaternion with itself
-        [
-            jnp.stack([1 + a + e + i, h - f, c - g, d - b]),
-            jnp.stack([h - f, 1 + a - e - i, b + d, c + g]),
-            jnp.stack([c - g, b + d, 1 - a + e - i, f + h]),
-            jnp.stack([d - b, c + g, f + h, 1 - a - e + i]),
-        ]
-    )
-    row = products[jnp.argmax(jnp.diagonal(products))]
-    p = normalize(row)
-    return jnp.where(p[0] < 0, -p, p)
+    return turns.from_matrix(jnp.asarray(R, float))
+
+
+def vector_of_matrix(R: ArrayLike) -> Array:
+    """The rotation vector (3,), of length at most π, of a rotation matrix (3, 3).
+
+    >>> turned = matrix(from_rotation_vector([0.3, -0.2, 0.1]))
+    >>> np.asarray(vector_of_matrix(turned)).round(12).tolist()
+    [0.3, -0.2, 0.1]
+    """
+    return turns.vector(jnp.asarray(R, float))
 
 
 # --- Euler angles -----------------------------------------------------------------------------------
@@ -261,11 +223,3 @@ def to_scipy(p: ArrayLike) -> Any:
 def from_scipy(rotation: Any) -> Array:
     """The quaternions (4,) or (N, 4), scalar first, of a ``scipy.spatial.transform.Rotation``."""
     return jnp.asarray(np.roll(rotation.as_quat(), 1, axis=-1))
-
-
-def settle(p: Array) -> Array:
-    """A quaternion with its length, which rounding has changed, set back to one.
-
-    Derivatives ignore this correction.
-    """
-    return p * lax.stop_gradient(1.5 - 0.5 * (p @ p))

@@ -96,6 +96,7 @@ def test_tables_are_covered() -> None:
         "device_put",
         "genalpha_derivative",
         "genalpha_host",
+        "genalpha_nudge",
         "genalpha_scalars",
     }  # no function of JAX makes these
     older = {"pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"} | {

@@ -19,12 +19,47 @@ def jacobian(graph: Graph, outputs: np.ndarray, variables: np.ndarray) -> np.nda
     slopes: dict[int, Slopes] = {}
     for j, v in enumerate(variables.tolist()):
         slopes.setdefault(v, {})[j] = ONE
+    between = _turns(graph, outputs.tolist(), slopes)
     _spread(graph, outputs.tolist(), slopes, ())
     result = np.full((len(outputs), len(variables)), ZERO, dtype=np.int64)
     for row, i in enumerate(outputs.tolist()):
-        for column, slope in slopes.get(i, {}).items():
+        for column, slope in _through(graph, slopes.get(i, {}), between).items():
             result[row, column] = slope
     return result
+
+
+def _turns(graph: Graph, outputs: list[int], slopes: dict[int, Slopes]) -> dict[int, Slopes]:
+    """Small turns between variables and outputs, as variables of their own; returns the derivatives of each.
+
+    All that depends on a rotation depends on three turns, and turns on the unknowns of a step. So their
+    matrix is multiplied with once for each output, and not at every operation between. Where outputs depend
+    on the same unknowns in other ways too, by velocities, this would take more operations.
+    """
+    found = [i for i in _below(graph, outputs, slopes) if i in graph.turns]
+    if not found:
+        return {}
+    _spread(graph, found, slopes, ())
+    others = {
+        j for i in _below(graph, outputs, {*slopes, *found}) for j in _depends(graph, i) if j not in found
+    }
+    direct = {column for j in others for column in slopes.get(j, ())}
+    between = {}
+    for i in found:
+        if i in slopes and not direct.intersection(slopes[i]):
+            between[-i] = slopes[i]
+            slopes[i] = {-i: ONE}
+    return between
+
+
+def _through(graph: Graph, slopes: Slopes, between: dict[int, Slopes]) -> Slopes:
+    """Derivatives in which those with respect to turns are replaced."""
+    total: Slopes = {column: slope for column, slope in slopes.items() if column not in between}
+    for turn in between:
+        if turn in slopes:
+            for column, slope in between[turn].items():
+                term = graph.mul(slopes[turn], slope)
+                total[column] = graph.add(total[column], term) if column in total else term
+    return total
 
 
 def along(graph: Graph, outputs: np.ndarray, variables: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -88,18 +123,19 @@ def _ordered(
         i, visited = stack.pop()
         if i in moving:
             continue
-        if visited:
-            moving[i] = any(moving[j] for j in needs[i])
-            if moving[i]:
-                order.append(i)
+        if not visited:
+            table = graph.nodes[i].op == "take" and i not in graph.rules
+            needs[i] = graph.nodes[graph.nodes[i].inputs[0]].inputs if table else _depends(graph, i)
+        elif not any(moving[j] for j in needs[i]):
+            moving[i] = False
             continue
-        if i in graph.rules:
+        elif i in graph.rules and i not in stated:
             stated[i] = [(j, p) for j, p in graph.rules[i].partials() if p != ZERO]
             needs[i] = [j for j, _ in stated[i]]
-        elif graph.nodes[i].op == "take":
-            needs[i] = graph.nodes[graph.nodes[i].inputs[0]].inputs
         else:
-            needs[i] = _depends(graph, i)
+            moving[i] = True
+            order.append(i)
+            continue
         stack.append((i, True))
         stack.extend((j, False) for j in needs[i])
     return order

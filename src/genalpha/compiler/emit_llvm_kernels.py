@@ -11,6 +11,7 @@ from genalpha.compiler.arithmetic import FUNCTIONS, SEARCHES
 from genalpha.compiler.branches import Branch, StoreNode, arranged, structured
 from genalpha.compiler.graph import CallsHost
 from genalpha.compiler.machine import host_symbol
+from genalpha.compiler.objects import RARELY
 from genalpha.compiler.program import Kernel, Program
 from genalpha.compiler.search_text import SEARCH, SIDES
 
@@ -99,6 +100,8 @@ class KernelEmitter:
         mask = f", {self.boolean} %mask" if self.masked else ""
         scratch = "" if self.program.kept is None else ", ptr noalias %scratch"
         self.lines.append(f"define internal void @{kernel.name}(ptr noalias %w{scratch}{mask}) nounwind {{")
+        if kernel.name in self.program.rare:
+            self.lines.append(RARELY)
         program, self.block, self.loaded = self.program, "0", dict(kernel.loads)
         body = structured(program.nodes, kernel.body, [i for _, i in kernel.stores])
         stores = [StoreNode(*store) for store in kernel.stores]
@@ -112,6 +115,7 @@ class KernelEmitter:
         self.lines.append("}")
 
     def load(self, i: int, slot: int) -> None:
+        self._names[i] = f"%n{i}"  # in another kernel it may have been the name of what it is a copy of
         if slot in self.common:
             self.spread(i, slot)
             return
@@ -171,9 +175,9 @@ class KernelEmitter:
         condition = self.name(branch.condition)
         sides = []
         for side, body in ((1, branch.yes), (2, branch.no)):
-            values = [self.name(self.program.nodes[i].inputs[side]) for i in branch.results]
+            named = lambda side=side: [self.name(self.program.nodes[i].inputs[side]) for i in branch.results]
             if not body:
-                sides.append(values)
+                sides.append(named())
                 continue
             k, before = self.label(), self.block
             taken = condition
@@ -189,6 +193,7 @@ class KernelEmitter:
             self.say(f"br label %out{k}")
             last = self.block
             self.start_block(f"out{k}")
+            values = named()
             for n, value in enumerate(values):
                 self.say(
                     f"%r{k}.{n} = phi {self.number} [ {value}, %{last} ], [ {self.constant(0.0)}, %{before} ]"
@@ -230,8 +235,7 @@ class KernelEmitter:
             kind = self.kind(i)
             self.say(f"%n{i} = select {boolean} {at[0]}, {kind} {at[1]}, {kind} {at[2]}")
         elif op in ("copy", "stop"):
-            kind = self.kind(i)
-            self.say(f"%n{i} = select {boolean} {self.constant(True)}, {kind} {at[0]}, {kind} {at[0]}")
+            self._names[i] = at[0]
         elif op == "table":
             self.fill(i)
         elif op == "host":

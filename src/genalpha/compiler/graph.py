@@ -58,7 +58,13 @@ class Graph:
         self.limit, self.operations = limit, 0
         self.resets: list[int] = []  # how many nodes were left by each
         self._known: dict[tuple[object, ...], int] = {}
+        self._lent: dict[tuple[object, ...], int] = {}  # operations that others stand for
         self.rules: dict[int, Rule] = {}
+        self.turned: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}  # see `turned`
+        self.turns: set[int] = set()
+        self.made: dict[tuple[object, ...], Any] = {}
+        self.seek: Callable[..., Any] | None = None  # finds rotations that are computed elsewhere
+        self.given: dict[tuple[object, ...], Any] = {}  # what is known of them
         for value in (0.0, 1.0):
             self.constant(value)
         for flag in (False, True):
@@ -72,6 +78,9 @@ class Graph:
         self.contents = {i: numbers for i, numbers in self.contents.items() if i < count}
         self.hosts = {i: call for i, call in self.hosts.items() if i < count}
         self.rules = {i: rule for i, rule in self.rules.items() if i < count}
+        self.turned = {p: made for p, made in self.turned.items() if max(p) < count}
+        self.made.clear()
+        self.turns = {i for i in self.turns if i < count}
         self.operations = sum(node.op not in _FREE for node in self.nodes)
         self.resets.append(count)
 
@@ -116,10 +125,30 @@ class Graph:
         """A copy of ``a`` whose derivatives are zero."""
         return a if a in self.constants else self._new(("stop", a), "stop", (a,), self.nodes[a].kind)
 
-    def stated(self, a: int, rule: Rule) -> int:
-        """A copy of ``a`` with this derivative. Other expressions that equal ``a`` keep their own."""
-        copy = self._new(("copy", a, len(self.nodes)), "copy", (a,), self.nodes[a].kind)
-        self.rules[copy] = rule
+    def lend(self, a: int, make: Callable[[], int]) -> bool:
+        """Let another node stand for the operation ``a`` from now on. False if it is no operation."""
+        op, inputs, _ = self.nodes[a]
+        key = (op, *inputs)
+        if not inputs or self._known.get(key) != a:
+            return False
+        self._lent[key] = a
+        self._known[key] = make()
+        return True
+
+    def take_back(self) -> None:
+        """Let all operations stand for themselves again."""
+        self._known |= self._lent
+        self._lent = {}
+
+    def stated(self, a: int, rule: Rule, key: tuple[object, ...] | None = None) -> int:
+        """A copy of ``a`` with this derivative. Other expressions that equal ``a`` keep their own.
+
+        Copies with one ``key`` are the same.
+        """
+        copy = self._new(
+            ("copy", a, len(self.nodes)) if key is None else key, "copy", (a,), self.nodes[a].kind
+        )
+        self.rules.setdefault(copy, rule)
         return copy
 
     # --- arithmetic -----------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from typing import Any
 
 # A part has at least so many lines, and a module at most so many parts.
 LEAST_LINES, MOST_PARTS = 4000, 16
+# In functions that run once a step or less. Optimization would take longer than it saves.
+RARELY = "; runs rarely"
 _EMIT = "LLVMPY_TargetMachineEmitToMemory"
 _SIGNATURE = re.compile(r"define (?:internal )?([^{]*)\{")
 
@@ -52,7 +54,11 @@ class Workers:
 
     def take(self, text: str) -> list[Future[bytes]]:
         """The object codes of a module; of all its parts if it is long."""
-        return [self._pool.submit(compiled, part, *self._options) for part in split(text, pieces(text))]
+        level, scheduled = self._options
+        often, rarely = apart(text)
+        jobs = [(part, level) for part in split(often, pieces(often))]
+        jobs += [(part, 0) for part in split(rarely, pieces(rarely))] if rarely else []
+        return [self._pool.submit(compiled, part, level, scheduled) for part, level in jobs]
 
     def __enter__(self) -> Workers:
         return self
@@ -67,6 +73,16 @@ def pieces(text: str) -> int:
     return max(1, min(MOST_PARTS, text.count("\n") // LEAST_LINES))
 
 
+def apart(text: str) -> tuple[str, str]:
+    """A module as two, the second with all functions that run rarely; empty if there are none."""
+    if RARELY not in text:
+        return text, ""
+    head, functions = _functions(text)
+    rare = [k for k, function in enumerate(functions) if RARELY in function]
+    often = [k for k in range(len(functions)) if k not in set(rare)]
+    return _module(head, functions, often), _module(head, functions, rare)
+
+
 def split(text: str, count: int) -> list[str]:
     """A module as several modules with about the same number of lines, which call each other's functions."""
     if count < 2:
@@ -78,15 +94,16 @@ def split(text: str, count: int) -> list[str]:
         least = sizes.index(min(sizes))
         groups[least].append(k)
         sizes[least] += len(functions[k])
+    return [_module(head, functions, sorted(group)) for group in groups if group]
+
+
+def _module(head: list[str], functions: list[str], chosen: list[int]) -> str:
+    """A module with some functions, which may call all others."""
     found = [_SIGNATURE.match(function) for function in functions]
-    signatures = [match[1] for match in found if match]
-    parts = []
-    for group in filter(None, groups):
-        chosen = set(group)
-        declared = [f"declare {s}" for k, s in enumerate(signatures) if k not in chosen]
-        bodies = [functions[k].replace("define internal", "define", 1) for k in sorted(group)]
-        parts.append("\n".join([*head, *declared, *bodies, ""]))
-    return parts
+    mine = set(chosen)
+    declared = [f"declare {match[1]}" for k, match in enumerate(found) if match and k not in mine]
+    bodies = [functions[k].replace("define internal", "define", 1) for k in chosen]
+    return "\n".join([*head, *declared, *bodies, ""])
 
 
 def _functions(text: str) -> tuple[list[str], list[str]]:

@@ -87,7 +87,8 @@ class Program:
 
     ``slots`` is the size of the array that the kernels work on. ``tables`` says where tables are. If a kernel
     was cut, ``pieces`` lists the names of its parts. The slots from ``kept`` on are in another array, the
-    scratch (see `frames`). ``hosts`` are the Python functions that its nodes "host" call.
+    scratch (see `frames`). ``hosts`` are the Python functions that its nodes "host" call. Kernels whose
+    names are in ``rare`` run rarely, and need not be fast.
     """
 
     nodes: tuple[Node, ...]
@@ -98,6 +99,7 @@ class Program:
     pieces: dict[str, list[str]] = field(default_factory=dict)
     kept: int | None = None
     hosts: dict[int, HostCall] = field(default_factory=dict)
+    rare: frozenset[str] = frozenset()
 
     def tables_of(self, kernel: Kernel) -> set[int]:
         """The tables that a kernel reads."""

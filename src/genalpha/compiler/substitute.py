@@ -25,6 +25,8 @@ def substitution(graph: Graph, others: dict[int, int]) -> Callable[[np.ndarray],
         given = put(np.array(old.inputs)).tolist()
         if tuple(moved) == inputs and tuple(given) == old.inputs:
             return i
+        if old.again is not None:
+            return old.again(put)
 
         def partials() -> Sequence[tuple[int, int]]:
             flat = put(np.array(old.partials(), dtype=np.int64).reshape(-1)).tolist()

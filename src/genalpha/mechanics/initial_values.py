@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from genalpha.mechanics.along import rate_along
 from genalpha.mechanics.roots import corrected, linear_root, root
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.numerics import codes, linear
 from genalpha.numerics.data import NewtonReport, Scale, State
-from genalpha.numerics.derivatives import by_reader, jacobian, value_and_rate
+from genalpha.numerics.derivatives import by_reader, jacobian
 
 Multipliers = tuple[Array, Array]
 _QUICK = 4
@@ -151,8 +152,8 @@ class _Hidden(NamedTuple):
 
     def rate(self, x: Array, of: Matrices, t: Array, q: Array, v: Array) -> Array:
         """x' along the motion, from the differentiated equations."""
-        direction = (jnp.ones_like(t), self.system.space.rate(q, v), self.unpack(x)[0])
-        _, along = value_and_rate(lambda *at: self.residual(x, *at), (t, q, v), direction)
+        space, a = self.system.space, self.unpack(x)[0]
+        _, along = rate_along(space, lambda *at: self.residual(x, *at), t, q, v, (v, a))
         if self.system.reaction is None:
             matrix = _saddle(of.M, self.rows(of), self.scale.a)
         else:

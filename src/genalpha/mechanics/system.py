@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 
 from genalpha.errors import warn
 from genalpha.mechanics import labels
+from genalpha.mechanics.along import force_of, matrix_of, rate_along
 from genalpha.mechanics.host import HostFunction, automatic
 from genalpha.mechanics.html import of_system
 from genalpha.mechanics.labels import NO_LABELS, Labels, Listed
@@ -22,7 +23,7 @@ from genalpha.mechanics.programs import Programs
 from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
 from genalpha.mechanics.user_errors import NotTraceable, explaining
-from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pulled_back, value_and_rate
+from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pulled_back
 
 Args = tuple[Any, ...]
 _MOST_READS = 64
@@ -255,7 +256,7 @@ class System:
         """−Gᵀλ (n,)."""
         if self.holonomic is None:
             return self.space.pull(q, jnp.zeros_like(q))
-        return -self.space.pull(q, pulled_back(lambda q: self.g(t, q, args), q, lam))
+        return -force_of(self.space, lambda q: self.g(t, q, args), q, lam)
 
     def nonholonomic_force(self, t: ArrayLike, q: Array, v: Array, psi: Array, args: Args = ()) -> Array:
         """−Kᵀψ (n,)."""
@@ -267,8 +268,7 @@ class System:
 
     def G(self, t: ArrayLike, q: Array, args: Args = ()) -> Array:
         """Constraint matrix G = g_q with respect to the space's velocity, (m, n)."""
-        gradient = jacobian(lambda q: self.g(t, q, args), q)
-        return jax.vmap(lambda row: self.space.pull(q, row))(gradient)
+        return matrix_of(self.space, lambda q: self.g(t, q, args), q)
 
     def K(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> Array:
         """Constraint matrix K = k_v, (p, n)."""
@@ -276,9 +276,7 @@ class System:
 
     def g_and_dot(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> tuple[Array, Array]:
         """g and the hidden velocity constraint g_t + G v, (m,) each."""
-        t = jnp.asarray(t, float)
-        direction = (jnp.ones_like(t), self.space.rate(q, v))
-        return value_and_rate(lambda t, q: self.g(t, q, args), (t, q), direction)
+        return rate_along(self.space, lambda t, q: self.g(t, q, args), t, q, v)
 
     def g_dot(self, t: ArrayLike, q: Array, v: Array, args: Args = ()) -> Array:
         """Hidden velocity constraint g_t + G v, (m,)."""
@@ -294,9 +292,7 @@ class System:
 
     def _along(self, function: Callable[..., Array], t: ArrayLike, q: Array, v: Array, a: Array) -> Array:
         """Time derivative of a function of (t, q, v) along a motion with acceleration a."""
-        t = jnp.asarray(t, float)
-        direction = (jnp.ones_like(t), self.space.rate(q, v), a)
-        return value_and_rate(function, (t, q, v), direction)[1]
+        return rate_along(self.space, function, t, q, v, (v, a))[1]
 
 
 def _shapes(inputs: Any) -> tuple[Any, ...]:

@@ -271,7 +271,7 @@ class Bushing(Force):
 
     @staticmethod
     def force(t: Any, a: FrameState, b: FrameState, stiffness: Any, damping: Any, law: Any = None) -> Any:
-        turned = rotation.rotation_vector(rotation.from_matrix(a.R.T @ b.R))
+        turned = rotation.vector_of_matrix(a.R.T @ b.R)
         d = jnp.concatenate([gap(a, b), turned])
         rate = jnp.concatenate(relative(a, b))
         load = -stiffness * d - damping * rate

@@ -11,7 +11,8 @@ import numpy as np
 from jax import Array
 
 from genalpha.mechanics.spaces import Euclidean, R3xSO3, Space
-from genalpha.multibody.vectors import EYE, cross, matrix
+from genalpha.multibody.vectors import EYE, cross
+from genalpha.rotation import matrix
 from genalpha.view.checks import positive as positive
 from genalpha.view.poses import matrices, quaternions, rotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 EYE = np.eye(3)
@@ -25,9 +24,3 @@ def skew(a: Any) -> Any:
 def cross(a: Any, b: Any) -> Any:
     """a × b (3,)."""
     return skew(a) @ b
-
-
-def matrix(p: Any) -> Any:
-    """The rotation matrix (3, 3) of a unit quaternion (w, x, y, z)."""
-    w, v = p[0], p[1:]
-    return (2 * w * w - 1) * EYE + 2 * jnp.outer(v, v) + (2 * w) * skew(v)

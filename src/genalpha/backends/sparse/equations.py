@@ -16,10 +16,11 @@ from genalpha.backends.sparse.matrices import Saddle, SaddlePattern, Structure, 
 from genalpha.backends.sparse.models import KindModel, numbers_of, rows_of
 from genalpha.backends.sparse.together import CopyInputs, KindFunction, Together
 from genalpha.compiler import machine
+from genalpha.mechanics.along import rate_along
 from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.system import Dims, System
 from genalpha.numerics.data import Scale
-from genalpha.numerics.derivatives import jacobian, value_and_rate
+from genalpha.numerics.derivatives import jacobian
 
 # Multipliers of reactions of the user's own are found by Newton's method, to this relative change.
 CHANGE, MOST_ITERATIONS = 1e-10, 50
@@ -75,8 +76,7 @@ def _along(model: KindModel, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any,
     system = model.system(data, model.dims)
 
     rows = lambda t, q, v: balance(system, model.dims, t, q, v, a, lam, psi)
-    direction = (jnp.ones_like(t), model.space.rate(q, v), a)
-    return value_and_rate(rows, (t, q, v), direction)[1]
+    return rate_along(model.space, rows, t, q, v, (v, a))[1]
 
 
 class Loads(NamedTuple):

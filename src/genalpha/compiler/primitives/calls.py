@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from genalpha.compiler import differentiate
+from genalpha.compiler import differentiate, turned
 from genalpha.compiler.graph import Graph, Unsupported
 from genalpha.compiler.primitives import custom, hosts, lookup
 from genalpha.compiler.reader import Reader, Symbols, Value, kind_of, nodes
@@ -175,6 +175,7 @@ CALLS: dict[str, Callable[[Reader, Any, list[Value]], Sequence[Value]]] = {
     **dict.fromkeys(("closed_call", "core_call", "remat", "checkpoint", "remat2"), _call),
     "custom_jvp_call": _custom_jvp,
     "custom_vjp_call": _custom_vjp,
+    **turned.OPERATIONS,
     "custom_linear_solve": custom.linear_solve,
     "cond": _cond,
     "while": _while,

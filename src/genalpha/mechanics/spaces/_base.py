@@ -48,6 +48,10 @@ class Space:
         """Time derivative (size,) of the stored coordinates at velocity ``v`` (dim,)."""
         return jax.jvp(lambda d: self.retract(q, d), (jnp.zeros_like(v),), (v,))[1]
 
+    def nudged(self, q: Array, d: Array) -> Array:
+        """``q`` moved by a small ``d`` (dim,). At d = 0 its first derivatives are those of ``retract``."""
+        return q + self.rate(q, d)
+
     def pull(self, q: Array, w: Array) -> Array:
         """Transpose of ``rate``: a gradient with respect to the stored q (size,) becomes a force (dim,)."""
         dim = q.size if self.dim is None else self.dim

@@ -115,6 +115,9 @@ class Product(Space):
     def retract(self, q: Array, d: Array) -> Array:
         return self._each("retract", ("size", "dim"), q, d)
 
+    def nudged(self, q: Array, d: Array) -> Array:
+        return self._each("nudged", ("size", "dim"), q, d)
+
     def difference(self, q: Array, p: Array) -> Array:
         return self._each("difference", ("size", "size"), q, p)
 

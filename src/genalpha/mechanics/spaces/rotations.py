@@ -11,6 +11,7 @@ from genalpha import rotation
 from genalpha.mechanics.spaces._base import Space
 from genalpha.mechanics.spaces.euclidean import Euclidean
 from genalpha.mechanics.spaces.product import Product
+from genalpha.numerics import turns
 from genalpha.numerics.stumpff import stumpff
 
 
@@ -31,15 +32,17 @@ class SO3(Space):
         return 4
 
     def retract(self, q: Array, d: Array) -> Array:
-        return rotation.settle(rotation.multiply(q, rotation.from_rotation_vector(d)))
+        return turns.retract(q, d)
+
+    def nudged(self, q: Array, d: Array) -> Array:
+        return turns.nudge(q, d)
 
     def difference(self, q: Array, p: Array) -> Array:
         return rotation.rotation_vector(rotation.multiply(rotation.inverse(q), p))
 
     def rate(self, q: Array, v: Array) -> Array:
         """½ q (0, v)."""
-        w, u = q[0], q[1:]
-        return 0.5 * jnp.concatenate([-(u @ v)[None], w * v + rotation.cross(u, v)])
+        return turns.rate(q, v)
 
     def pull(self, q: Array, w: Array) -> Array:
         return 0.5 * (q[0] * w[1:] - w[0] * q[1:] - rotation.cross(q[1:], w[1:]))
