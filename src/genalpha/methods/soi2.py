@@ -176,6 +176,9 @@ class StagedSOI2(SOI2):
         differences = (("delta", "a"), ("mu", "lam"), ("nu", "psi"))
         return u | {name: u[f"{of}_tilde"] - u[of] for name, of in differences if name != "nu" or dims.p}
 
+    def reached(self, s: StepConstants, u: dict[str, Array]) -> tuple[Array, Array]:
+        return self.increment(s, u["a_tilde"]), self.v1(s, u["a"])
+
     def rows(
         self, system: System, s: StepConstants, dims: Dims, u: dict[str, Array], args: Args
     ) -> dict[str, Array]:

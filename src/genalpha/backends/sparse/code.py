@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from genalpha.backends.sparse.central import Central, Stream
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import Blocks, KindModel
+from genalpha.backends.sparse.points import STATES, TANGENTS, NodePoints
 from genalpha.compiler import machine, repeated_modules
 from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Call, If, Instructions, Loop, While
 from genalpha.compiler.repeated import Clear, Copy, Factor, Solve, Zero
 from genalpha.engine.setup import Setup
+from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Args
 
 
@@ -41,8 +43,10 @@ class SparseCode:
 
     def _texts(self, setup: Setup, models: list[KindModel], args: Args) -> Iterator[str]:
         """The modules of all kinds, each as soon as it is written, and of all the rest."""
-        make = lambda model: self.kind(setup, model, self.blocks, self.taped)
+        points: dict[Space, NodePoints] = {}
+        make = lambda model: self.kind(setup, model, self.blocks, self.taped, points)
         nodes = {model.name: make(model) for model in models if model.element is None}
+        points |= {kind.model.space: cast(NodePoints, kind.points) for kind in nodes.values()}
         first, turns = next(iter(nodes.values())), any(len(kind.turns) for kind in nodes.values())
         self.central = self.center(setup, self.blocks, first.adjusts, turns, args)
         self.stream, apart = Stream(), repeated_modules.Apart()
@@ -63,7 +67,8 @@ class SparseCode:
         central = self.central
         rows = [each for stage in range(self.blocks.stages) for each in kind.residual(stage)]
         prepare = kind.prepare(central.times, central.sizes)
-        return [kind.once(), prepare, *kind.matrix(), *kind.alone(), *rows, *self._ends(kind)]
+        reach = [each for name in kind.points.slots for each in kind.reach(name)]
+        return [kind.once(), prepare, *reach, *kind.matrix(), *kind.alone(), *rows, *self._ends(kind)]
 
     def _ends(self, kind: Any) -> Instructions:
         """The loops over the groups of a kind at the end of a step."""
@@ -95,18 +100,25 @@ class SparseCode:
 
     def _entries(self) -> Instructions:
         """Compute the entries of all parts of the matrix, without adding them up."""
-        return [each for kind in self.kinds for each in kind.alone()]
+        each = [each for kind in self.kinds for each in kind.alone()]
+        return [*self.reach(STATES, TANGENTS), *each]
+
+    def reach(self, *names: str) -> Instructions:
+        """Compute what parts read of nodes at the end of the step."""
+        return [each for name in names for kind in self.kinds for each in kind.reach(name)]
 
     def matrix(self) -> Instructions:
         """Compute the matrices of all stages."""
         clear = [Clear(f"lu{k}:a") for k in range(self.blocks.stages)]
-        return [*clear, *(each for kind in self.kinds for each in kind.matrix())]
+        each = [each for kind in self.kinds for each in kind.matrix()]
+        return [*self.reach(STATES, TANGENTS), *clear, *each]
 
     def factor(self) -> Instructions:
         return [Factor(f"lu{k}", int(report[0])) for k, report in enumerate(self.central.report)]
 
     def residual(self, stage: int) -> Instructions:
-        return [Clear(f"r:{stage}"), *(each for kind in self.kinds for each in kind.residual(stage))]
+        each = [each for kind in self.kinds for each in kind.residual(stage)]
+        return [*self.reach(STATES), Clear(f"r:{stage}"), *each]
 
     def solve(self, stage: int) -> Solve:
         return Solve(f"lu{stage}", "r", "d")
@@ -114,7 +126,7 @@ class SparseCode:
     def finish(self) -> Instructions:
         """Write what the next step needs."""
         each = [each for kind in self.kinds for each in self._ends(kind)]
-        return [Zero(self.central.turns, 1), *each, self.stream.move(self.central)]
+        return [Zero(self.central.turns, 1), *self.reach(STATES), *each, self.stream.move(self.central)]
 
     def _solved(self) -> Instructions:
         """Prepare a step, and solve its equations by Newton's two loops."""

@@ -12,6 +12,7 @@ from genalpha.backends.native.writer import ITERATION, PIVOT, RUN, STEP, ids
 from genalpha.backends.sparse.central import Central
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.kinds import Kind
+from genalpha.backends.sparse.points import DEFECTS, STATES, TANGENTS, NodePoints
 from genalpha.compiler.differentiate import along
 from genalpha.compiler.graph import ZERO
 from genalpha.compiler.program import Call, If, Instructions
@@ -43,28 +44,44 @@ class ControlledKind(Kind):
             return step
         coast = np.concatenate([step.coast_q.ids, step.coast_v.ids])
         slots = self.builder.slot(len(coast))
-        self.prepared.append((slots, coast))
-        self._coast = self.builder.inputs(slots, ITERATION)
-        self.read_back = dict(zip(self._coast.tolist(), coast.tolist(), strict=True))
+        self._coast, self._coasting = self.builder.inputs(slots, ITERATION), coast
+        self._coast_slots = slots
         q, v = (Symbols(ids, "f") for ids in np.split(self._coast, 2))
         return step._replace(coast_q=q, coast_v=v)
+
+    def _prepare(self, sizes: Any) -> None:
+        """The same, with the coasting motion as far as it is read."""
+        if not self.is_node:
+            stored = [i for _, _, stores in self.builder.wanted for i in stores.values()]
+            read = np.isin(self._coast, self.graph.reachable(stored))
+            self.prepared.append((self._coast_slots[read], self._coasting[read]))
+        super()._prepare(sizes)
+
+    def _rare(self) -> list[str]:
+        return [*super()._rare(), *(self.kernel(f"disturb{stage}") for stage in range(len(self.disturbed)))]
+
+    def stand_ins(self) -> dict[int, int]:
+        if self.is_node:
+            return {}
+        return super().stand_ins() | dict(zip(self._coast.tolist(), self._coasting.tolist(), strict=True))
 
     def _more(self, carry: Any, step: Any, x: Symbols, scale: Any, doubles: Any, after: Any) -> None:
         real = self._real(self.blocks.unknowns)
         self.d = self.builder.slot(len(self.x))
         d = np.full(real.size, ZERO, dtype=np.int64)
         d[real] = self.builder.inputs(self.d, ITERATION)
-        parts = (Symbols(after.a, "f"), carry, step, x, scale, doubles)
-        if self.model.element is None:
-            self._errors(parts, Symbols(d, "f"), after)
-        else:
+        if isinstance(self.points, NodePoints):
             bracket, method = self.model.space.bracket, self.setup.method
-            assert method.exact_matrix
             defect = lambda a1, carry, step: jnp.concatenate(method.defect(bracket, carry, step, a1))
-            caused = inline(self.graph, defect, parts[0], carry, step)
-            disturbance = along(self.graph, self.value, self._coast, caused)
+            a1 = Symbols(after.a, "f")
+            self.points.store(DEFECTS, inline(self.graph, defect, a1, carry, step), self.kernel)
+            self._errors((a1, carry, step, x, scale, doubles), Symbols(d, "f"), after)
+        else:
+            assert self.setup.method.exact_matrix
+            both = [np.split(np.array(row), 2) for row in self.points.read(DEFECTS)]
+            caused = np.concatenate([defect[k] for k in (0, 1) for defect in both])
             for stage in range(self.blocks.stages):
-                self._disturb(stage, disturbance, d[real])
+                self._disturb(stage, caused, d[real])
         pairs = [(self.own[name], self.builder.inputs(s, ITERATION)) for name, s in self.tried.items()]
         self.builder.kernel(self.kernel("accept"), ITERATION, *pairs)
 
@@ -75,15 +92,15 @@ class ControlledKind(Kind):
         setup = self.setup._replace(system=system, dims=self.dims)
         return linearized(setup, scale, carry, step, x, a1, ())
 
-    def _disturb(self, stage: int, disturbance: np.ndarray, d: np.ndarray) -> None:
-        """Write the kernel for the rows of a stage: the disturbance, less what earlier stages do to it."""
+    def _disturb(self, stage: int, caused: np.ndarray, d: np.ndarray) -> None:
+        """Write the kernel for what the defect does to the rows of a stage, less what earlier stages do."""
         here = np.flatnonzero(self._stages(self.blocks.rows) == stage)
-        before, value = self._stages(self.blocks.unknowns) < stage, disturbance.copy()
-        caused = along(self.graph, self.value[here], self.variables[before], d[before])
-        left = zip(value[here].tolist(), caused.tolist(), strict=True)
-        value[here] = [self.graph.sub(a, b) for a, b in left]
-        used = here[value[here] != ZERO]
-        self.disturbed.append(used)
+        before = self._stages(self.blocks.unknowns) < stage
+        variables = np.concatenate([self._coast, self.variables[before]])
+        response = np.array([self.graph.neg(i) for i in d[before].tolist()], dtype=np.int64)
+        value = along(self.graph, self.value[here], variables, np.concatenate([caused, response]))
+        used = np.flatnonzero(value != ZERO)
+        self.disturbed.append(here[used])
         slots = self.builder.slot(len(used))
         self.disturbed_slots = [*getattr(self, "disturbed_slots", []), slots]
         self.builder.kernel(self.kernel(f"disturb{stage}"), ITERATION, (slots, value[used]))
@@ -116,14 +133,15 @@ class ControlledKind(Kind):
 
     def attempt(self, turns: int) -> Each:
         """Compute what a step leads to, without writing it anywhere but in the frame."""
-        return self.each(self._unknowns(), Call(self.kernel("finish")), *self._turned(turns))
+        return self.each(*self._at_end(), Call(self.kernel("finish")), *self._turned(turns))
 
     def disturb(self, stage: int) -> list[Each]:
         if self.model.element is None or not len(self.disturbed[stage]):
             return []
         slots = self.disturbed_slots[stage]
         add = Add(int(slots[0]), len(slots), f"{self.name}:disturbed{stage}")
-        return [self.each(self._response(), Call(self.kernel(f"disturb{stage}")), add)]
+        reads = [self._response(), *self._of_nodes(TANGENTS), *self._of_nodes(DEFECTS)]
+        return [self.each(*reads, Call(self.kernel(f"disturb{stage}")), add)]
 
     def _response(self) -> Gather:
         return Gather(int(self.d[0]), len(self.d), f"{self.name}:d")
@@ -253,8 +271,9 @@ class ControlledCode(SparseCode):
     def _body(self) -> Instructions:
         """One attempt: `attempt`."""
         central, stream, flags = self.central, self.stream, self.central.flags
-        tried: list[Any] = [Zero(central.turns, 1), *(kind.attempt(central.turns) for kind in self.kinds)]
-        tried.append(Zero(central.squares, 1))
+        tried: list[Any] = [Zero(central.turns, 1), *self.reach(STATES)]
+        tried += [kind.attempt(central.turns) for kind in self.kinds]
+        tried += [*self.reach(TANGENTS, DEFECTS), Zero(central.squares, 1)]
         for k in range(self.blocks.stages):
             rows = [each for kind in self.kinds for each in kind.disturb(k)]
             tried += [Clear(f"r:{k}"), *rows, Solve(f"lu{k}", "r", "d")]

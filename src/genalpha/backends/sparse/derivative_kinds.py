@@ -32,7 +32,7 @@ class DerivativeKind(Kind):
     def __init__(self, of: Kind, blocks: Blocks) -> None:
         self.setup, self.model, self.blocks, self.taped = of.setup, of.model, blocks, True
         self.name, self.dims, self.begun = of.name, of.dims, of.begun
-        self.graph, count = of.graph, len(of.graph.nodes)
+        self.graph, count, given = of.graph, len(of.graph.nodes), of.graph.given
         try:
             self.builder = Builder(self.graph)
             self._lay_out()
@@ -42,12 +42,15 @@ class DerivativeKind(Kind):
             self._build()
         finally:
             self.graph.reset(count)
+            self.graph.given = given
 
     def _place(self, of: Kind) -> None:
         """Say in which slots the expressions of a step are read."""
         traced = self.traced = of.traced
-        if of.read_back:
-            put = substitution(self.graph, of.read_back)
+        stand_ins = of.stand_ins()
+        self.graph.given = {}
+        if stand_ins:
+            put = substitution(self.graph, stand_ins)
             self.traced = traced = traced._replace(value=put(traced.value), found=put(traced.found))
         slots = (
             self.carried,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +12,7 @@ import numpy as np
 from genalpha.backends.native.code import PIECE
 from genalpha.backends.native.writer import ITERATION, RUN, STEP
 from genalpha.backends.sparse.models import BlockPlace, Blocks, KindModel, counts
+from genalpha.backends.sparse.points import STATES, TANGENTS, NodePoints, PartPoints, Reached
 from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import ONE, ZERO, Graph
 from genalpha.compiler.program import Builder, Call, Program, cut
@@ -18,10 +21,13 @@ from genalpha.compiler.repeated import Add, Each, Gather, Inside, Keep, Largest,
 from genalpha.engine.setup import Setup
 from genalpha.engine.step import sizes_of_motion
 from genalpha.mechanics.initial_values import Beginning
+from genalpha.mechanics.spaces import Space
+from genalpha.methods.base import Method
 from genalpha.numerics.data import Carry, NewtonReport, Scale, State
 
 # The most operations of the kernels of one kind.
 LIMIT = 200_000
+NOTHING = np.zeros(0, int)
 
 
 class Traced(NamedTuple):
@@ -57,8 +63,10 @@ class Kind:
 
     traced: Traced
 
-    def __init__(self, setup: Setup, model: KindModel, blocks: Blocks, taped: bool = False) -> None:
-        self.setup, self.model, self.blocks, self.taped = setup, model, blocks, taped
+    def __init__(
+        self, setup: Setup, model: KindModel, blocks: Blocks, taped: bool, nodes: Mapping[Space, NodePoints]
+    ) -> None:
+        self.setup, self.model, self.blocks, self.taped, self.nodes = setup, model, blocks, taped, nodes
         self.name, self.dims = model.name, model.full(setup.dims)
         self.begun, self.graph = begun(setup, model), Graph(LIMIT)
         self.builder = Builder(self.graph)
@@ -68,8 +76,18 @@ class Kind:
 
     def _build(self) -> None:
         found = self.builder.build({RUN: self.kernel("once"), STEP: self.kernel("prepare")})
-        self.program: Program = cut(found, PIECE)
+        whole = cut(found, PIECE)
+        rare = frozenset(piece for name in self._rare() for piece in whole.pieces[name])
+        self.program: Program = replace(whole, rare=rare)
         self.stride = self.program.slots
+
+    def _rare(self) -> list[str]:
+        """The names of kernels that run rarely, and need not be fast."""
+        return [self.kernel("once")]
+
+    @property
+    def is_node(self) -> bool:
+        return self.model.element is None
 
     def kernel(self, name: str) -> str:
         return f"{self.name}_{name}"
@@ -87,7 +105,6 @@ class Kind:
         self.own: dict[str, np.ndarray] = shaped(carry.own)
         self.disturbed: list[np.ndarray] = []
         self.prepared: list[tuple[np.ndarray, np.ndarray]] = []
-        self.read_back: dict[int, int] = {}  # nodes that stand for others
         self.scale = (slot(n), slot(m), slot(p))
         self.data: list[np.ndarray] = [
             slot(int(np.prod(np.shape(x)[1:]))).reshape(np.shape(x)[1:])
@@ -138,10 +155,10 @@ class Kind:
         step, sizes = self._symbolic(prepare, carry, t, h, scale, doubles)
         step = self._read_back(step)
         residual = lambda x, step, scale, data: method.equations(one(data), step, dims, scale, x, ())
+        self._share(known["q"].ids, x, step, scale)
         value = inline(self.graph, residual, x, step, scale, doubles)[self._real(self.blocks.rows)]
         finish = lambda x, step, scale, data: method.finish(one(data), step, dims, scale, x, ())
         after, output = inline(self.graph, finish, x, step, scale, doubles)
-        self._prepare(sizes)
         self.value, self.variables = value, variables
         self._matrix(value, variables)
         found = self._finish(after, output)
@@ -158,10 +175,36 @@ class Kind:
             everything([found, *(after.own[name] for name in self.own)]),
         )
         self._more(carry, step, x, scale, doubles, after)
+        self._prepare(sizes)
+        self.graph.take_back()
+
+    def _share(self, q0: np.ndarray, x: Symbols, step: Any, scale: Any) -> None:
+        """Let nodes compute the end of a step for all parts, and parts read it."""
+        method, space, dims, element = self.setup.method, self.model.space, self.dims, self.model.element
+
+        def end(x: Any, step: Any, scale: Any) -> Any:
+            d, v1 = method.reached(step, method.split(dims, scale, x))
+            return space.retract(step.q0, d), v1
+
+        told = "a" in method.sizes(dims) or type(method).reached is not Method.reached
+        self.points: NodePoints | PartPoints
+        if element is None:
+            self.points = node = NodePoints(self.builder)
+            if told:
+                node.write(Reached.by(self.graph, end, (x, step, scale), q0, lambda place: None), self.kernel)
+        else:
+            sizes = list(zip(element.sizes, element.dims, strict=True))
+            self.points = part = PartPoints(self.builder, [self.nodes[s] for s in element.spaces], sizes)
+            if told:
+                part.lend(end, (x, step, scale), q0)
 
     def _read_back(self, step: Any) -> Any:
         """The constants of a step, as the other kernels read them."""
         return step
+
+    def stand_ins(self) -> dict[int, int]:
+        """Nodes that stand for others, which are computed elsewhere, and these."""
+        return {} if isinstance(self.points, NodePoints) else self.points.stand_ins()
 
     def _more(self, carry: Any, step: Any, x: Symbols, scale: Any, doubles: Any, after: Any) -> None:
         """Write kernels that only some runs need."""
@@ -268,11 +311,30 @@ class Kind:
     def _unknowns(self) -> Gather:
         return Gather(int(self.x[0]), len(self.x), f"{self.name}:x")
 
+    def _at_end(self, *names: str) -> list[Inside]:
+        """Read the unknowns, and what nodes compute of them."""
+        return [self._unknowns(), *(one for name in (STATES, *names) for one in self._of_nodes(name))]
+
+    def _of_nodes(self, name: str) -> list[Inside]:
+        """Read what nodes have computed."""
+        slots = self.points.slots.get(name, NOTHING)
+        if self.is_node or not len(slots):
+            return []
+        return [Gather(int(slots[0]), len(slots), f"{self.name}:{name}")]
+
+    def reach(self, name: str) -> list[Each]:
+        """Compute an array for parts, if this is a node."""
+        slots = self.points.slots.get(name, NOTHING)
+        if not self.is_node or not len(slots):
+            return []
+        put = Put(int(slots[0]), len(slots), f"{self.name}:{name}")
+        return [self.each(self._unknowns(), Call(self.kernel(name)), put)]
+
     def matrix(self) -> list[Each]:
         if not len(self.entries):
             return []
         add = Add(int(self.entries[0]), len(self.entries), f"{self.name}:entries")
-        return [self.each(self._unknowns(), Call(self.kernel("matrix")), add)]
+        return [self.each(*self._at_end(TANGENTS), Call(self.kernel("matrix")), add)]
 
     def alone(self) -> list[Each]:
         """The entries of the matrix, kept for every copy."""
@@ -286,7 +348,7 @@ class Kind:
         if not len(rows):
             return []
         add = Add(int(rows[0]), len(rows), f"{self.name}:rows{stage}")
-        return [self.each(self._unknowns(), Call(self.kernel(f"residual{stage}")), add)]
+        return [self.each(*self._at_end(), Call(self.kernel(f"residual{stage}")), add)]
 
     def _put(self) -> list[Inside]:
         """Write the motion and the forces after a step."""
@@ -308,7 +370,7 @@ class Kind:
 
     def finish(self, turns: int) -> Each:
         after = (*self._put(), *self._put_own(), *self._turned(turns))
-        return self.each(self._unknowns(), Call(self.kernel("finish")), *after)
+        return self.each(*self._at_end(), Call(self.kernel("finish")), *after)
 
 
 def begun(setup: Setup, model: KindModel) -> Carry:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from genalpha.backends.native.code import aligned
-from genalpha.backends.sparse import sources
+from genalpha.backends.sparse import points, sources
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.laid import Laid, Ready
@@ -90,6 +90,8 @@ class SparseMemory:
 
     def _more_arrays(self) -> None:
         self._array("frames:stream", self.code.stream.slots * self.code.width)
+        for name, count in points.arrays(self.code.kinds).items():
+            self._array(name, count)
 
     def _array(self, name: str, count: int) -> None:
         self.first[name], self.lengths[name] = self._end, count
@@ -166,6 +168,8 @@ class SparseMemory:
             for stage, used in enumerate(kind.disturbed):
                 self._list(kind, f"disturbed{stage}", [rows[:, used]], first["trash"])
             self._list(kind, "forces", forces, first["trash"])
+        for kind, name, places in points.lists(code.kinds, first, n):
+            self._list(kind, name, [places], first["trash"] if kind.is_node else None)
 
     def _read_lists(self, kind: Kind) -> None:
         """Where a kind reads what its step comes from, and its unknowns."""
