@@ -49,7 +49,8 @@ def test_the_gpu_stores_the_factors_of_one_stage(gpu):
     one, two = run(backend="cuda", initial="assume"), run(backend="native", initial="assume")
     kinds = made(p.system)
     assert set(kinds) == {LeanKernels, StepKernels}
-    assert 3 * kinds[LeanKernels][0] < kinds[StepKernels][0]
+    assert kinds[LeanKernels][0] < 400  # operations
+    assert 2.5 * kinds[LeanKernels][0] < kinds[StepKernels][0]  # of which derivatives are a small part
     assert 2 * kinds[LeanKernels][1] < kinds[StepKernels][1]
     for name in ("q", "v", "a_alpha", "lam_method"):
         a, b = getattr(one, name), getattr(two, name)

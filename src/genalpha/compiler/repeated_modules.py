@@ -115,6 +115,5 @@ def emit(
     kernels.declared |= {f"declare void @{other}(ptr, ptr, ptr)": None for other in apart.loops.values()}
     solvers = [one.format(linkage="internal") for one in (sparse_text.FACTOR, sparse_text.SOLVE, *main.more)]
     copies = sorted(main.copies | apart.copies)
-    kernels.declared |= dict.fromkeys(one.needs for one in copies if one.needs)
     text = kernels.module(main, [*solvers, *(one.text() for one in copies)])
     return Emitted(text, main.entries, laid | apart.frames)

@@ -35,8 +35,15 @@ class Known:
         batching.primitive_batchers[operation] = self._batched
         ad.primitive_jvps[operation] = self._pushed
 
-    def __call__(self, *inputs: Array) -> Array:
-        return self.operation.bind(*inputs)
+    def __call__(self, *inputs: Any) -> Array:
+        arrays = [jnp.asarray(x, float) for x in inputs]
+        given, wanted = [x.shape for x in arrays], list(self.shapes[:-1])
+        if given != wanted:
+            name = self.plain.__name__.strip("_")
+            raise ValueError(
+                f"{name} takes arrays of shapes {wanted}, got {given}; use jax.vmap for many rotations"
+            )
+        return self.operation.bind(*arrays)
 
     def rows(self, *inputs: Array) -> Array:
         function = self.plain
@@ -46,15 +53,12 @@ class Known:
 
     def _shaped(self, *inputs: Any) -> Any:
         rows = inputs[0].shape[: inputs[0].ndim - len(self.shapes[0])]
-        given = [x.shape for x in inputs]
-        if given != [(*rows, *shape) for shape in self.shapes[:-1]]:
-            raise TypeError(f"{self.plain.__name__} takes arrays of shapes {self.shapes[:-1]}, got {given}")
         return inputs[0].update(shape=(*rows, *self.shapes[-1]))
 
     def _batched(self, inputs: Any, axes: Any) -> Any:
         count = next(x.shape[i] for x, i in zip(inputs, axes, strict=True) if i is not None)
         front = lambda x, i: jnp.broadcast_to(x, (count, *x.shape)) if i is None else jnp.moveaxis(x, i, 0)
-        return self(*(front(x, i) for x, i in zip(inputs, axes, strict=True))), 0
+        return self.operation.bind(*(front(x, i) for x, i in zip(inputs, axes, strict=True))), 0
 
     def _pushed(self, inputs: Any, directions: Any) -> Any:
         return jax.jvp(self.rows, inputs, tuple(map(ad.instantiate_zeros, directions)))
@@ -92,7 +96,7 @@ def exponential(w: Array) -> Array:
 
 
 def tangent(w: Array) -> Array:
-    """T (3, 3) with exp(w + ε) = exp(w) exp(T ε) for small ε: 1 − c₂ w̃ + c₃ w̃² (ACB15 A.2)."""
+    """T (3, 3) with exp(w + ε) = exp(w) exp(T ε) for small ε: 1 − c₂ w̃ + c₃ w̃², with Stumpff's c_k(|w|²)."""
     x = w @ w
     square = jnp.outer(w, w) - x * jnp.eye(3)
     return jnp.eye(3) - stumpff(2, x) * skew(w) + stumpff(3, x) * square
@@ -174,7 +178,7 @@ def from_matrix(R: Array) -> Array:
 
 
 def untwist(w: Array) -> Array:
-    """The inverse (3, 3) of ``tangent``: 1 + ½ w̃ + c w̃² (ACB15 A.2)."""
+    """The inverse (3, 3) of ``tangent``: 1 + ½ w̃ + c w̃²."""
     x = w @ w
     c = (stumpff(3, x) - 2 * stumpff(4, x)) / (2 * stumpff(2, x))
     return jnp.eye(3) + 0.5 * skew(w) + c * (jnp.outer(w, w) - x * jnp.eye(3))
