@@ -17,6 +17,7 @@ from genalpha.mechanics.labels import Listed
 from genalpha.mechanics.parts import FUNCTIONS, Element, Part, Places
 from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.system import Args, System
+from genalpha.numerics.tracing import zeros
 
 _MOST_NAMED = 6  # in messages
 
@@ -241,10 +242,10 @@ def element_system(element: Element, own: Any, mass: Any = None) -> System:
         return (lambda *inputs: element.call(name, *inputs, own=own)) if element.has(name) else None
 
     if mass is None and element.constant_mass:
-        mass = element.mass(0.0, jnp.zeros(element.size), own)
+        mass = element.mass(0.0, zeros(element.size), own)
     return System(
         (lambda t, q: element.mass(t, q, own)) if mass is None else mass,
-        call("force") or (lambda t, q, v: jnp.zeros(element.n)),
+        call("force") or (lambda t, q, v: zeros(element.n)),
         call("holonomic"),
         call("nonholonomic"),
         call("reaction"),

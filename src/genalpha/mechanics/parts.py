@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.user_errors import explaining
 from genalpha.numerics.derivatives import by_reader, left_to_reader
+from genalpha.numerics.tracing import zeros
 
 FUNCTIONS = ("mass", "force", "holonomic", "nonholonomic", "reaction")
 # The arguments of the functions of a part, before its own args.
@@ -252,7 +253,7 @@ class Element:
         """The mass matrix of one copy; of the copy ``number`` if masses are given copy by copy."""
         mass: Any = self.part.mass
         if mass is None:
-            return jnp.zeros((self.n, self.n))
+            return zeros(self.n, self.n)
         if callable(mass):
             return self.call("mass", t, q, own=own)
         return jnp.asarray(mass) if mass.ndim == 2 else jnp.asarray(mass)[number]

@@ -24,6 +24,7 @@ from genalpha.mechanics.reads import Reads
 from genalpha.mechanics.spaces import Euclidean, Space
 from genalpha.mechanics.user_errors import NotTraceable, explaining
 from genalpha.numerics.derivatives import for_each, jacobian, left_to_reader, pulled_back
+from genalpha.numerics.tracing import zeros
 
 Args = tuple[Any, ...]
 _MOST_READS = 64
@@ -261,7 +262,7 @@ class System:
     def nonholonomic_force(self, t: ArrayLike, q: Array, v: Array, psi: Array, args: Args = ()) -> Array:
         """−Kᵀψ (n,)."""
         if self.nonholonomic is None:
-            return jnp.zeros_like(v)
+            return zeros(*jnp.shape(v))
         return -pulled_back(lambda v: self.k(t, q, v, args), v, psi)
 
     # --- what follows by differentiation --------------------------------------------------------

@@ -12,6 +12,7 @@ from jax import Array
 
 from genalpha.mechanics.spaces import Euclidean, R3xSO3, Space
 from genalpha.multibody.vectors import EYE, cross
+from genalpha.numerics.tracing import zeros
 from genalpha.rotation import matrix
 from genalpha.view.checks import positive as positive
 from genalpha.view.poses import matrices, quaternions, rotations
@@ -95,7 +96,7 @@ class BodyKind(NamedTuple):
 
     def state(self, q: Any, v: Any, r: Any, Q: Any) -> FrameState:
         """A frame of a body with coordinates ``q`` and velocities ``v``. For the ground both are unused."""
-        zero = jnp.zeros(3)
+        zero = zeros(3)
         if self.name == "ground":
             return FrameState(r, Q, zero, zero)
         if self.name == "point":

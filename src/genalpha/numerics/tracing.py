@@ -31,3 +31,8 @@ def outside() -> bool:
 def library(x: Any) -> Any:
     """NumPy for its arrays and numbers, else JAX."""
     return np if isinstance(x, np.ndarray | np.generic) else jnp
+
+
+def zeros(*shape: int) -> Any:
+    """Zeros as constants of what is traced. `jnp.zeros` would run an operation for each."""
+    return np.zeros(shape)

@@ -21,6 +21,7 @@ from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.system import Dims, System
 from genalpha.numerics.data import Scale
 from genalpha.numerics.derivatives import jacobian
+from genalpha.numerics.tracing import zeros
 
 # Multipliers of reactions of the user's own are found by Newton's method, to this relative change.
 CHANGE, MOST_ITERATIONS = 1e-10, 50
@@ -46,14 +47,14 @@ class Terms(NamedTuple):
 
 
 def _terms(model: KindModel, t: Any, q: Any, v: Any, data: Any) -> Terms:
-    system, none = model.system(data, model.dims), jnp.zeros(0)
+    system, none = model.system(data, model.dims), zeros(0)
     n, m, p = model.dims[1:]
     g, g_dot = system.g_and_dot(t, q, v) if m else (none, none)
-    rest = jnp.zeros(n)
+    rest = zeros(n)
     return Terms(
         M=system.M(t, q),
-        G=system.G(t, q) if m else jnp.zeros((0, n)),
-        K=system.K(t, q, v) if p else jnp.zeros((0, n)),
+        G=system.G(t, q) if m else zeros(0, n),
+        K=system.K(t, q, v) if p else zeros(0, n),
         applied=system.applied(t, q, v),
         g=g,
         g_dot=g_dot,
@@ -91,7 +92,7 @@ def _loads(model: KindModel, t: Any, q: Any, v: Any, lam: Any, psi: Any, data: A
     system = model.system(data, model.dims)
     forces = lambda x: system.reactions(t, q, v, x[: len(lam)], x[len(lam) :])
     both = jnp.concatenate([lam, psi])
-    change = jacobian(forces, both) if both.size else jnp.zeros((len(v), 0))
+    change = jacobian(forces, both) if both.size else zeros(len(v), 0)
     by_lam, by_psi = jnp.split(-change.T, [len(lam)])
     return Loads(forces(both), by_lam, by_psi)
 

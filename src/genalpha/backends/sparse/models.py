@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from genalpha.compiler import machine
@@ -16,6 +15,7 @@ from genalpha.mechanics.assembly import Assembly, element_system
 from genalpha.mechanics.parts import Element, Places
 from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Args, Dims, System
+from genalpha.numerics.tracing import zeros
 
 # Sizes that tell which blocks of a method belong to velocities, holonomic and nonholonomic constraints.
 _TOLD_APART = {"v": 5003, "g": 3001, "k": 2003}
@@ -72,12 +72,10 @@ class KindModel(NamedTuple):
         have the same unknowns for all parts. Those of this constraint appear in no equation.
         """
         if self.element is None:
-            found = System(
-                np.zeros((self.dims.n,) * 2), lambda t, q, v: jnp.zeros(self.dims.n), space=self.space
-            )
+            found = System(np.zeros((self.dims.n,) * 2), lambda t, q, v: zeros(self.dims.n), space=self.space)
         else:
             found = element_system(self.element, *data)
-        nothing: Any = lambda *inputs: jnp.zeros(1)
+        nothing: Any = lambda *inputs: zeros(1)
         m, p = self.dims[2:]
         given: Any = found.reaction
         own = lambda t, q, v, lam, psi: given(t, q, v, lam[:m], psi[:p])
@@ -93,14 +91,14 @@ class KindModel(NamedTuple):
     def outline(self, whole: Dims) -> System:
         """A system with the same sizes as `system`, whose functions are zero: for shapes alone."""
         _, n, m, p = self.full(whole)
-        zeros: Any = lambda size: lambda *inputs: jnp.zeros(size)
+        zero: Any = lambda *shape: lambda *inputs: zeros(*shape)
         constant = self.element is None or self.element.constant_mass
         return System(
-            np.zeros((n, n)) if constant else zeros((n, n)),
-            zeros(n),
-            zeros(m) if m else None,
-            zeros(p) if p else None,
-            zeros(n),
+            np.zeros((n, n)) if constant else zero(n, n),
+            zero(n),
+            zero(m) if m else None,
+            zero(p) if p else None,
+            zero(n),
             self.space,
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.sparse.equations import AtState, Equations
@@ -19,6 +18,7 @@ from genalpha.engine.steps import Controlled
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.numerics import codes
 from genalpha.numerics.data import COUNTED, Carry, NewtonReport, Scale, State
+from genalpha.numerics.tracing import zeros
 
 
 class SparseStart(NamedTuple):
@@ -136,7 +136,7 @@ def begun_copy(
     It is the carry, the time of a_α, the shift that the method wants, and the start.
     """
     dims, (a_dot, scale, moved) = model.full(setup.dims), motion
-    wanted, zeros = [jnp.zeros(model.dims.n)], jnp.zeros
+    wanted, ones = [zeros(model.dims.n)], lambda n: 1.0 + zeros(n)
 
     class Moved(Beginning):
         def shift(self, r: Any) -> Any:
@@ -146,13 +146,13 @@ def begun_copy(
     start = Moved(
         state,
         a_dot,
-        Scale(scale, jnp.ones(dims.m), jnp.ones(dims.p)),
-        NewtonReport(*[zeros(())] * 6),
-        zeros((dims.m + dims.p, dims.n)),
+        Scale(scale, ones(dims.m), ones(dims.p)),
+        NewtonReport(*[zeros()] * 6),
+        zeros(dims.m + dims.p, dims.n),
         zeros(dims.m),
         zeros(dims.m),
         zeros(dims.p),
-        zeros((dims.n, dims.n)),
+        zeros(dims.n, dims.n),
         zeros(dims.n),
     )
     carry, t_alpha = setup.method.begin(model.system(data, setup.dims), dims, start, h, ())
