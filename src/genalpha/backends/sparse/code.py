@@ -9,7 +9,7 @@ from typing import Any, cast
 from genalpha.backends.sparse.central import Central, Stream
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import Blocks, KindModel
-from genalpha.backends.sparse.points import STATES, TANGENTS, NodePoints
+from genalpha.backends.sparse.points import NodePoints
 from genalpha.compiler import machine, repeated_modules
 from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Call, If, Instructions, Loop, While
@@ -101,24 +101,25 @@ class SparseCode:
     def _entries(self) -> Instructions:
         """Compute the entries of all parts of the matrix, without adding them up."""
         each = [each for kind in self.kinds for each in kind.alone()]
-        return [*self.reach(STATES, TANGENTS), *each]
+        return [*self.reach("matrix"), *each]
 
-    def reach(self, *names: str) -> Instructions:
-        """Compute what parts read of nodes at the end of the step."""
-        return [each for name in names for kind in self.kinds for each in kind.reach(name)]
+    def reach(self, *kernels: str) -> Instructions:
+        """Let nodes compute all that these kernels of parts read."""
+        read = dict.fromkeys(name for kind in self.kinds for kernel in kernels for name in kind.needs(kernel))
+        return [each for name in read for kind in self.kinds for each in kind.reach(name)]
 
     def matrix(self) -> Instructions:
         """Compute the matrices of all stages."""
         clear = [Clear(f"lu{k}:a") for k in range(self.blocks.stages)]
         each = [each for kind in self.kinds for each in kind.matrix()]
-        return [*self.reach(STATES, TANGENTS), *clear, *each]
+        return [*self.reach("matrix"), *clear, *each]
 
     def factor(self) -> Instructions:
         return [Factor(f"lu{k}", int(report[0])) for k, report in enumerate(self.central.report)]
 
     def residual(self, stage: int) -> Instructions:
         each = [each for kind in self.kinds for each in kind.residual(stage)]
-        return [*self.reach(STATES), Clear(f"r:{stage}"), *each]
+        return [*self.reach(f"residual{stage}"), Clear(f"r:{stage}"), *each]
 
     def solve(self, stage: int) -> Solve:
         return Solve(f"lu{stage}", "r", "d")
@@ -126,7 +127,7 @@ class SparseCode:
     def finish(self) -> Instructions:
         """Write what the next step needs."""
         each = [each for kind in self.kinds for each in self._ends(kind)]
-        return [Zero(self.central.turns, 1), *self.reach(STATES), *each, self.stream.move(self.central)]
+        return [Zero(self.central.turns, 1), *self.reach("finish"), *each, self.stream.move(self.central)]
 
     def _solved(self) -> Instructions:
         """Prepare a step, and solve its equations by Newton's two loops."""

@@ -12,7 +12,7 @@ from genalpha.backends.native.writer import ITERATION, PIVOT, RUN, STEP, ids
 from genalpha.backends.sparse.central import Central
 from genalpha.backends.sparse.code import SparseCode
 from genalpha.backends.sparse.kinds import Kind
-from genalpha.backends.sparse.points import DEFECTS, STATES, TANGENTS, NodePoints
+from genalpha.backends.sparse.points import DEFECTS, NodePoints
 from genalpha.compiler.differentiate import along
 from genalpha.compiler.graph import ZERO
 from genalpha.compiler.program import Call, If, Instructions
@@ -133,14 +133,14 @@ class ControlledKind(Kind):
 
     def attempt(self, turns: int) -> Each:
         """Compute what a step leads to, without writing it anywhere but in the frame."""
-        return self.each(*self._at_end(), Call(self.kernel("finish")), *self._turned(turns))
+        return self.each(*self._at_end("finish"), *self._turned(turns))
 
     def disturb(self, stage: int) -> list[Each]:
         if self.model.element is None or not len(self.disturbed[stage]):
             return []
         slots = self.disturbed_slots[stage]
         add = Add(int(slots[0]), len(slots), f"{self.name}:disturbed{stage}")
-        reads = [self._response(), *self._of_nodes(TANGENTS), *self._of_nodes(DEFECTS)]
+        reads = [self._response(), *self._of_nodes(f"disturb{stage}")]
         return [self.each(*reads, Call(self.kernel(f"disturb{stage}")), add)]
 
     def _response(self) -> Gather:
@@ -271,9 +271,10 @@ class ControlledCode(SparseCode):
     def _body(self) -> Instructions:
         """One attempt: `attempt`."""
         central, stream, flags = self.central, self.stream, self.central.flags
-        tried: list[Any] = [Zero(central.turns, 1), *self.reach(STATES)]
+        estimates = [f"disturb{k}" for k in range(self.blocks.stages)]
+        tried: list[Any] = [Zero(central.turns, 1), *self.reach("finish", *estimates)]
         tried += [kind.attempt(central.turns) for kind in self.kinds]
-        tried += [*self.reach(TANGENTS, DEFECTS), Zero(central.squares, 1)]
+        tried.append(Zero(central.squares, 1))
         for k in range(self.blocks.stages):
             rows = [each for kind in self.kinds for each in kind.disturb(k)]
             tried += [Clear(f"r:{k}"), *rows, Solve(f"lu{k}", "r", "d")]

@@ -12,7 +12,7 @@ import numpy as np
 from genalpha.backends.native.code import PIECE
 from genalpha.backends.native.writer import ITERATION, RUN, STEP
 from genalpha.backends.sparse.models import BlockPlace, Blocks, KindModel, counts
-from genalpha.backends.sparse.points import STATES, TANGENTS, NodePoints, PartPoints, Reached
+from genalpha.backends.sparse.points import NodePoints, PartPoints, Reached
 from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import ONE, ZERO, Graph
 from genalpha.compiler.program import Builder, Call, Program, cut
@@ -311,16 +311,20 @@ class Kind:
     def _unknowns(self) -> Gather:
         return Gather(int(self.x[0]), len(self.x), f"{self.name}:x")
 
-    def _at_end(self, *names: str) -> list[Inside]:
-        """Read the unknowns, and what nodes compute of them."""
-        return [self._unknowns(), *(one for name in (STATES, *names) for one in self._of_nodes(name))]
+    def needs(self, kernel: str) -> list[str]:
+        """The arrays of nodes that a kernel of a part reads."""
+        pieces = () if self.is_node else self.program.pieces.get(self.kernel(kernel), ())
+        loaded = {slot for piece in pieces for _, slot in self.program.kernels[piece].loads}
+        return [name for name, slots in self.points.slots.items() if not loaded.isdisjoint(slots.tolist())]
 
-    def _of_nodes(self, name: str) -> list[Inside]:
-        """Read what nodes have computed."""
-        slots = self.points.slots.get(name, NOTHING)
-        if self.is_node or not len(slots):
-            return []
-        return [Gather(int(slots[0]), len(slots), f"{self.name}:{name}")]
+    def _of_nodes(self, kernel: str) -> list[Inside]:
+        """Read what nodes have computed for a kernel."""
+        each = [(name, self.points.slots[name]) for name in self.needs(kernel)]
+        return [Gather(int(slots[0]), len(slots), f"{self.name}:{name}") for name, slots in each]
+
+    def _at_end(self, kernel: str) -> list[Inside]:
+        """Apply a kernel to the unknowns, and to what nodes have computed of them."""
+        return [self._unknowns(), *self._of_nodes(kernel), Call(self.kernel(kernel))]
 
     def reach(self, name: str) -> list[Each]:
         """Compute an array for parts, if this is a node."""
@@ -334,7 +338,7 @@ class Kind:
         if not len(self.entries):
             return []
         add = Add(int(self.entries[0]), len(self.entries), f"{self.name}:entries")
-        return [self.each(*self._at_end(TANGENTS), Call(self.kernel("matrix")), add)]
+        return [self.each(*self._at_end("matrix"), add)]
 
     def alone(self) -> list[Each]:
         """The entries of the matrix, kept for every copy."""
@@ -348,7 +352,7 @@ class Kind:
         if not len(rows):
             return []
         add = Add(int(rows[0]), len(rows), f"{self.name}:rows{stage}")
-        return [self.each(*self._at_end(), Call(self.kernel(f"residual{stage}")), add)]
+        return [self.each(*self._at_end(f"residual{stage}"), add)]
 
     def _put(self) -> list[Inside]:
         """Write the motion and the forces after a step."""
@@ -370,7 +374,7 @@ class Kind:
 
     def finish(self, turns: int) -> Each:
         after = (*self._put(), *self._put_own(), *self._turned(turns))
-        return self.each(*self._at_end(), Call(self.kernel("finish")), *after)
+        return self.each(*self._at_end("finish"), *after)
 
 
 def begun(setup: Setup, model: KindModel) -> Carry:
