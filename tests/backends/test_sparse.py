@@ -21,7 +21,7 @@ FIELDS = ("q", "v", "a", "a_alpha", "lam", "psi", "lam_method", "psi_method")
 METHODS = ("soi2", "hht-soi2", "index3", "stabilized", "dae-alpha", "projected")
 FAST = {("sledges", "index3")}
 FAST |= {("free beads", "generalized-alpha")}
-FAST |= {("sledges", "projected"), ("wires", "soi2")}
+FAST |= {("sledges", "projected"), ("wires", "soi2"), ("flails", "soi2")}
 
 
 def cases():
@@ -310,3 +310,17 @@ def test_a_callback_sees_the_steps():
     whole = rods(**GIVEN, callback=lambda s: seen.append((s.t, s.q)), callback_every=4)
     assert [t for t, _ in seen] == pytest.approx(whole.t[4::4])
     np.testing.assert_array_equal([q for _, q in seen], whole.q[4::4])
+
+
+def test_parts_read_the_end_of_a_step_from_nodes():
+    """Exponential maps are computed by nodes alone, tangent maps only for matrices."""
+    assembly, q0, v0 = assemblies.revolute()
+    with matrices("sparse"):
+        ga.solve(assembly, (0.0, 0.01), q0, v0, h=1e-3)
+    (made,) = (x for x in assembly._programs.values() if isinstance(x, front.Made))
+    nodes, parts = ([kind for kind in made.code.kinds if kind.is_node is which] for which in (True, False))
+    (joints,) = (kind for kind in parts if kind.model.dims.m and kind.model.dims.n == 12)
+    assert joints.needs("residual0") == ["states"]
+    assert joints.needs("matrix") == ["states", "tangents"]
+    assert all("sqrt" != node.op for node in joints.graph.nodes)  # of the angle of an increment
+    assert any("sqrt" == node.op for node in nodes[0].graph.nodes)
