@@ -21,7 +21,7 @@ FIELDS = ("q", "v", "a", "a_alpha", "lam", "psi", "lam_method", "psi_method")
 METHODS = ("soi2", "hht-soi2", "index3", "stabilized", "dae-alpha", "projected")
 FAST = {("sledges", "index3")}
 FAST |= {("free beads", "generalized-alpha")}
-FAST |= {("sledges", "projected"), ("wires", "soi2"), ("flails", "soi2")}
+FAST |= {("sledges", "projected"), ("wires", "soi2")}
 
 
 def cases():
