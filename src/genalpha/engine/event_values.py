@@ -10,9 +10,9 @@ from genalpha.engine import events
 from genalpha.engine.interpolate import StepEnd
 from genalpha.engine.setup import Setup
 from genalpha.mechanics import initial_values
+from genalpha.mechanics.along import rate_along
 from genalpha.mechanics.system import Args
 from genalpha.numerics.data import Scale, State
-from genalpha.numerics.derivatives import value_and_rate
 
 
 def values(setup: Setup, at: StepEnd, args: Args, scale: Scale | None = None) -> Array:
@@ -40,8 +40,7 @@ def soon(setup: Setup, state: State, by: float, args: Args) -> Array:
     space, loads = setup.system.space, np.array([c.loads for c in setup.crossings])
     at = lambda t, q, v: values(setup, StepEnd(t, q, v, lam, psi), args)
     fixed = lambda t, q, v: events.values(setup.crossings, t, q, v, lam, psi, args)
-    direction = (jnp.ones_like(t), space.rate(q, v), a)
-    now, rate = value_and_rate(fixed, (jnp.asarray(t, float), q, v), direction)
+    now, rate = rate_along(space, fixed, t, q, v, (v, a))
     now = jnp.where(loads, at(t, q, v), now)
     later = at(t + by, space.retract(q, by * v + 0.5 * by**2 * a), v + by * a)
     return jnp.where((rate == 0) | loads, later - now, rate * by)

@@ -22,6 +22,7 @@ import numpy as np
 
 from genalpha.backends.native.step import floating
 from genalpha.backends.rowwise import Rowwise
+from genalpha.mechanics.along import rate_along
 from genalpha.numerics.derivatives import jacobian, value_and_rate
 from genalpha.statics.tangent import NullSpace, left_null
 from genalpha.statics.whole import WholeSystem
@@ -268,7 +269,7 @@ def _rate_of(whole: WholeSystem, function: Callable[..., Any]) -> Callable[..., 
 
     def rate(t: Any, q: Any, v: Any, *args: Any) -> Any:
         value = lambda t, q: jnp.ravel(jnp.asarray(function(t, q, *args), float))
-        found = value_and_rate(value, (t, q), (jnp.ones_like(t), space.rate(q, v)))[1]
+        found = rate_along(space, value, t, q, v)[1]
         return jnp.concatenate([found, v[states]])
 
     return rate
