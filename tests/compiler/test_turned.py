@@ -129,6 +129,17 @@ def test_rotation_vector_near_zero_and_near_a_half_turn() -> None:
         np.testing.assert_allclose(slopes(back, "matrix", at), np.eye(3), atol=1e-7 if angle > 2 else 1e-11)
 
 
+def test_a_turned_vector_is_linear_in_the_vector() -> None:
+    """JAX transposes it, also under vmap."""
+    q, x, weights = (jnp.asarray(np.random.default_rng(k).normal(size=n)) for k, n in enumerate((4, 3, 3)))
+    q = rotation.normalize(q)
+    turn = lambda x: rotation.rotate(q, x)
+    (found,) = jax.linear_transpose(turn, x)(weights)
+    np.testing.assert_allclose(found, rotation.matrix(q).T @ weights, rtol=1e-14)
+    (rows,) = jax.linear_transpose(jax.vmap(turn), jnp.stack([x, x]))(jnp.stack([weights, x]))
+    np.testing.assert_allclose(rows[0], found, rtol=1e-14)
+
+
 def test_a_constraint_takes_fewer_operations() -> None:
     """A ball joint on a turned body: its forces, and Newton's matrix for them."""
     graph, arm = Graph(), jnp.array([0.2, 0.1, -0.3])

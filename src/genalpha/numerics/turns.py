@@ -34,6 +34,7 @@ class Known:
         mlir.register_lowering(operation, mlir.lower_fun(self.rows, multiple_results=False))
         batching.primitive_batchers[operation] = self._batched
         ad.primitive_jvps[operation] = self._pushed
+        ad.primitive_transposes[operation] = self._transposed
 
     def __call__(self, *inputs: Any) -> Array:
         arrays = [jnp.asarray(x, float) for x in inputs]
@@ -62,6 +63,19 @@ class Known:
 
     def _pushed(self, inputs: Any, directions: Any) -> Any:
         return jax.jvp(self.rows, inputs, tuple(map(ad.instantiate_zeros, directions)))
+
+    def _transposed(self, weights: Any, *inputs: Any) -> Any:
+        """Where it is linear in some inputs: the weights of these."""
+        unknown = [k for k, x in enumerate(inputs) if ad.is_undefined_primal(x)]
+
+        def of_unknown(*values: Any) -> Any:
+            given = list(inputs)
+            for k, value in zip(unknown, values, strict=True):
+                given[k] = value
+            return self.rows(*given)
+
+        found = jax.linear_transpose(of_unknown, *(inputs[k].aval for k in unknown))(weights)
+        return [found[unknown.index(k)] if k in unknown else None for k in range(len(inputs))]
 
 
 def product(p: Array, r: Array) -> Array:
