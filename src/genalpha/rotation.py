@@ -47,7 +47,7 @@ def rotate(p: ArrayLike, x: ArrayLike) -> Array:
     >>> (rotate(from_rotation_vector([0.0, 0.0, jnp.pi / 2]), [1.0, 0.0, 0.0]).round(12) + 0.0).tolist()
     [0.0, 1.0, 0.0]
     """
-    return turns.rotate(jnp.asarray(p, float), jnp.asarray(x, float))
+    return turns.rotate(p, x)
 
 
 def cross(a: ArrayLike, b: ArrayLike) -> Array:
@@ -96,7 +96,7 @@ def matrix(p: ArrayLike) -> Array:
     >>> matrix(identity()).tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    return turns.matrix(jnp.asarray(p, float))
+    return turns.matrix(p)
 
 
 def from_matrix(R: ArrayLike) -> Array:
@@ -117,7 +117,7 @@ def vector_of_matrix(R: ArrayLike) -> Array:
     >>> np.asarray(vector_of_matrix(turned)).round(12).tolist()
     [0.3, -0.2, 0.1]
     """
-    return turns.vector(jnp.asarray(R, float))
+    return turns.vector(R)
 
 
 # --- Euler angles -----------------------------------------------------------------------------------

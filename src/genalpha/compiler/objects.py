@@ -78,8 +78,10 @@ def apart(text: str) -> tuple[str, str]:
     if RARELY not in text:
         return text, ""
     head, functions = _functions(text)
-    rare = [k for k, function in enumerate(functions) if RARELY in function]
-    often = [k for k in range(len(functions)) if k not in set(rare)]
+    often, rare = (
+        [k for k, function in enumerate(functions) if (RARELY in function) is which]
+        for which in (False, True)
+    )
     return _module(head, functions, often), _module(head, functions, rare)
 
 
