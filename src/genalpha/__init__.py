@@ -10,6 +10,7 @@ jax.config.update("jax_enable_x64", True)
 
 from genalpha import analysis, methods, multibody, problems, rotation  # noqa: E402
 from genalpha._version import __version__ as __version__  # noqa: E402
+from genalpha.compiler.tiers import finish_compiling  # noqa: E402
 from genalpha.consistent import consistent, project_position, project_velocity  # noqa: E402
 from genalpha.engine.discrete import Controller  # noqa: E402
 from genalpha.engine.events import Event, Reset  # noqa: E402
@@ -135,6 +136,7 @@ __all__ = [
     "concatenate",
     "consistent",
     "equilibrium",
+    "finish_compiling",
     "from_sympy",
     "hht",
     "host",

@@ -9,6 +9,7 @@ import numpy as np
 
 from genalpha.compiler.arithmetic import FUNCTIONS, SEARCHES
 from genalpha.compiler.branches import Branch, StoreNode, arranged, structured
+from genalpha.compiler.fused import Fusions
 from genalpha.compiler.graph import CallsHost
 from genalpha.compiler.machine import host_symbol
 from genalpha.compiler.objects import RARELY
@@ -16,6 +17,7 @@ from genalpha.compiler.program import Kernel, Program
 from genalpha.compiler.search_text import SEARCH, SIDES
 
 _ARITHMETIC = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv"}
+_PLAIN = {op: text.removesuffix(" contract") for op, text in _ARITHMETIC.items()}
 _COMPARISONS = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _INTRINSICS = {
     "abs": "fabs",
@@ -30,6 +32,7 @@ _INTRINSICS = {
     "exp2": "exp2",
     "log": "log",
     "pow": "pow",
+    "fma": "fma",
 }
 _SPECIAL = {"max", "min", "neg", *_ARITHMETIC, *_INTRINSICS}
 _LIBRARY = {op for op in FUNCTIONS if op not in _SPECIAL}
@@ -61,6 +64,7 @@ class KernelEmitter:
         self.searches: dict[str, str] = {}  # functions that are called, by name
         self.hosts: set[str] = set()  # names of Python functions that are called
         self.loaded: dict[int, int] = {}  # the slots of nodes that the kernel loads
+        self.fusions: Fusions | None = None  # of this kernel; without them the compiler decides
         self._names: dict[int, str] = {}  # of nodes, as far as they were asked for
         self.labels = 0
 
@@ -110,6 +114,7 @@ class KernelEmitter:
             tables = (program.tables[i] for i in program.tables_of(kernel))
             read = {*self.loaded.values(), *(slot for table in tables for slot in table.slots)}
             parts = arranged(program.nodes, body, self.loaded, stores, read)
+            self.fusions = Fusions(program.nodes, kernel)
         self.body(parts)
         self.say("ret void")
         self.lines.append("}")
@@ -211,7 +216,11 @@ class KernelEmitter:
         number, boolean = self.number, self.boolean
         if op in _ARITHMETIC:  # most of them
             a, b = inputs
-            self.lines.append(f"  %n{i} = {_ARITHMETIC[op]} {number} {name(a)}, {name(b)}")
+            lines = None if self.fusions is None else self.fusions.text(i, name, number, self.suffix)
+            if lines is None:
+                text = (_ARITHMETIC if self.fusions is None else _PLAIN)[op]
+                lines = [f"  %n{i} = {text} {number} {name(a)}, {name(b)}"]
+            self.lines += lines
             return
         at = [name(j) for j in inputs]
         if op == "neg":
@@ -374,8 +383,8 @@ class KernelEmitter:
 
     def declarations(self) -> list[str]:
         lines = [text for _, text in sorted(self.searches.items())]
-        for op in sorted(self.used):
-            count = 2 if op in ("pow", "atan2", "fmod") else 1
+        for op in sorted(self.used | ({"fma"} if self.fusions is not None else set())):
+            count = {"pow": 2, "atan2": 2, "fmod": 2, "fma": 3}.get(op, 1)
             if op in _INTRINSICS:
                 kinds = ", ".join([self.number] * count)
                 lines.append(f"declare {self.number} @llvm.{_INTRINSICS[op]}.{self.suffix}({kinds})")

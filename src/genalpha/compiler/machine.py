@@ -9,12 +9,12 @@ import itertools
 import os
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
-from genalpha.compiler import code_cache, objects
+from genalpha.compiler import code_cache, objects, tiers
 from genalpha.numerics.host import HostCall, raise_pending
 
 _names = itertools.count()
@@ -83,7 +83,9 @@ class Library:
     """Functions of a module, callable from Python without holding the interpreter's lock.
 
     Several modules may call each other's functions. Each is compiled by another thread as soon as its text is
-    there, and kept on disk alone.
+    there, and kept on disk alone. Those that say themselves which products are fused have the same results
+    whether they are optimized or not. They are compiled without optimization first, and are optimized in the
+    background (see `tiers`).
 
     ``hosts`` are Python functions that the code calls, by node. Their addresses are not part of the code, so
     code from the cache calls those of this process. A call takes the interpreter's lock. Their exceptions are
@@ -103,20 +105,24 @@ class Library:
         scheduled: bool = True,
         hosts: Mapping[int, HostCall] | None = None,
     ) -> None:
-        self._names, self._code, self.cached = functions, list[_ModuleCode](), True
+        self._names, self._code, self.cached = functions, list[tiers.ModuleCode](), True
         self.hosts = {host_symbol(node): call.pointer for node, call in (hosts or {}).items()}
-        level = 2 if optimized else 0
+        self._options = optimized, scheduled
+        self._better: tiers.Improvement | None = None
+        self._linked, self._linking = list[Any](), threading.Lock()
         if isinstance(text, str) and objects.pieces(text) == 1:
-            make = lambda text: [objects.compiled(text, level, scheduled)]
-            self._add(text, optimized, scheduled, make)
+            self._add(text, lambda job: job.done())
             self._link()
             return
-        with objects.Workers(cores(), level, scheduled) as workers:
-            for one in (text,) if isinstance(text, str) else text:
-                self._add(one, optimized, scheduled, workers.take)
+        texts = [text] if isinstance(text, str) else text
+        several = texts is text  # they are being written by this thread
+        with tiers.workers(max(1, cores() - several)) as pool:
+            for one in texts:
+                self._add(one, lambda job: pool.submit(job.done), quick=several)
 
-    def _add(self, text: str, optimized: bool, scheduled: bool, make: Callable[[str], list[Any]]) -> None:
+    def _add(self, text: str, make: Callable[[objects.CompileJob], Any], quick: bool = False) -> None:
         """Take the code of a module from the cache, or let it be made."""
+        optimized, scheduled = self._options
         if not optimized:
             text = "; not optimized\n" + text.replace(" contract", "")  # another key in the cache
         elif not scheduled:
@@ -124,13 +130,20 @@ class Library:
         key = _key(text)
         kept = code_cache.load(key)
         self.cached &= kept is not None
-        self._code.append(
-            _ModuleCode(key, make(text)) if kept is None else _ModuleCode(None, list(_parts(kept)))
-        )
+        if kept is not None:
+            self._code.append(tiers.ModuleCode(None, [], list(_parts(kept))))
+            return
+        jobs = objects.jobs(text, 2 if optimized else 0, scheduled)
+        first = [job.quick for job in jobs] if quick and " contract" not in text else jobs
+        self._code.append(tiers.ModuleCode(key, jobs, list(map(make, first)), first != jobs))
 
     def function(self, name: str, *kinds: Any, result: Any = None) -> Callable[..., Any]:
         """A function of the library. If other threads are still compiling it, this waits for them."""
-        found = ctypes.CFUNCTYPE(result, *kinds)(self._link()[name])
+        prototype = ctypes.CFUNCTYPE(result, *kinds)
+        tracker = self._link()
+        if self._better is not None:
+            return _Renewed(self, name, prototype)
+        found = prototype(tracker[name])
         found.library = self  # type: ignore[attr-defined] # keeps the code alive
         if not self.hosts or name == "steps":
             return found
@@ -144,35 +157,49 @@ class Library:
 
     def _link(self) -> Any:
         """The addresses of the functions. At the first call the code is kept on disk and linked."""
+        with self._linking:
+            if self._code:
+                parts = [part for module in self._code for part in module.finished(_keep)]
+                if any(module.quick for module in self._code):
+                    self._better = tiers.Improvement(self._code, _keep)
+                self._code = []
+                self._load(parts)
+            elif self._better is not None and self._better.parts:
+                self._load(self._better.parts)
+                self._better.parts = []
+        return self._linked[-1]  # others stay: another thread may be running them
+
+    def _load(self, parts: list[bytes]) -> None:
         import llvmlite.binding as llvm
 
-        if self._code:
-            parts = [part for module in self._code for part in module.finished()]
-            builder = llvm.JITLibraryBuilder().add_current_process()
-            for part in parts:
-                builder = builder.add_object_img(part)
-            for name, pointer in self.hosts.items():
-                builder = builder.import_symbol(name, ctypes.cast(pointer, ctypes.c_void_p).value)
-            for name in self._names:
-                builder = builder.export_symbol(name)
-            self._tracker = builder.link(_linker(), f"kernel{next(_names)}")
-            self.size = sum(map(len, parts))
-            self._code = []
-        return self._tracker
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        for part in parts:
+            builder = builder.add_object_img(part)
+        for name, pointer in self.hosts.items():
+            builder = builder.import_symbol(name, ctypes.cast(pointer, ctypes.c_void_p).value)
+        for name in self._names:
+            builder = builder.export_symbol(name)
+        self._linked.append(builder.link(_linker(), f"kernel{next(_names)}"))
+        self.size = sum(map(len, parts))
 
 
-class _ModuleCode(NamedTuple):
-    """The object codes of a module, perhaps not made yet. The ``key`` is None if it was cached."""
+class _Renewed:
+    """A function of a library whose code is being optimized. Each call has the best code that there is."""
 
-    key: bytes | None
-    parts: list[bytes | Future[bytes]]
+    def __init__(self, library: Library, name: str, prototype: Any) -> None:
+        self._library, self._name, self._prototype = library, name, prototype
+        self._tracker: Any = None
 
-    def finished(self) -> list[bytes]:
-        """The object codes. New ones are kept on disk."""
-        found = [part if isinstance(part, bytes) else part.result() for part in self.parts]
-        if self.key is not None:
-            code_cache.store(self.key, b"".join(_SIZE.pack(len(part)) + part for part in found))
-        return found
+    def __call__(self, *arguments: Any) -> Any:
+        tracker = self._library._link()
+        if tracker is not self._tracker:
+            self._found, self._tracker = self._prototype(tracker[self._name]), tracker
+        return self._found(*arguments)
+
+
+def _keep(key: bytes, parts: list[bytes]) -> None:
+    """Keep the object codes of a module on disk."""
+    code_cache.store(key, b"".join(_SIZE.pack(len(part)) + part for part in parts))
 
 
 def _parts(code: bytes) -> Iterator[bytes]:

@@ -8,8 +8,7 @@ import functools
 import re
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 # A part has at least so many lines, and a module at most so many parts.
 LEAST_LINES, MOST_PARTS = 4000, 16
@@ -45,27 +44,27 @@ def host() -> tuple[str, str, str]:
     return cpu, features, triple
 
 
-class Workers:
-    """Threads that compile modules."""
+class CompileJob(NamedTuple):
+    """A part of a module, and how far it is to be optimized."""
 
-    def __init__(self, threads: int, level: int, scheduled: bool) -> None:
-        self._pool = ThreadPoolExecutor(threads, "genalpha compiler")
-        self._options = (level, scheduled)
+    text: str
+    level: int
+    scheduled: bool
 
-    def take(self, text: str) -> list[Future[bytes]]:
-        """The object codes of a module; of all its parts if it is long."""
-        level, scheduled = self._options
-        often, rarely = apart(text)
-        jobs = [(part, level) for part in split(often, pieces(often))]
-        jobs += [(part, 0) for part in split(rarely, pieces(rarely))] if rarely else []
-        return [self._pool.submit(compiled, part, level, scheduled) for part, level in jobs]
+    def done(self) -> bytes:
+        return compiled(self.text, self.level, self.scheduled)
 
-    def __enter__(self) -> Workers:
-        return self
+    @property
+    def quick(self) -> CompileJob:
+        """The same without optimization."""
+        return self._replace(level=0)
 
-    def __exit__(self, error: Any, *_: Any) -> None:
-        """There are no more modules, or none is needed because of an error."""
-        self._pool.shutdown(wait=False, cancel_futures=error is not None)
+
+def jobs(text: str, level: int, scheduled: bool) -> list[CompileJob]:
+    """The parts of a module. Functions that run rarely are not optimized."""
+    often, rarely = apart(text)
+    found = [CompileJob(part, level, scheduled) for part in split(often, pieces(often))]
+    return found + [CompileJob(part, 0, scheduled) for part in split(rarely, pieces(rarely)) if rarely]
 
 
 def pieces(text: str) -> int:

@@ -377,7 +377,8 @@ class Method(ABC):
         """The blocks of the scaled unknowns x, in physical units, by name."""
         blocks, at = {}, 0
         for u in self.blocks(dims):
-            blocks[u.name] = x[at : at + u.size] * _unit(u, scale)
+            here = x[at : at + u.size]
+            blocks[u.name] = here if u.like is None or not u.size else here * _unit(u, scale)
             at += u.size
         return blocks
 

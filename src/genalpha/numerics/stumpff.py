@@ -39,7 +39,10 @@ def stumpff(k: int, x: Array) -> Array:
 def _series(k: int, x: Array, terms: int) -> Array:
     """The first terms, even and odd ones separately: two short chains of operations, not a long one."""
     even, odd = ([(-1) ** i / math.factorial(2 * i + k) for i in range(first, terms, 2)] for first in (0, 1))
-    nested = lambda coefficients: functools.reduce(lambda total, c: c + x * x * total, reversed(coefficients))
+    square = x * x
+    nested = lambda coefficients: functools.reduce(
+        lambda total, c: c + square * total, reversed(coefficients)
+    )
     return nested(even) + x * nested(odd)
 
 
