@@ -109,7 +109,7 @@ def test_a_model_that_is_not_assembled_says_so():
     model.add(mb.Spherical("hook", model.ground.frame((0, 0, 0.1)), bar.frame((-0.5, 0, 0))))
     with pytest.raises(ga.InconsistentInitialValues) as caught:
         model.solve((0.0, 0.1), h=0.01)
-    assert caught.value.__notes__ == ["The joints are not closed: call model.assemble() first."]
+    assert caught.value.__notes__ == ["The joints are not closed: model.assemble() closes them, at a time t."]
 
 
 def test_a_singular_position_is_no_redundancy():

@@ -25,6 +25,9 @@ _PLAIN = (int, float, complex, bool, str, bytes, type(None), np.number, np.bool_
 _MOST, _DEEPEST, _MOST_SOURCES = 4096, 4, 500
 _MISSING = object()
 
+# The attribute of a function that lists functions of the user's own, which it calls.
+FOLLOWED = "functions_of_the_user"
+
 Read = Callable[[], Any]
 
 
@@ -38,6 +41,11 @@ class Reads:
         self._kept: list[Any] = []  # so that no id in _seen is used again
         for function in functions:
             self._follow(function, 0)
+
+    @property
+    def found(self) -> bool:
+        """Whether they read anything."""
+        return bool(self._plain or self._copied)
 
     def changed(self) -> bool:
         """Whether one of the values has changed."""
@@ -69,7 +77,11 @@ class Reads:
             self._value(lambda: function, _names(called), depth)
 
     def _of_code(self, function: types.FunctionType, depth: int) -> None:
-        if not self._is_new(function) or _package(function.__globals__.get("__name__")) in _KNOWN:
+        if not self._is_new(function):
+            return
+        for other in getattr(function, FOLLOWED, ()):
+            self._follow(other, depth)
+        if _package(function.__globals__.get("__name__")) in _KNOWN:
             return
         names = _names(function)
         for cell in function.__closure__ or ():

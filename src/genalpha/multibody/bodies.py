@@ -16,6 +16,7 @@ from genalpha.multibody.frames import (
     FrameState,
     along,
     axes_of,
+    finite,
     orientation,
     positive,
     quaternion_of,
@@ -31,6 +32,9 @@ def named(name: Any, what: str) -> str:
     if not isinstance(name, str) or not name.strip():
         raise TypeError(f"the name of {what} must be a text, got {name!r}")
     return name
+
+
+_FIXED = ("mass", "moment", "inertia")
 
 
 class Marker:
@@ -66,6 +70,15 @@ class AnyBody:
 
     def __init__(self, name: str, x: np.ndarray, R: np.ndarray, center: np.ndarray) -> None:
         self.name, self.x, self.R, self.center = name, x, R, center
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        """Models may have made their equations with the mass of a body already."""
+        if key in _FIXED and key in self.__dict__:
+            raise AttributeError(
+                f"{key} of the body {self.name!r} cannot be changed: make another body, or pass "
+                f"values={{'{self.name}.{key}': ...}} to model.solve"
+            )
+        super().__setattr__(key, value)
 
     def frame(self, at: Any = (0.0, 0.0, 0.0), rotation: Any = None, axis: Any = None) -> Marker:
         """A frame at a point of the body, in its own axes, turned, or with its z axis along ``axis``."""
@@ -230,11 +243,14 @@ class PlanarBody(AnyBody):
             shape = shape or inertia.shape
         R = orientation(angle, f"angle of {name!r}")
         middle = vector(center, f"center of {name!r}")
-        super().__init__(name, vector(at, f"at of {name!r}") + R @ middle, R, middle)
+        origin = vector(at, f"at of {name!r}")
+        if origin[2] or middle[2]:
+            raise ValueError(f"the body {name!r} moves in the plane of x and y: its z must be 0, got {at!r}")
+        super().__init__(name, origin + R @ middle, R, middle)
         self.mass, self.moment = positive(mass, f"mass of {name!r}"), positive(moment, f"moment of {name!r}")
-        self.angle, self.shape = float(angle), shape
+        self.angle, self.shape = finite(angle, f"angle of {name!r}"), shape
         self.velocity = vector(velocity, f"velocity of {name!r}")[:2]
-        self.angular_velocity = float(angular_velocity)
+        self.angular_velocity = finite(angular_velocity, f"angular_velocity of {name!r}")
 
     def coordinates(self) -> np.ndarray:
         return np.array([*self.x[:2], self.angle])
@@ -260,7 +276,7 @@ class PlanarBody(AnyBody):
 
 
 class PointMass(AnyBody):
-    """A point with a mass."""
+    """A point with a mass. A frame on it is at the point itself, and its axes do not turn."""
 
     kind = POINT
 
@@ -276,6 +292,20 @@ class PointMass(AnyBody):
         super().__init__(name, vector(at, f"at of {name!r}"), EYE.copy(), np.zeros(3))
         self.mass, self.shape = positive(mass, f"mass of {name!r}"), shape
         self.velocity = vector(velocity, f"velocity of {name!r}")
+
+    def frame(self, at: Any = (0.0, 0.0, 0.0), rotation: Any = None, axis: Any = None) -> Marker:
+        return self._at_the_point(super().frame(at, rotation, axis))
+
+    def frame_in_space(self, at: Any, axes: np.ndarray) -> Marker:
+        return self._at_the_point(super().frame_in_space(at, axes))
+
+    def _at_the_point(self, marker: Marker) -> Marker:
+        if np.linalg.norm(marker.r) > 1e-9 * (1 + np.linalg.norm(self.x)):
+            raise ValueError(
+                f"a frame on the point mass {self.name!r} must be at the point, {self.x.tolist()} in space, "
+                f"not {marker.r.tolist()} from it: use a Body, or a Distance or a spring to the point"
+            )
+        return marker
 
     def coordinates(self) -> np.ndarray:
         return self.x.copy()

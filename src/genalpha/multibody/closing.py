@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,15 @@ import scipy.linalg
 from genalpha.backends.sparse import models
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.projection import Projector
+from genalpha.errors import InconsistentInitialValues, warn
 from genalpha.mechanics.system import Dims
+from genalpha.multibody.bodies import Marker
+from genalpha.multibody.connectors import Connector
+from genalpha.multibody.couplings import Driven
+from genalpha.multibody.forces import JointForce
+from genalpha.multibody.frames import GROUND, FrameState, finite, vector
+from genalpha.multibody.joints import Joint
+from genalpha.multibody.posing import POSED
 from genalpha.statics import positions
 
 if TYPE_CHECKING:
@@ -55,11 +64,26 @@ class Closed(NamedTuple):
         return text
 
 
+class HeldCoordinate(Joint):
+    """A joint coordinate that keeps its value, or its rate: for :meth:`Model.assemble` alone."""
+
+    rows = ("held",)
+
+    def __init__(self, joint: Joint, value: Any, rate: Any, t: float) -> None:
+        self.joints, by = (joint,), joint.coordinate()
+        numbers = {"value": value, "speed": rate, "start": t}
+        Connector.__init__(self, f"{joint.name} is held", joint.markers, numbers, {"gap": by.gap})
+
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState, value: Any, speed: Any, start: Any, gap: Any) -> Any:
+        return gap(a, b, value + speed * (t - start))[None]
+
+
 class Geometry:
     """The constraints of a model at any positions and velocities."""
 
-    def __init__(self, model: Model, args: Any = ()) -> None:
-        self.model, system = model, model.system
+    def __init__(self, model: Model, args: Any = (), t: float = 0.0) -> None:
+        self.model, self.t, system = model, t, model.system
         parts = models.of_parts(system, args)
         size, n = len(model.q0), len(model.v0)
         self.m = sum(at.g.size for at in system.places)
@@ -68,8 +92,8 @@ class Geometry:
         self.equations = Equations(parts, Dims(size, n, self.m, self.p), functions, system.labels)
         self.retract = Projector(models.of_nodes(system), self.equations).retract
 
-    def at(self, q: np.ndarray, v: np.ndarray, t: float = 0.0) -> AtState:
-        return self.equations.at(t, q, v)
+    def at(self, q: np.ndarray, v: np.ndarray, t: float | None = None) -> AtState:
+        return self.equations.at(self.t if t is None else t, q, v)
 
     def rows(self) -> list[Row]:
         """All rows, holonomic ones first, in the order of λ and ψ."""
@@ -81,13 +105,19 @@ class Geometry:
         return found[0] + found[1]
 
 
-def closed(model: Model, hold: Sequence[str], redundant: str) -> Closed:
+def closed(
+    model: Model, hold: Sequence[str], redundant: str, rates: Mapping[str, Any], t: float = 0.0
+) -> Closed:
     """Close the joints of a model, and move its bodies."""
     if redundant not in ("error", "drop", "keep"):
         raise ValueError(f"redundant must be 'error', 'drop' or 'keep', got {redundant!r}")
-    geometry, free = Geometry(model), _free(model, hold)
-    q, gap = _positions(geometry, model.q0, model.v0, free)
-    v = _velocities(geometry, q, model.v0, free)
+    geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
+    closer = Geometry(_with(model, held), t=t) if held else geometry
+    q, gap = _positions(closer, model.q0, model.v0, free)
+    wrong = half_turns(model, q, t)
+    if wrong:
+        q, gap = _from_joints(closer, model.v0, free, wrong)
+    v = _velocities(closer, q, model.v0, free)
     model.place(q, v)
     dependent, freedom = _dependent(geometry, q, v)
     names = tuple(str(row) for row in dependent)
@@ -98,18 +128,120 @@ def closed(model: Model, hold: Sequence[str], redundant: str) -> Closed:
         )
     if redundant == "drop":
         model.drop([(row.joint, row.number) for row in dependent])
+    if freedom == 0 and not any(joint.own_functions for joint in model.joints):  # none is driven
+        warn("the joints leave the bodies no motion: 0 degrees of freedom", RuntimeWarning)
     return Closed(freedom, names, redundant == "drop", gap)
 
 
-def _free(model: Model, hold: Sequence[str]) -> np.ndarray:
-    """Which velocities (n,) may change: one or zero."""
-    held = [hold] if isinstance(hold, str) else list(hold)
+def _held(
+    model: Model, hold: Sequence[str], rates: Mapping[str, Any], t: float
+) -> tuple[np.ndarray, list[HeldCoordinate]]:
+    """Which velocities (n,) may change, one or zero, and the joint coordinates that are held."""
+    names = [hold] if isinstance(hold, str) else list(hold)
     bodies = {body.name for body in model.bodies}
-    for name in held:
-        if name not in bodies:
-            raise ValueError(f"hold names {name!r}, which is no body of the model: {model.nearest(name)}")
-    parts = [np.full(body.kind.sizes[1], float(body.name not in held)) for body in model.bodies]
-    return np.concatenate(parts)
+    held = []
+    for name in dict.fromkeys([*(name for name in names if name not in bodies), *rates]):
+        joint = model._things.get(name)
+        if not isinstance(joint, Joint):
+            what = "rates" if name in rates else "hold"
+            kinds = "joint" if name in rates else "body and no joint"
+            raise ValueError(
+                f"{what} names {name!r}, which is no {kinds} of the model: {model.nearest(name)}"
+            )
+        a, b = (_moving(marker) for marker in joint.markers[:2])
+        now, speed = (float(x) for x in JointForce.moved(joint.coordinate(), a, b))
+        rate = finite(rates[name], f"the rate of {name!r}") if name in rates else speed
+        held.append(HeldCoordinate(joint, now, rate, t))
+    parts = [np.full(body.kind.sizes[1], float(body.name not in names)) for body in model.bodies]
+    return np.concatenate(parts), held
+
+
+def _moving(marker: Marker) -> FrameState:
+    """A frame with the velocities of its body in the model."""
+    body, (x, R) = marker.body, marker.pose
+    if body.kind == GROUND:
+        return marker.state
+    v = vector(getattr(body, "velocity", np.zeros(3)), "velocity")
+    w = np.asarray(getattr(body, "angular_velocity", np.zeros(3)), float)
+    w = np.array([0.0, 0.0, float(w)]) if w.ndim == 0 else w
+    return FrameState(x, R, v + np.cross(w, x - body.x), w)
+
+
+def _with(model: Model, more: Sequence[Any]) -> Model:
+    """A model of the same bodies with more joints."""
+    found = copy.copy(model)
+    found._things = model._things | {one.name: one for one in more}
+    found._forget()
+    return found
+
+
+def half_turns(model: Model, q: np.ndarray, t: float) -> list[Any]:
+    """The joints that are half a turn off at positions q: their rows are sines, and zero there too."""
+    at, found = model.slices(), []
+    place = {body.name: _pose(body, q[at[body.name][0]]) for body in model.bodies}
+    place[model.ground.name] = model.ground.x, model.ground.R
+    still = np.zeros(3)
+    for joint in model.joints:
+        frames = []
+        for marker in joint.markers:
+            x, R = place[marker.body.name]
+            frames.append(FrameState(x + R @ marker.r, R @ marker.Q, still, still))
+        if any(float(side) < 0 for side in joint.sides(t, *frames)):
+            found.append(joint)
+    return found
+
+
+def _pose(body: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    put = copy.copy(body)
+    put.put(q, np.zeros(body.kind.sizes[1]))
+    return put.x, put.R
+
+
+def check_sides(model: Model, t_span: Any, q: np.ndarray) -> None:
+    """Raise an error if joints are half a turn off at the start of a run. The last answer is kept."""
+    try:
+        t = float(np.ravel(t_span)[0])
+    except (TypeError, ValueError, IndexError):  # `solve` says what is wrong, or it is traced
+        return
+    key = t, q.tobytes()
+    if model.__dict__.get("_sides_at") == key:
+        return
+    wrong = half_turns(model, q, t)
+    if wrong:
+        names = ", ".join(repr(joint.name) for joint in wrong[:6])
+        raise InconsistentInitialValues(
+            f"the frames of {names} are more than a quarter of a turn from where the joint wants them at "
+            f"t = {t:g}: turn the bodies, or call model.assemble()"
+        )
+    model.__dict__["_sides_at"] = key
+
+
+def _from_joints(
+    geometry: Geometry, v: np.ndarray, free: np.ndarray, wrong: list[Any]
+) -> tuple[np.ndarray, float]:
+    """Close the joints from where they are if they are followed from the ground outwards.
+
+    Those cannot be half a turn off; others, which close loops, are ``wrong`` if they still are.
+    """
+    model, t = geometry.model, geometry.t
+    if free.all():
+        values = {}
+        for drive in (joint for joint in model.joints if isinstance(joint, Driven)):
+            a, b = (marker.state for marker in drive.joint.markers[:2])
+            now = lambda way, a=a, b=b: float(np.asarray(way(a, b)))
+            ways = drive.joint.coordinates
+            values[drive.joint.name] = [drive.wanted(t) if way == drive.driven else now(way) for way in ways]
+        posed = [joint.name for joint in model.joints if isinstance(joint, POSED)]
+        q, _ = model.pose({name: value for name, value in values.items() if name in posed})
+        q, gap = _positions(geometry, q, v, free)
+        wrong = half_turns(model, q, t)
+        if not wrong:
+            return q, gap
+    names = ", ".join(repr(joint.name) for joint in wrong[:6])
+    raise ValueError(
+        f"joints would close half a turn off: {names}. Put their bodies nearer to where they belong, turned "
+        "by less than a quarter of a turn, or hold fewer bodies"
+    )
 
 
 def _positions(

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.mechanics.parts import Part
+from genalpha.mechanics.reads import FOLLOWED, Reads
 from genalpha.multibody import reactions
 from genalpha.multibody.bodies import AnyBody, Marker, named
 from genalpha.multibody.frames import FrameState, along
@@ -50,6 +51,7 @@ class Connector:
     rubbing: ClassVar[Rubbing | None] = None
     kinetic: ClassVar[Callable[..., Any] | None] = None
     given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments it was made with, for files
+    joints: tuple[Connector, ...] = ()  # those that it is about
 
     def __new__(cls, *given: Any, **options: Any) -> Any:
         made = super().__new__(cls)
@@ -118,6 +120,12 @@ class Connector:
         moving = self.moving
         return tuple(moving.index(m.body) if m.body in moving else None for m in self.markers)
 
+    @property
+    def own_functions(self) -> tuple[Callable[..., Any], ...]:
+        """Its functions that the user has written."""
+        package = lambda function: str(getattr(function, "__module__", "")).partition(".")[0]
+        return tuple(function for function in self.functions.values() if package(function) != "genalpha")
+
     def __repr__(self) -> str:
         between = " and ".join(repr(marker.body.name) for marker in self.markers)
         return f"<{type(self).__name__} {self.name!r} of {between}>"
@@ -173,7 +181,8 @@ class Group(NamedTuple):
         )
         own = {key: np.stack([m.numbers[key] for m in self.members]) for key in one.numbers}
         single = nodes.shape[1] == 1
-        functions, made = _functions(Same(copy.copy(one)))  # rows of the joint itself may be left out later
+        # A copy, since rows of the joint itself may be left out later.
+        functions, made = of_kind(_functions, Same(copy.copy(one)))
         label = f"{type(one).__name__} {one.name!r}" + ("" if len(self.members) == 1 else " and others")
         nodes = nodes[:, 0] if single else nodes
         return Part(nodes=nodes, args=(ends, own), name=label, **functions).sharing(made)
@@ -189,6 +198,15 @@ class Same(NamedTuple):
 
     def __hash__(self) -> int:
         return hash(self.one.kind)
+
+
+def of_kind(cached: Any, same: Same, *more: Any) -> Any:
+    """What a cached function makes of a kind. It is not shared if functions of the user read other values.
+
+    Those may have changed since.
+    """
+    shared = not Reads(same.one.own_functions).found
+    return (cached if shared else cached.__wrapped__)(same, *more)
 
 
 @functools.lru_cache(maxsize=128)
@@ -227,6 +245,8 @@ def _functions(same: Same) -> tuple[dict[str, Any], dict[Any, Any]]:
     names = one.bound()
     found = {name: part_of(name) for name in names if name not in ("kinetic", "friction")}
     found |= {"reaction": reaction} if "friction" in names else {}
+    for function in found.values():
+        setattr(function, FOLLOWED, one.own_functions)
     return found | (_kinetic(one, frames) if "kinetic" in names else {}), {}
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector, between
-from genalpha.multibody.frames import FrameState, positive
-from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Joint, gap, late, tilt, turn
+from genalpha.multibody.frames import FrameState, finite, positive
+from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Joint, gap, late, near, tilt, turn
 
 
 def _angle(a: Marker, b: Marker) -> Any:
@@ -27,15 +27,20 @@ class Screw(Joint):
     coordinates = (SLIDE, ANGLE)
 
     def __init__(self, name: str, a: Any, b: Any, pitch: Any, at: Any = None, axis: Any = None) -> None:
-        if not abs(float(pitch)) > 0:
+        lead = finite(pitch, f"pitch of {name!r}") / (2 * np.pi)
+        if lead == 0:
             raise ValueError(f"pitch of {name!r} is zero: use a Revolute")
-        Connector.__init__(self, name, between(name, a, b, at, axis), {"lead": float(pitch) / (2 * np.pi)})
+        Connector.__init__(self, name, between(name, a, b, at, axis), {"lead": lead})
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState, lead: Any) -> Any:
         d = gap(a, b)
         # In units of length, so that the multiplier is a force.
         return jnp.concatenate([d[:2], tilt(a, b), (lead * late(a, b, d[2] / lead))[None]])
+
+    def sides(self, t: float, *frames: FrameState) -> list[Any]:
+        a, b = frames
+        return [*super().sides(t, a, b), near(a, b, gap(a, b)[2] / self.numbers["lead"])]
 
 
 class Gear(Joint):
@@ -53,6 +58,9 @@ class Gear(Joint):
         for one in (first, second):
             if not isinstance(one, Joint) or ANGLE not in one.coordinates:
                 raise TypeError(f"{name!r} needs two joints with an angle, got {one!r}")
+        if first is second:
+            raise ValueError(f"{name!r} couples {first!r} with itself: it needs two joints")
+        self.joints = first, second
         counts = np.array(teeth)
         if counts.shape != (2,) or counts.dtype.kind not in "iu" or (counts < 1).any():
             raise ValueError(f"teeth of {name!r} must be two positive integers, got {teeth!r}")
@@ -70,6 +78,11 @@ class Gear(Joint):
     ) -> Any:
         cos, sin = powers(turn(a, b), turn(c, d))
         return ((sin * jnp.cos(start) - cos * jnp.sin(start)) / abs(powers.counts[0]))[None]
+
+    def sides(self, t: float, *frames: FrameState) -> list[Any]:
+        cos, sin = _Powers(self.counts)(turn(*frames[:2]), turn(*frames[2:]))
+        start = self.numbers["start"]
+        return [cos * np.cos(start) + sin * np.sin(start)]
 
 
 class _Powers:
@@ -108,6 +121,7 @@ class Rack(Joint):
             if not isinstance(one, Joint):
                 raise TypeError(f"{name!r} needs two joints, got {one!r}")
             one.coordinate(coordinate)
+        self.joints = hinge, slider
         frames = (*hinge.markers, *slider.markers)
         by = slider.coordinate("displacement").value
         numbers = {"radius": positive(radius, f"radius of {name!r}"), "start": 0.0}
@@ -127,6 +141,10 @@ class Rack(Joint):
         travel: Any,
     ) -> Any:
         return (radius * late(a, b, start + travel(c, d) / radius))[None]
+
+    def sides(self, t: float, *frames: FrameState) -> list[Any]:
+        moved = self.functions["travel"](*frames[2:]) / self.numbers["radius"]
+        return [near(frames[0], frames[1], self.numbers["start"] + moved)]
 
 
 class Mimic(Joint):
@@ -149,7 +167,10 @@ class Mimic(Joint):
         c = np.array(coefficients, dtype=float)
         if c.ndim != 1 or not len(c):
             raise ValueError(f"coefficients of {name!r} must be one or more numbers, got {coefficients!r}")
-        gap, value = first.coordinate(of[0]).gap, second.coordinate(of[1]).value
+        if len(of) != 2:
+            raise ValueError(f"of {name!r} must name two coordinates, one of each joint, got {of!r}")
+        self.joints, self.driven = (first, second), first.coordinate(of[0])
+        gap, value = self.driven.gap, second.coordinate(of[1]).value
         frames = (*first.markers[:2], *second.markers[:2])
         Connector.__init__(self, name, frames, {"coefficients": c}, {"gap": gap, "value": value})
 
@@ -166,6 +187,12 @@ class Mimic(Joint):
     ) -> Any:
         return gap(a, b, jnp.polyval(coefficients[::-1], value(c, d)))[None]
 
+    def sides(self, t: float, *frames: FrameState) -> list[Any]:
+        if not self.driven.turns:
+            return []
+        led = np.asarray(self.functions["value"](*frames[2:]))
+        return [near(frames[0], frames[1], np.polyval(self.numbers["coefficients"][::-1], led))]
+
 
 class Driven(Joint):
     """A prescribed motion of a joint coordinate: ``motion(t)``, an angle or a displacement.
@@ -180,8 +207,15 @@ class Driven(Joint):
             raise TypeError(f"{name!r} needs a joint with a coordinate, got {joint!r}")
         by = joint.coordinate(coordinate)
         Connector.__init__(self, name, joint.markers, functions={"motion": motion, "gap": by.gap})
-        self.joint, self.driven = joint, by
+        self.joint, self.driven, self.joints = joint, by, (joint,)
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState, motion: Any, gap: Any) -> Any:
         return gap(a, b, jnp.asarray(motion(t), float))[None]
+
+    def wanted(self, t: float) -> float:
+        """The prescribed value at one time."""
+        return float(np.asarray(self.functions["motion"](np.float64(t))))
+
+    def sides(self, t: float, *frames: FrameState) -> list[Any]:
+        return [near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []

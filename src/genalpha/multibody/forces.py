@@ -13,7 +13,7 @@ import numpy as np
 
 from genalpha import rotation
 from genalpha.multibody.connectors import Connector, between, frame_on
-from genalpha.multibody.frames import FrameState, Wrench, drift, nonnegative, positive, vector
+from genalpha.multibody.frames import FrameState, Wrench, drift, finite, nonnegative, positive, vector
 from genalpha.multibody.joints import Joint, gap
 from genalpha.multibody.reactions import relative
 from genalpha.multibody.vectors import cross
@@ -85,7 +85,7 @@ class JointForce(Force):
         if not isinstance(joint, Joint):
             raise TypeError(f"{name!r} needs a joint, got {type(joint).__name__}")
         by = joint.coordinate(coordinate)
-        self.joint, self.driven = joint, by
+        self.joint, self.driven, self.joints = joint, by, (joint,)
         chosen: dict[str, Any] = {"coordinate": by, **functions}
         super().__init__(name, joint.markers, numbers, chosen)
 
@@ -119,7 +119,11 @@ def direction(coordinate: Any) -> int:
 
 
 class JointSpring(JointForce):
-    """A spring and a damper along a coordinate of a joint, or ``law(value, rate)``."""
+    """A spring and a damper along a coordinate of a joint: −stiffness·(value − free) − damping·rate.
+
+    ``law(value, rate)`` is added: the force or torque on b. An angle counts as that within half a turn of
+    ``free``: where the spring is turned by half a turn, its torque jumps.
+    """
 
     def __init__(
         self,
@@ -134,7 +138,7 @@ class JointSpring(JointForce):
         numbers = {
             "stiffness": nonnegative(stiffness, f"stiffness of {name!r}"),
             "damping": nonnegative(damping, f"damping of {name!r}"),
-            "free": float(free),
+            "free": finite(free, f"free of {name!r}"),
         }
         super().__init__(name, joint, numbers, {} if law is None else {"law": law}, coordinate)
 
@@ -149,9 +153,9 @@ class JointSpring(JointForce):
         coordinate: Any,
         law: Any = None,
     ) -> Any:
-        value, rate = JointForce.moved(coordinate, a, b)
-        size = -stiffness * (value - free) - damping * rate
-        return JointForce.acting(coordinate, a, b, size if law is None else size + law(value, rate))
+        turned, (_, rate) = coordinate.off(a, b, free), JointForce.moved(coordinate, a, b)
+        size = -stiffness * turned - damping * rate
+        return JointForce.acting(coordinate, a, b, size if law is None else size + law(free + turned, rate))
 
 
 class Motor(JointForce):
@@ -177,9 +181,12 @@ class Motor(JointForce):
         if callable(effort):
             functions["effort"] = effort
         else:
-            numbers["constant"] = float(effort)
+            numbers["constant"] = finite(effort, f"effort of {name!r}")
         if target is not None:
             functions["target"] = target
+        if (target is None) == any(numbers[key] > 0 for key in ("kp", "kd")):
+            has, lacks = ("gains", "a target") if target is None else ("a target", "kp and kd")
+            raise ValueError(f"the motor {name!r} has {has} and no {lacks}: its controller needs both")
         if limit is not None:
             numbers["limit"] = positive(limit, f"limit of {name!r}")
         super().__init__(name, joint, numbers, functions, coordinate)
@@ -262,11 +269,11 @@ class Bushing(Force):
         at: Any = None,
         axis: Any = None,
     ) -> None:
-        spread = lambda x: np.full(6, float(x)) if np.ndim(x) == 0 else x
-        numbers = {
-            "stiffness": vector(spread(stiffness), f"stiffness of {name!r}", 6),
-            "damping": vector(spread(damping), f"damping of {name!r}", 6),
-        }
+        numbers = {}
+        for key, value in (("stiffness", stiffness), ("damping", damping)):
+            numbers[key] = vector([value] * 6 if np.ndim(value) == 0 else value, f"{key} of {name!r}", 6)
+            if (numbers[key] < 0).any():
+                raise ValueError(f"{key} of {name!r} must be zero or positive, got {value!r}")
         super().__init__(name, between(name, a, b, at, axis), numbers, {} if law is None else {"law": law})
 
     @staticmethod
@@ -300,9 +307,20 @@ class AppliedForce(Force):
 
     @staticmethod
     def force(t: Any, a: FrameState, follows: Any, push: Any, turning: Any) -> Any:
-        at = lambda x: jnp.asarray(x(t) if callable(x) else x, float)
         turned = lambda x: jnp.where(follows > 0, a.R @ x, x)
-        return (Wrench(turned(at(push)), turned(at(turning))),)
+        force, torque = (_three(what, x, t) for what, x in (("force", push), ("torque", turning)))
+        return (Wrench(turned(force), turned(torque)),)
+
+
+def _three(what: str, x: Any, t: Any) -> Any:
+    """Three numbers, or those that a function of t returns."""
+    found = jnp.asarray(x(t) if callable(x) else x, float)
+    if found.shape != (3,):
+        raise ValueError(
+            f"the {what} that {getattr(x, '__name__', 'a function')!r} returns must have shape (3,)"
+            f", got {found.shape}"
+        )
+    return found
 
 
 class SphereContact(Force):

@@ -100,7 +100,7 @@ class BodyKind(NamedTuple):
         if self.name == "ground":
             return FrameState(r, Q, zero, zero)
         if self.name == "point":
-            return FrameState(q, jnp.asarray(EYE), zero if v is None else v, zero)
+            return FrameState(q, Q, zero if v is None else v, zero)  # its axes do not turn
         if self.name == "planar":
             c, s, one, none = jnp.cos(q[2]), jnp.sin(q[2]), jnp.ones(()), jnp.zeros(())
             R = jnp.stack([jnp.stack([c, -s, none]), jnp.stack([s, c, none]), jnp.stack([none, none, one])])
@@ -144,13 +144,21 @@ def vector(value: Any, what: str, count: int = 3) -> np.ndarray:
     return found
 
 
-def nonnegative(value: Any, what: str) -> float:
-    """A number that is zero or positive."""
+def finite(value: Any, what: str) -> float:
+    """A finite number."""
     try:
         found = float(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{what} must be a number, got {value!r}") from error
-    if not 0.0 <= found < np.inf:
+    if not np.isfinite(found):
+        raise ValueError(f"{what} must be a finite number, got {value!r}")
+    return found
+
+
+def nonnegative(value: Any, what: str) -> float:
+    """A number that is zero or positive."""
+    found = finite(value, what)
+    if found < 0:
         raise ValueError(f"{what} must be zero or positive, got {value!r}")
     return found
 

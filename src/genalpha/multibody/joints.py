@@ -16,11 +16,11 @@ import numpy as np
 from genalpha.multibody import friction as laws
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector, between
-from genalpha.multibody.frames import PLANAR, POINT, FrameState, along, positive, vector
+from genalpha.multibody.frames import GROUND, PLANAR, POINT, FrameState, along, positive, vector
 from genalpha.multibody.friction import Friction, Rubbing
 
 SHIFT = ("x", "y", "z")
-TILT = ("about x", "about y")
+TILT, TURN = ("about x", "about y"), "about z"
 
 
 def apart(a: FrameState, b: FrameState) -> Any:
@@ -55,6 +55,12 @@ def late(a: FrameState, b: FrameState, wanted: Any) -> Any:
     """The sine of the angle about z of a minus a wanted one: smooth over any number of turns."""
     cos, sin = turn(a, b)
     return sin * jnp.cos(wanted) - cos * jnp.sin(wanted)
+
+
+def near(a: FrameState, b: FrameState, wanted: Any) -> Any:
+    """The cosine of the same angle, by NumPy."""
+    cos, sin = turn(a, b)
+    return cos * np.cos(wanted) + sin * np.sin(wanted)
 
 
 class Coordinate(NamedTuple):
@@ -98,9 +104,9 @@ class Joint(Connector):
     planar: ClassVar[type[Joint] | None] = None  # what replaces it between bodies in the plane
 
     def __new__(cls, *given: Any, **options: Any) -> Any:
-        """Between bodies in the plane, the joint of the plane."""
-        ends = [*given[1:3], *(options[x] for x in "ab" if x in options)]
-        if cls.planar is not None and any(_in_plane(x) for x in ends):
+        """Between bodies in the plane, or one of them and the ground, the joint of the plane."""
+        ends = {_kind(x) for x in (*given[1:3], *(options[x] for x in "ab" if x in options))}
+        if cls.planar is not None and PLANAR in ends and ends <= {PLANAR, GROUND}:
             return super().__new__(cls.planar, *given, **options)
         return super().__new__(cls, *given, **options)
 
@@ -118,6 +124,12 @@ class Joint(Connector):
     def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:
         return between(name, a, b, at, axis)
 
+    def sides(self, t: float, *frames: FrameState) -> list[Any]:
+        """Cosines of the angles whose sines are rows. A negative one: the joint is half a turn off."""
+        a, b = frames[:2]
+        found = [a.axis @ b.axis] if TILT[0] in self.rows else []
+        return [*found, turn(a, b)[0]] if TURN in self.rows else found
+
     def coordinate(self, name: str = "") -> Coordinate:
         """One of its coordinates, the first by default."""
         if not self.coordinates:
@@ -129,9 +141,8 @@ class Joint(Connector):
         raise ValueError(f"the joint {self.name!r} has no coordinate {name!r}: it has {has}")
 
 
-def _in_plane(thing: Any) -> bool:
-    body = thing.body if isinstance(thing, Marker) else thing
-    return getattr(body, "kind", None) == PLANAR
+def _kind(thing: Any) -> Any:
+    return getattr(thing.body if isinstance(thing, Marker) else thing, "kind", None)
 
 
 # --- in space -----------------------------------------------------------------------------------------
@@ -163,7 +174,7 @@ class Revolute(Joint):
 class Prismatic(Joint):
     """A slider along the common z axis, without rotation."""
 
-    rows: ClassVar[tuple[str, ...]] = ("x", "y", *TILT, "about z")
+    rows: ClassVar[tuple[str, ...]] = ("x", "y", *TILT, TURN)
     coordinates = (SLIDE,)
     rubbing = Rubbing(laws.guide, ("radius", "length"))
 
@@ -193,11 +204,14 @@ class Universal(Joint):
     rows = (*SHIFT, "between the axes")
 
     def __init__(
-        self, name: str, a: Any, b: Any, at: Any = None, axis: Any = (1, 0, 0), second: Any = (0, 1, 0)
+        self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None, second: Any = None
     ) -> None:
         if at is None:
+            if axis is not None or second is not None:
+                raise ValueError(f"{name!r} has axes and no at: pass the point in space, or frames with axes")
             Connector.__init__(self, name, between(name, a, b))
             return
+        axis, second = (1, 0, 0) if axis is None else axis, (0, 1, 0) if second is None else second
         first, other = between(name, a, b, at, axis)
         axes = along(second, f"second of {name!r}")
         if abs(axes[:, 2] @ along(axis, f"axis of {name!r}")[:, 2]) > 1e-6:
@@ -224,7 +238,7 @@ class Planar(Joint):
 class Weld(Joint):
     """Two bodies that are one."""
 
-    rows: ClassVar[tuple[str, ...]] = (*SHIFT, *TILT, "about z")
+    rows: ClassVar[tuple[str, ...]] = (*SHIFT, *TILT, TURN)
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
@@ -274,7 +288,7 @@ class Distance(Joint):
 
 def turns_a_point(joint: Connector) -> bool:
     """Whether a joint needs the axes of a point mass, which has none."""
-    turning = any(row in joint.rows for row in (*TILT, "about z", "between the axes", "screw"))
+    turning = any(row in joint.rows for row in (*TILT, TURN, "between the axes", "screw"))
     return turning and any(marker.body.kind == POINT for marker in joint.markers)
 
 
@@ -288,6 +302,12 @@ class PlanarRevolute(Revolute):
     rubbing = Rubbing(laws.hinge, ("radius",), ("radius",))
     planar = None
 
+    def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:
+        first, second = between(name, a, b, at, axis)
+        if abs(first.Q[2, 2]) < 1 - 1e-9 or abs(first.Q[2, 2] - second.Q[2, 2]) > 1e-9:
+            raise ValueError(f"the axis of {name!r} must be that of the plane, (0, 0, 1), on both bodies")
+        return first, second
+
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
         return apart(a, b)[:2]
@@ -296,14 +316,14 @@ class PlanarRevolute(Revolute):
 class PlanarPrismatic(Prismatic):
     """A slot between bodies in the plane, along ``axis`` (2,), which is x of the frames."""
 
-    rows = ("y", "about z")
+    rows = ("y", TURN)
     coordinates = (SLIDE_X,)
     rubbing = Rubbing(laws.slot, ("length",))
     planar = None
 
     def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:
         if at is None:
-            return between(name, a, b, at, axis)
+            return tuple(map(self._along_x, between(name, a, b, at, axis)))  # type: ignore[return-value]
         first, second = between(name, a, b, at, None)
         direction = vector((1.0, 0.0) if axis is None else axis, f"axis of {name!r}")
         if not np.linalg.norm(direction[:2]) > 0:
@@ -313,6 +333,14 @@ class PlanarPrismatic(Prismatic):
         return first.body.frame_in_space(at, axes), second.body.frame_in_space(at, axes)
 
     @staticmethod
+    def _along_x(marker: Marker) -> Marker:
+        """A frame whose z axis is in the plane was made with an axis: this becomes x."""
+        x, z = marker.Q[:, 2], np.array([0.0, 0.0, 1.0])
+        if abs(x[2]) > 1e-9:
+            return marker
+        return Marker(marker.body, marker.r, np.stack([x, np.cross(z, x), z], axis=1))
+
+    @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
         return jnp.stack([gap(a, b)[1], turn(a, b)[1]])
 
@@ -320,7 +348,7 @@ class PlanarPrismatic(Prismatic):
 class PlanarWeld(Weld):
     """Two bodies in the plane that are one."""
 
-    rows = ("x", "y", "about z")
+    rows = ("x", "y", TURN)
     planar = None
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from genalpha.compiler import machine
 from genalpha.engine.events import Event, Reset
 from genalpha.multibody.closing import Geometry
 from genalpha.multibody.forces import JointForce
-from genalpha.multibody.frames import FrameState, nonnegative, positive
+from genalpha.multibody.frames import FrameState, finite, nonnegative, positive
 from genalpha.multibody.joints import Coordinate, Joint
 from genalpha.numerics.tracing import is_traced
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
 TURN = 2 * np.pi
+_AT = 1e-10  # how far beyond its value a stop is, in units of the coordinate
 _FREE = 1e-12  # the least mobility of a coordinate, relative to that without joints
 
 
@@ -118,11 +119,28 @@ def chosen(model: Model, joint: Any, name: str) -> tuple[Joint, Coordinate]:
     return found, found.coordinate(name)
 
 
-def frames_of(model: Model, joint: Joint) -> Callable[..., list[FrameState]]:
-    """The frames of a joint as a function of q and v of the whole."""
-    slices, none = model.slices(), (slice(0, 0), slice(0, 0))
-    ends = [(m.body.kind, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
-    return lambda q, v: [kind.state(q[at], v[by], r, Q) for kind, at, by, r, Q in ends]
+class JointFrames:
+    """The frames of a joint as a function of q and v of the whole, and of the args of its system, if any."""
+
+    def __init__(self, model: Model, joint: Joint) -> None:
+        slices, none = model.slices(), (slice(0, 0), slice(0, 0))
+        self._ends = [(m.body.kind, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
+        group = next(i for i, group in enumerate(model.groups) if joint in group.members)
+        self._part = len({type(body) for body in model.bodies}) + group
+        self._number = model.groups[group].members.index(joint)
+
+    def __call__(self, q: Any, v: Any, args: Any = ()) -> list[FrameState]:
+        return self.at(q, v, *self.points(args))
+
+    def points(self, args: Any) -> list[Any]:
+        """The points of the frames on their bodies; those of a run with other values are in its args."""
+        if not args:
+            return [r for _, _, _, r, _ in self._ends]
+        return [end["r"][self._number] for end in args[self._part][0][:2]]
+
+    def at(self, q: Any, v: Any, *points: Any) -> list[FrameState]:
+        both = zip(self._ends, points, strict=True)
+        return [kind.state(q[at], v[by], r, Q) for (kind, at, by, _, Q), r in both]
 
 
 def event(
@@ -130,15 +148,15 @@ def event(
 ) -> Event:
     """The event of a coordinate of a joint, or its rate, that reaches a value."""
     found, by = chosen(model, joint, coordinate)
-    wanted = ends_of(value, None, False, f"the event of {found.name!r}")["lower"]
-    frames = frames_of(model, found)
+    wanted = finite(value, f"the value of the event of {found.name!r}")
+    frames = JointFrames(model, found)
 
     def reached(t: Any, q: Any, v: Any, *args: Any) -> Any:
-        a, b = frames(q, v)
+        a, b = frames(q, v, args)
         return by.off(a, b, wanted)
 
     def fast(t: Any, q: Any, v: Any, *args: Any) -> Any:
-        return JointForce.moved(by, *frames(q, v))[1] - wanted
+        return JointForce.moved(by, *frames(q, v, args))[1] - wanted
 
     return Event(fast if rate else reached, period=TURN if by.turns and not rate else None, **options)
 
@@ -149,14 +167,15 @@ def stops(
     """The impacts of a joint on stops at the ends of its range."""
     found, by = chosen(model, joint, coordinate)
     what = f"the stops of {found.name!r}"
-    part, slow = positive(restitution, f"restitution of {what}"), positive(rest, f"rest of {what}")
+    part, slow = nonnegative(restitution, f"restitution of {what}"), positive(rest, f"rest of {what}")
     if part > 1:
         raise ValueError(f"restitution of {what} must be at most 1, got {restitution!r}")
     bounce = _Bounce(model, found, by, part, slow)
     made = []
     for key, value in ends_of(*ends, by.turns, what).items():
         way = -1 if key == "lower" else 1
-        made.append(event(model, found, value, coordinate, direction=way, reset=bounce))
+        # A joint that starts at its stop is not beyond it, and hits it if it moves there.
+        made.append(event(model, found, value + way * _AT, coordinate, direction=way, reset=bounce))
     return made
 
 
@@ -174,7 +193,7 @@ class _Bounce:
     def __call__(self, t: Any, q: Any, v: Any, *args: Any) -> Reset:
         if is_traced(q, v, args):
             return self._traced(t, q, v, args)
-        rates = self._rate(q, np.vstack([v, np.eye(len(v))]))
+        rates = self._rate(q, np.vstack([v, np.eye(len(v))]), args)
         rate, c = rates[0], rates[1:]
         at = Geometry(self.model, args).at(np.asarray(q), np.asarray(v), float(t))
         m, p = at.dims[2:]
@@ -192,8 +211,8 @@ class _Bounce:
 
     def _traced(self, t: Any, q: Any, v: Any, args: Any) -> Reset:
         """The same with dense matrices, for runs under a JAX transform."""
-        frames, system, n = frames_of(self.model, self.joint), self.model.system, len(v)
-        rate = lambda v: JointForce.moved(self.by, *frames(q, v))[1]
+        frames, system, n = JointFrames(self.model, self.joint), self.model.system, len(v)
+        rate = lambda v: JointForce.moved(self.by, *frames(q, v, args))[1]
         c = jnp.stack([rate(row) for row in np.eye(n)])
         rows = jnp.concatenate([system.G(t, q, args), system.K(t, q, v, args)])
         zeros = jnp.zeros((len(rows), len(rows)))
@@ -202,10 +221,11 @@ class _Bounce:
         after = v - ((1 + self.part) * rate(v) / (c @ w)) * w
         return Reset(v=after, stop=self.part * jnp.abs(rate(v)) < self.rest)
 
-    def _rate(self, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+    def _rate(self, q: np.ndarray, v: np.ndarray, args: Any) -> np.ndarray:
         """The rates (K,) of the coordinate for velocities (K, n)."""
+        frames, by = JointFrames(self.model, self.joint), self.by
+        points = [np.asarray(r) for r in frames.points(args)]
         if self._rates is None:
-            frames, by = frames_of(self.model, self.joint), self.by
-            one = lambda q, v: JointForce.moved(by, *frames(q, v))[1]
-            self._rates = Rowwise("rate", one, (np.asarray(q), v[0]))
-        return np.asarray(self._rates((np.asarray(q)[None], v), machine.lanes()))
+            one = lambda q, v, *points: JointForce.moved(by, *frames.at(q, v, *points))[1]
+            self._rates = Rowwise("rate", one, (np.asarray(q), v[0], *points))
+        return np.asarray(self._rates((np.asarray(q)[None], v, *(r[None] for r in points)), machine.lanes()))

@@ -11,7 +11,7 @@ import numpy as np
 from genalpha.backends.rowwise import Rowwise
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.joints import Joint
-from genalpha.multibody.limits import chosen, frames_of
+from genalpha.multibody.limits import JointFrames, chosen
 from genalpha.numerics.derivatives import jacobian
 from genalpha.statics.equilibrium import Equilibrium, equilibrium
 from genalpha.statics.inverse import InverseDynamics, inverse_dynamics
@@ -67,14 +67,14 @@ def _known(model: Model, name: str) -> Any:
 def _measured(model: Model, joint: Any, coordinate: str) -> Callable[..., Any]:
     """A coordinate of a joint as a function (t, q, v, *args)."""
     found, by = chosen(model, joint, coordinate)
-    frames = frames_of(model, found)
+    frames = JointFrames(model, found)
     return lambda t, q, v, *args: by.value(*frames(q, v))
 
 
 def _action(model: Model, joint: Any, coordinate: str) -> Callable[..., Any]:
     """The generalized force (n,) of a unit force or torque along a coordinate: the gradient of its rate."""
     found, by = chosen(model, joint, coordinate)
-    frames, n = frames_of(model, found), len(model.v0)
+    frames, n = JointFrames(model, found), len(model.v0)
     rate = lambda q, v: jnp.reshape(JointForce.moved(by, *frames(q, v))[1], (1,))
     one = Rowwise("action", lambda q: jacobian(lambda v: rate(q, v), jnp.zeros(n))[0], (model.q0,))
     return lambda t, q, *args: np.asarray(one.one((np.asarray(q),)))

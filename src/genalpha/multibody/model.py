@@ -7,16 +7,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.native.code import uncollected
 from genalpha.engine.events import Event
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
-from genalpha.mechanics.parts import Part
 from genalpha.multibody import closing, files, limits, linear
 from genalpha.multibody import values as values_of
+from genalpha.multibody.assembling import assembly
 from genalpha.multibody.bodies import AnyBody, Body, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
@@ -54,7 +53,7 @@ class Model:
     """
 
     def __init__(self, gravity: Any = GRAVITY) -> None:
-        self.gravity = vector(gravity, "gravity")
+        self.gravity = gravity
         self.ground = Ground()
         self._things: dict[str, Any] = {"ground": self.ground}
         self.frames: dict[str, Marker] = {}  # by name, such as the links of a robot that do not move
@@ -74,6 +73,17 @@ class Model:
         self._forget()
         return thing
 
+    @property
+    def gravity(self) -> np.ndarray:
+        """The acceleration of free fall (3,). It may be set at any time."""
+        return self._gravity
+
+    @gravity.setter
+    def gravity(self, value: Any) -> None:
+        self._gravity = vector(value, "gravity")
+        self._gravity.flags.writeable = False  # or the equations would not know of a change
+        self._forget()
+
     def _forget(self) -> None:
         """Make the assembly anew when it is next needed."""
         self.__dict__.pop("system", None)
@@ -87,6 +97,9 @@ class Model:
                 )
         if all(marker.body is self.ground for marker in thing.markers):
             raise ValueError(f"{thing!r} has no body that can move")
+        for joint in thing.joints:
+            if self._things.get(joint.name) is not joint:
+                raise ValueError(f"{thing!r}: the joint {joint.name!r} is not in the model: add it first")
         if isinstance(thing, Joint) and turns_a_point(thing):
             raise ValueError(f"{thing!r}: a point mass has no axes; use Spherical, PointOnLine or Distance")
 
@@ -133,41 +146,7 @@ class Model:
     @functools.cached_property
     def system(self) -> Assembly:
         """The assembly, which ``ga.solve`` and all else accept. Every body is a node."""
-        bodies = self.bodies
-        if not bodies:
-            raise ValueError("the model has no body: add one, such as mb.Body")
-        numbers = {body.name: i for i, body in enumerate(bodies)}
-        parts = [self._part(kind, bodies) for kind in dict.fromkeys(type(body) for body in bodies)]
-        parts += [group.part(numbers) for group in self.groups]
-        spaces: Sequence[Any] = [body.kind.space for body in bodies]
-        return Assembly(parts, space=spaces, names=self._names())
-
-    def _names(self) -> dict[str, list[str]]:
-        """Names of the entries of the system, such as ``crank.x`` and ``hinge.about x``."""
-        entries = [(body.name, body.kind.entries) for body in self.bodies]
-        named = lambda k: [f"{name}.{entry}" for name, both in entries for entry in both[k]]
-        rows = lambda speeds: [
-            f"{member.name}.{name}"
-            for group in self.groups
-            for member in group.members
-            for _, name in member.kept(speeds)
-        ]
-        return {"q": named(0), "v": named(1), "holonomic": rows(False), "nonholonomic": rows(True)}
-
-    def _part(self, kind: Any, bodies: list[AnyBody]) -> Part:
-        """The part with the masses and weights of bodies of a kind."""
-        mine = [(i, body) for i, body in enumerate(bodies) if type(body) is kind]
-        keys = mine[0][1].numbers()
-        own = {key: np.stack([body.numbers()[key] for _, body in mine]) for key in keys}
-        mass, force, made = _of_bodies(kind)
-        part = Part(
-            mass=mass,
-            force=force,
-            nodes=[i for i, _ in mine],
-            args=(own, *map(np.asarray, self.gravity)),
-            name=kind.__name__,
-        )
-        return part.sharing(made)
+        return assembly(self)
 
     def slices(self) -> dict[str, tuple[slice, slice]]:
         """Where each body is in q and in v, by name."""
@@ -194,7 +173,13 @@ class Model:
     # --- use --------------------------------------------------------------------------------------
 
     def place(self, q: np.ndarray, v: np.ndarray) -> None:
-        """Put all bodies where the coordinates say, with these velocities."""
+        """Put all bodies where the coordinates ``q`` say, with velocities ``v``, such as those of a row."""
+        for key, given, own in (("q", q, self.q0), ("v", v, self.v0)):
+            if np.shape(given) != own.shape or not np.isfinite(given).all():
+                raise ValueError(
+                    f"{key} must be {len(own)} finite numbers, as model.{key}0 is, got {given!r}"
+                )
+        q, v = np.asarray(q, float), np.asarray(v, float)
         for body, (of_q, of_v) in zip(self.bodies, self.slices().values(), strict=True):
             body.put(q[of_q], v[of_v])
 
@@ -227,11 +212,19 @@ class Model:
             joint.dropped |= {number}
         self._forget()
 
-    def assemble(self, hold: Sequence[str] = (), redundant: str = "error") -> Closed:
-        """Move the bodies so that all joints close at t = 0, and correct their velocities.
+    def assemble(
+        self,
+        hold: Sequence[str] = (),
+        redundant: str = "error",
+        *,
+        rates: Mapping[str, Any] | None = None,
+        t: float = 0.0,
+    ) -> Closed:
+        """Move the bodies so that all joints close at time ``t``, and correct their velocities.
 
-        ``hold`` are names of bodies that must not move. Raises :class:`ValueError` with the joints that
-        cannot be closed, and by how much.
+        ``hold`` are names of bodies that must not move, and of joints that keep their (first) coordinate and
+        its rate. ``rates`` are those of joints by name, which keep their coordinate too; all velocities
+        follow. Raises :class:`ValueError` with the joints that cannot be closed, and by how much.
 
         Returns the degrees of freedom, and the rows of joints that depend on others, as in planar loops in
         space. ``redundant`` says what to do with these: "error", "drop" them (the motion is the same, their
@@ -239,7 +232,7 @@ class Model:
         exists at this position only is not one.
         """
         with uncollected:
-            return closing.closed(self, hold, redundant)
+            return closing.closed(self, hold, redundant, rates or {}, float(t))
 
     @property
     def values(self) -> dict[str, np.ndarray]:
@@ -255,17 +248,21 @@ class Model:
         return values_of.args_with(self, changes)
 
     def solve(self, t_span: Any, values: Mapping[str, Any] | None = None, **options: Any) -> Solution:
-        """``ga.solve`` of the model from where its bodies are, with its options.
+        """``ga.solve`` of the model from where its bodies are, or from a ``state``, with its options.
 
         ``values`` are other numbers for this run, by the names of ``model.values``. They may be traced, so
         that runs have derivatives with respect to them.
         """
         if values is not None:
             options["args"] = self.args(values)
+        system = self.system
+        start = () if options.get("state") is not None else (self.q0, self.v0)
+        if start:
+            closing.check_sides(self, t_span, start[0])
         try:
-            return solve(self.system, t_span, self.q0, self.v0, **options)
+            return solve(system, t_span, *start, **options)
         except InconsistentInitialValues as error:
-            error.add_note("The joints are not closed: call model.assemble() first.")
+            error.add_note("The joints are not closed: model.assemble() closes them, at a time t.")
             raise
         except RedundantConstraints as error:
             error.add_note("model.assemble(redundant='drop') leaves redundant rows of joints out.")
@@ -383,11 +380,3 @@ class Model:
     def _up(self) -> str:
         """Which axis points upwards in pictures: y if all bodies move in the plane of x and y."""
         return "y" if all(body.kind.name == "planar" for body in self.bodies) else "z"
-
-
-@functools.cache
-def _of_bodies(kind: Any) -> tuple[Any, Any, dict[Any, Any]]:
-    """Mass and weight of bodies of a kind, and what is made of them: compiled once for all models."""
-    mass = lambda t, q, of, *g: kind.inertia_matrix(t, q, of, jnp.stack(g))
-    force = lambda t, q, v, of, *g: kind.weight(t, q, v, of, jnp.stack(g))
-    return mass, force, {}

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.multibody import reactions
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
-from genalpha.multibody.connectors import Connector, Same
-from genalpha.multibody.forces import Force, JointForce, JointSpring, SpringDamper
+from genalpha.multibody.connectors import Connector, Same, of_kind
+from genalpha.multibody.forces import Bushing, Force, JointForce, JointSpring, SpringDamper
 from genalpha.multibody.frames import BodyKind, FrameState, Wrench
 from genalpha.multibody.joints import Coordinate, Joint
-from genalpha.multibody.limits import Limit
+from genalpha.multibody.limits import TURN, Limit
 from genalpha.multibody.rotors import Rotor
 from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
@@ -113,9 +114,18 @@ class Motion:
         if body.kind.space is None:
             return FrameState(*(np.zeros((count, *x.shape)) for x in marker.state))
         of_q, of_v = self._first[body.name]
-        rows = (self._q[:, of_q], self._v[:, of_v], np.asarray(self.sol.a)[:, of_v])
+        rows = (self._q[:, of_q], self._v[:, of_v], self._kept("a")[:, of_v])
         found = _changes(body.kind)((*rows, marker.r[None], marker.Q[None]), machine.lanes())
         return FrameState(*map(np.asarray, found))
+
+    def _kept(self, name: str) -> np.ndarray:
+        """Accelerations or multipliers of all rows, if the solution has them."""
+        found = np.asarray(getattr(self.sol, name))
+        if found.ndim != 2 or len(found) != len(self.t):
+            raise ValueError(
+                f"the solution has not saved {name}, which this needs: add {name!r} to save, or leave it out"
+            )
+        return found
 
     # --- joints -----------------------------------------------------------------------------------
 
@@ -126,12 +136,22 @@ class Motion:
         return found
 
     def coordinate(self, joint: Any, name: str = "") -> np.ndarray:
-        """A coordinate (K,) of a joint, the first by default. Angles are unwrapped over the rows."""
+        """A coordinate (K,) of a joint, the first by default. Angles are unwrapped over the rows.
+
+        Whole turns between two rows are known from the rates there.
+        """
         found = self._joint(joint)
         one = found.coordinate(name)
         a, b = (self._state(marker) for marker in found.markers[:2])
         values = np.asarray(_value(one)((a, b), machine.lanes()))
-        return np.unwrap(values) if one.turns else values
+        if not one.turns or len(values) < 2:
+            return values
+        # Between two rows there may be whole turns: the rates tell how many.
+        rates = np.asarray(_rate(one)((a, b), machine.lanes()))
+        likely = np.diff(self.t) * (rates[1:] + rates[:-1]) / 2
+        turned = np.diff(values)
+        turned += TURN * np.round((likely - turned) / TURN)
+        return values[0] + np.concatenate([[0.0], np.cumsum(turned)])
 
     def rate(self, joint: Any, name: str = "") -> np.ndarray:
         """The rate (K,) of a coordinate of a joint."""
@@ -161,8 +181,8 @@ class Motion:
         lam, psi = self._multipliers(thing)
         own = {key: value[None] for key, value in thing.numbers.items()}
         states = [self._state(marker) for marker in thing.markers]
-        of_kind = _of_kind(Same(copy.copy(thing)), what, *more)
-        return of_kind((own, self.t, lam, psi, *states), machine.lanes())
+        function = of_kind(_of_kind, Same(copy.copy(thing)), what, *more)
+        return function((own, self.t, lam, psi, *states), machine.lanes())
 
     def _multipliers(self, thing: Connector) -> tuple[np.ndarray, np.ndarray]:
         """λ (K, m) and ψ (K, p) of a joint or a force."""
@@ -173,8 +193,10 @@ class Motion:
         for i, group in enumerate(self.model.groups):
             if thing in group.members:
                 places, number = system.places[first + i], group.members.index(thing)
-                lam, psi = np.asarray(self.sol.lam), np.asarray(self.sol.psi)
-                return lam[:, places.g[number]], psi[:, places.k[number]]
+                m, p = len(places.g[number]), len(places.k[number])
+                empty = np.zeros((len(self.t), 0))
+                lam = self._kept("lam")[:, places.g[number]] if m else empty
+                return lam, self._kept("psi")[:, places.k[number]] if p else empty
         raise ValueError(f"{thing!r} is not in this model")
 
     # --- forces and energies ----------------------------------------------------------------------
@@ -220,7 +242,8 @@ class Motion:
     def energy(self) -> dict[str, np.ndarray]:
         """Kinetic energy, and potential energy of gravity and of springs (K,), and their total.
 
-        That of rotors and of limits counts. Springs with a law of the user's own do not count.
+        That of rotors, bushings and limits counts, that of laws of the user's own does not. Torques of a
+        bushing have an energy if its rotation is small, or its stiffness the same about all axes.
         """
         kinetic, gravity = np.zeros(len(self.t)), np.zeros(len(self.t))
         for body in self.model.bodies:
@@ -253,6 +276,14 @@ class Motion:
             longer = np.linalg.norm(b - a, axis=1) - one.numbers["length"]
         elif isinstance(one, JointSpring):
             longer = self.coordinate(one.joint, one.driven.name) - one.numbers["free"]
+            if one.driven.turns:  # as the spring counts it
+                longer = np.remainder(longer + np.pi, TURN) - np.pi
+        elif isinstance(one, Bushing):
+            from_, to = (self._state(marker) for marker in one.markers)
+            d = np.einsum("ki,kij->kj", to.x - from_.x, from_.R)
+            turned = Rotation.from_matrix(np.einsum("kji,kjl->kil", from_.R, to.R)).as_rotvec()
+            longer = np.concatenate([d, turned], axis=1)
+            return 0.5 * longer**2 @ one.numbers["stiffness"]
         elif isinstance(one, Limit):
             return one.stored(self.coordinate(one.joint, one.driven.name))
         else:

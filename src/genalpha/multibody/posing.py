@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
 _BY_COORDINATES = (Revolute, Prismatic, Cylindrical, Planar, Weld)
-_POSED = (*_BY_COORDINATES, Spherical, Universal)
+POSED = (*_BY_COORDINATES, Spherical, Universal)
 _QUARTER = Rotation.from_rotvec([-np.pi / 2, 0, 0]).as_matrix()  # z of b is y of a
 
 
@@ -68,8 +68,8 @@ def posed(model: Model, values: dict[str, Any], rates: dict[str, Any]) -> tuple[
 def _check(model: Model, named: dict[str, Any]) -> None:
     for name in named:
         thing = model[name]
-        if not isinstance(thing, (AnyBody, *_POSED)) or thing is model.ground:
-            has = [joint.name for joint in model.joints if isinstance(joint, _POSED)]
+        if not isinstance(thing, (AnyBody, *POSED)) or thing is model.ground:
+            has = [joint.name for joint in model.joints if isinstance(joint, POSED)]
             raise ValueError(f"{thing!r} has no value: joints that have one are {', '.join(has)}")
 
 
@@ -90,7 +90,7 @@ def _tree(model: Model, values: dict[str, Any], rates: dict[str, Any]) -> dict[s
         if body.name in named:
             part[root(body.name)] = "ground"
     found: dict[str, list[Joint]] = {}
-    pairs = [joint for joint in model.joints if isinstance(joint, _POSED)]
+    pairs = [joint for joint in model.joints if isinstance(joint, POSED)]
     for joint in sorted(pairs, key=lambda joint: joint.name not in named):
         a, b = (marker.body.name for marker in joint.markers)
         if root(a) != root(b):

@@ -20,13 +20,13 @@ _ENDS = "ab"  # the frames of a connector
 
 
 def numbers(model: Model) -> dict[str, np.ndarray]:
-    """All numbers of bodies, joints and forces."""
+    """All numbers of bodies, joints and forces. Points of a joint are those of all that is about it."""
     found = {GRAVITY: np.array(model.gravity)}
     for body in model.bodies:
         found |= {f"{body.name}.{key}": np.array(x) for key, x in body.numbers().items()}
     for group in model.groups:
         for one in group.members:
-            ends = zip(_ENDS, one.markers, strict=False)
+            ends = () if one.joints else zip(_ENDS, one.markers, strict=False)
             found |= {f"{one.name}.{key}": x.copy() for key, x in one.numbers.items()}
             found |= {f"{one.name}.{end}": np.array(marker.r) for end, marker in ends}
     return found
@@ -43,6 +43,9 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
             raise ValueError(f"{name} must have the shape {known[name].shape}, got {value.shape}")
         if not is_traced(value) and not np.isfinite(value).all():
             raise ValueError(f"{name} must be finite, got {value.tolist()}")
+        if not is_traced(value) and name.endswith((".mass", ".moment")) and not value > 0:
+            raise ValueError(f"{name} must be positive, got {value.tolist()}")
+    points = _points(model, values)
     kinds = dict.fromkeys(type(body) for body in model.bodies)
     owners: list[list[Any]] = [[body for body in model.bodies if type(body) is kind] for kind in kinds]
     owners += [group.members for group in model.groups]
@@ -54,12 +57,23 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
             args = (own, *(gravity[i] for i in range(3)))
         else:
             ends, own = args
-            for end, frame in zip(_ENDS, ends, strict=False):
-                frame["r"] = _put(frame["r"], [values.get(f"{one.name}.{end}") for one in of])
+            for end, frame in enumerate(ends):
+                frame["r"] = _put(frame["r"], [points.get(id(one.markers[end])) for one in of])
         for key, x in own.items():
             own[key] = _put(x, [values.get(f"{one.name}.{key}") for one in of])
         found.append(args)
     return tuple(found)
+
+
+def _points(model: Model, values: Mapping[str, Any]) -> dict[int, Any]:
+    """The other points of frames, by the identity of the frame: motors and springs of a joint share it."""
+    found = {}
+    for group in model.groups:
+        for one in group.members:
+            for end, marker in zip(_ENDS, one.markers, strict=False):
+                if f"{one.name}.{end}" in values:
+                    found[id(marker)] = values[f"{one.name}.{end}"]
+    return found
 
 
 def _put(x: Any, rows: list[Any]) -> Any:
