@@ -167,7 +167,7 @@ SERVOS = f"""
   <worldbody>
     <body name="one">
       <frame pos="0.1 0 0.2" euler="30 20 0"><joint name="a" pos="0 0 0.1" axis="0 1 0"/></frame>
-      <frame pos="0 0.1 0" euler="0 40 10"><inertial pos="0 0 0.3" mass="2" diaginertia="0.1 0.2 0.25"/></frame>
+      <frame euler="0 40 10"><inertial pos="0 0 0.3" mass="2" diaginertia="0.1 0.2 0.25"/></frame>
       <body name="two" pos="0 0 0.5">
         <joint name="b" axis="1 0 0"/><geom type="box" size="0.1 0.2 0.3"/>
         <body name="three" pos="0 0 0.4"><joint name="c" axis="0 1 0"/><geom size="0.1"/></body>
