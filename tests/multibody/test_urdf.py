@@ -48,7 +48,7 @@ def test_links_joints_and_frames(tmp_path):
     again = model_files.read(model_files.written(model))  # frames are kept in files
     np.testing.assert_allclose(again["tool0"].pose[0], tool.pose[0], atol=1e-14)
     for wrong, message in (
-        ({"x": {"body": "bom"}}, "frames.x: .*'boom'"),
+        ({"x": {"body": "bom"}}, "frames.x.body: .*'boom'"),
         ({"boom": "boom"}, "already"),
         (1, "table"),
     ):

@@ -78,8 +78,8 @@ class Span(NamedTuple):
 class TreeLink:
     """A body of a file. ``pose`` is relative to ``parent``, the number of a link before it, or to space.
 
-    In its axes: ``solids`` are inertias, ``points`` masses with a place, ``tensors`` (3, 3) inertias without a
-    mass. ``surfaces`` are drawn.
+    In its axes: ``solids`` are inertias, ``points`` masses with a place, ``tensors`` (3, 3) inertias without
+    a mass. ``surfaces`` are drawn.
     """
 
     name: str
