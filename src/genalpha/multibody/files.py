@@ -125,9 +125,10 @@ def _drawn(body: AnyBody) -> dict[str, Any]:
     kind = type(shape).__name__
     if _SHAPES.get(kind) is not type(shape):
         raise ValueError(f"the shape of {body!r} is a {kind}, which a file cannot hold: use {_listed()}")
-    sizes = {f.name: getattr(shape, f.name) for f in dataclasses.fields(shape) if f.name != "at"}
-    said = lambda value: isinstance(value, np.ndarray) or value not in (None, "")
-    sizes = {key: _plain(value) for key, value in sizes.items() if said(value)}
+    said = lambda value, usual: isinstance(value, np.ndarray) or value not in (None, usual)
+    own = [one for one in dataclasses.fields(shape) if one.name != "at"]
+    fields = [(one.name, getattr(shape, one.name), one.default) for one in own]
+    sizes = {key: _plain(value) for key, value, usual in fields if said(value, usual)}
     return {"shape": {"type": kind, **sizes, **_pose(getattr(shape, "at", None), body)}}
 
 
