@@ -36,7 +36,7 @@ _OF_BODIES = ("inertial", "joint", "freejoint")
 _MAKERS = ("composite", "flexcomp", "attach", "replicate", "plugin")
 
 
-class _Place(NamedTuple):
+class _Waiting(NamedTuple):
     """An element, the path around it, and the link, the pose and the default class that it is in."""
 
     entry: Entry
@@ -136,7 +136,7 @@ class _Reader:
     def _walk(self, worlds: list[Entry]) -> None:
         """All bodies, parents first, without recursion: chains may be long."""
         self._link("world", None, ORIGIN, "worldbody")
-        waiting: list[_Place] = [_Place(one, self.root.where, 0, ORIGIN, None) for one in worlds[::-1]]
+        waiting: list[_Waiting] = [_Waiting(one, self.root.where, 0, ORIGIN, None) for one in worlds[::-1]]
         while waiting:
             entry, around, link, pose, childclass = waiting.pop()
             if entry.tag == "worldbody":
@@ -152,7 +152,7 @@ class _Reader:
                 self._element(entry, around, link, pose, childclass)
                 continue
             inside = list(entry.children())[::-1]
-            waiting += [_Place(one, entry.where, link, pose, childclass) for one in inside]
+            waiting += [_Waiting(one, entry.where, link, pose, childclass) for one in inside]
 
     def _link(self, name: str, above: int | None, pose: Pose, where: str) -> None:
         self.tree.links.append(TreeLink(name, above, pose, where))
