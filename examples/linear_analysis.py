@@ -1,6 +1,6 @@
 """Statics and linear analysis of a bicycle, a hanging chain and a robot arm.
 
-    python -m examples.linear_analysis [--save picture.png]
+    python examples/linear_analysis.py [--save picture.png]
 
 - The eigenvalues of the benchmark bicycle (Meijaard et al. 2007) over its speed: weave and capsize.
 - A chain of 200 rods in its equilibrium, and its first modes.
@@ -10,14 +10,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from examples import mechanisms
 
 import genalpha as ga
 from genalpha import multibody as mb
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder above, for a run as a script
+
+from examples import mechanisms
 
 
 def bicycle(speeds: np.ndarray) -> np.ndarray:

@@ -1,21 +1,25 @@
 """Mechanisms as models: a slider crank, a top, a disk, a gyroscope, a bicycle and a Stewart platform.
 
 Each function returns a model whose joints are closed by ``model.assemble()``. All are files too, in
-``examples/models``; ``python -m examples.mechanisms`` writes these anew, with the problems of ``iftomm.py``
+``examples/models``; ``python examples/mechanisms.py`` writes these anew, with the problems of ``iftomm.py``
 and the car of ``suspension.py``.
 A file holds no functions. So drives whose motion is a function of time are added to a model afterwards, as
 ``platform_drives`` does here.
 """
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from examples import four_bar, iftomm, suspension
 
 from genalpha import multibody as mb
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder above, for a run as a script
+
+from examples import four_bar, iftomm, suspension
 
 MODELS = Path(__file__).parent / "models"
 

@@ -156,6 +156,30 @@ MIXED = f"""
   <actuator><position name="p" joint="h" kp="3"/><general name="g" joint="h" gainprm="1.5"/></actuator>
 </mujoco>"""
 
+# Defaults of actuators for other kinds, a group that is off, and joints and inertias in frames.
+SERVOS = f"""
+<mujoco model="servos">
+  <compiler inertiafromgeom="true"/>{OFF}<option actuatorgroupdisable="2"/>
+  <default>
+    <general gainprm="50" biastype="affine" biasprm="0 -50 -1"/>
+    <default class="soft"><position kp="7" kv="3"/><default class="softer"><velocity/></default></default>
+  </default>
+  <worldbody>
+    <body name="one">
+      <frame pos="0.1 0 0.2" euler="30 20 0"><joint name="a" pos="0 0 0.1" axis="0 1 0"/></frame>
+      <frame euler="0 40 10"><inertial pos="0 0 0.3" mass="2" diaginertia="0.1 0.2 0.25"/></frame>
+      <body name="two" pos="0 0 0.5">
+        <joint name="b" axis="1 0 0"/><geom type="box" size="0.1 0.2 0.3"/>
+        <body name="three" pos="0 0 0.4"><joint name="c" axis="0 1 0"/><geom size="0.1"/></body>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <position name="p" joint="a"/><velocity name="v" joint="b"/><general name="g" joint="c" class="soft"/>
+    <position name="s" joint="b" class="softer"/><motor name="off" joint="a" group="2"/>
+  </actuator>
+</mujoco>"""
+
 CRANK = f"""
 <mujoco model="slider crank">
   {OFF}

@@ -1,5 +1,9 @@
 """Every example model is a function and a file: both are the same system."""
 
+import runpy
+import sys
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -12,6 +16,17 @@ from genalpha import multibody as mb
 def test_every_model_has_its_file():
     names = {path.stem for path in mechanisms.MODELS.iterdir()}
     assert names == set(mechanisms.BUILT)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in mechanisms.MODELS.parent.glob("*.py")))
+def test_an_example_finds_what_it_imports_as_a_script(name, monkeypatch):
+    """Python puts the folder of a script on its path, and not the folder where it was started."""
+    root = mechanisms.MODELS.parents[1]
+    elsewhere = [path for path in sys.path if path and Path(path).resolve() != root]
+    monkeypatch.setattr(sys, "path", [str(root / "examples"), *elsewhere])
+    for module in [x for x in sys.modules if x.partition(".")[0] == "examples"]:
+        monkeypatch.delitem(sys.modules, module)
+    assert runpy.run_path(str(root / "examples" / name))["__doc__"]
 
 
 def pair(name):

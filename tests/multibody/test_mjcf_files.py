@@ -85,7 +85,8 @@ def test_default_classes_and_included_files(tmp_path):
     inside = f"""<body><joint name="a"/>{SOLID}
       <body childclass="soft"><joint name="b"/>{SOLID}
         <body><joint name="c" class="softer"/>{SOLID}<include file="tail.xml"/></body></body></body>"""
-    model = load(tmp_path, inside, '<include file="defaults.xml"/>')
+    with pytest.warns(UserWarning, match="springs count angles within half a turn"):
+        model = load(tmp_path, inside, '<include file="defaults.xml"/>')
     numbers = {f.name: (float(f.numbers["damping"]), float(f.numbers["stiffness"])) for f in model.forces}
     springs = {"a spring": (1, 0), "b spring": (0.1, 2), "c spring": (0.01, 2), "d spring": (1, 0)}
     assert numbers == springs
@@ -93,6 +94,43 @@ def test_default_classes_and_included_files(tmp_path):
         load(tmp_path, '<include file="gone.xml"/>')
     with pytest.raises(ValueError, match=r"joint.class is 'sof': do you mean 'soft'"):
         load(tmp_path, arm('<joint class="sof"/>'), defaults)
+
+
+def test_joints_and_inertias_in_frames(tmp_path):
+    """The pose of a frame counts, its elements are read in their order, and the last inertia counts."""
+    frame = '<frame pos="1 0 0" euler="0 90 0" childclass="c"><joint name="pin" pos="0 0 0.5"/>{}</frame>'
+    inside = frame.format('<inertial pos="0 0 1" mass="2" diaginertia="1 2 2.5"/>')
+    body = f'<body name="arm"><joint name="guide" type="slide" axis="1 0 0"/>{SOLID}{inside}</body>'
+    more = '<default><default class="c"><joint damping="3"/></default></default>'
+    with pytest.warns(UserWarning, match="several joints of a body are one"):
+        model = load(tmp_path, body, more)
+    pin = model["arm joint"].markers[0]
+    np.testing.assert_allclose(pin.pose[0], [1.5, 0, 0], atol=1e-15)
+    np.testing.assert_allclose(pin.pose[1][:, 2], [1, 0, 0], atol=1e-15)
+    assert model["pin spring"].numbers["damping"] == 3
+    assert (model["arm"].mass, *model["arm"].center) == pytest.approx((2, 2, 0, 0))
+    np.testing.assert_allclose(model["arm"].inertia.tensor, np.diag([2.5, 2, 1]), atol=1e-15)
+    free = load(
+        tmp_path, f'<frame pos="1 2 3"><body name="b"><frame><freejoint/></frame>{SOLID}</body></frame>'
+    )
+    np.testing.assert_allclose(free["b"].x, [1, 2, 3])
+
+
+def test_inertias_from_geoms_or_stated(tmp_path):
+    """``inertiafromgeom="true"`` keeps the stated inertia of a body without geoms that count."""
+    mass = lambda geom, more: load(tmp_path, arm(f'<joint name="pin"/>{geom}'), more)["arm"].mass
+    always = '<compiler inertiafromgeom="true" inertiagrouprange="0 1"/>'
+    assert mass("", always) == 1
+    assert mass('<geom size="1" mass="0"/>', always) == 1
+    assert mass('<geom size="1" mass="3" group="2"/>', always) == 1
+    assert mass('<geom size="1" mass="3"/>', always) == 3
+    assert mass('<geom size="1" mass="3"/>', "") == 1
+
+
+def test_an_orientation_replaces_that_of_a_default(tmp_path):
+    body = '<body name="arm"><freejoint/><geom type="box" size="1 2 3" mass="1" quat="1 0 0 0"/></body>'
+    model = load(tmp_path, body, '<default><geom euler="90 0 0"/></default>')
+    np.testing.assert_allclose(model["arm"].inertia.tensor, mb.box(1.0, (2, 4, 6)).tensor)
 
 
 def test_frames_of_equalities(tmp_path):
@@ -140,7 +178,8 @@ def test_actuators_keep_to_their_ranges(tmp_path):
     moved = load(tmp_path, arm(), f"<actuator>{one}</actuator>", controls={"m": lambda t: t})
     assert [float(moved["m"].functions["effort"](t)) for t in (-2.0, 1.0, 9.0)] == [-1.0, 2.0, 5.0]
     assert efforts(one.replace("forcerange", "forcelimited='false' forcerange"), (9.0,)) == [6.0]
-    assert efforts(one, (9.0,), '<compiler autolimits="false"/>') == [18.0]
+    free = one.replace("gear", "ctrllimited='false' forcelimited='false' gear")
+    assert efforts(free, (9.0,), '<compiler autolimits="false"/>') == [18.0]
     assert efforts(one, (9.0,), '<option><flag clampctrl="disable"/></option>') == [5.0]
     spring = '<position name="m" joint="pin" kp="4" ctrlrange="-1 1" forcerange="-2 2"/>'
     with pytest.warns(UserWarning, match="limits of the force of actuators with feedback are not applied"):
@@ -166,8 +205,9 @@ def test_limits_and_friction_of_joints(tmp_path):
     assert numbers(slide) == pytest.approx([0, 0.5, 1 / 0.02**2, 2 * 0.02 / (1e-3 * 0.5)])
     for joint, more in (
         ('range="-90 45" limited="false"', ""),
-        ('range="-90 45"', '<compiler autolimits="false"/>'),
+        ('range="-90 45" limited="false"', '<compiler autolimits="false"/>'),
         ('range="0 0"', ""),
+        ('range="0 0"', '<compiler autolimits="false"/>'),
         ('range="-90 45"', '<option><flag limit="disable"/></option>'),
     ):
         assert not load(tmp_path, arm(f'<joint name="pin" {joint}/>'), more).forces
@@ -254,7 +294,22 @@ BAD = {
     "there are two joints with the name 'pin'": arm() + f'<body><joint name="pin"/>{SOLID}</body>',
     "body (b) moves and has no mass": '<body name="b"><joint/></body>',
     "body (b)/inertial has no mass": '<body name="b"><joint/><inertial pos="0 0 0"/></body>',
-    "worldbody/joint is unknown": "<joint/>",
+    "worldbody/joint is unknown here: the world does not move": "<joint/>",
+    "worldbody/frame/inertial is unknown here": f"<frame>{SOLID}</frame>",
+    "body (arm)/body/freejoint is free, so its body must be in the world": arm(
+        f'<joint name="pin"/><body><freejoint/>{SOLID}</body>'
+    ),
+    "body (arm)/geom.fromto is given for a sphere: it is for a capsule": arm(
+        '<geom size="1" fromto="0 0 0 0 0 1"/>'
+    ),
+    "body (arm)/site (s).fromto is given for a sphere": arm('<site name="s" fromto="0 0 0 0 0 1"/>'),
+    "body (arm)/geom has pos and fromto: give one of them": arm(
+        '<geom type="capsule" size="1" pos="0 0 1" fromto="0 0 0 0 0 1"/>'
+    ),
+    "body (arm)/geom.mesh is given for a box, which is not supported: state its size": arm(
+        '<geom type="box" mesh="m"/>'
+    ),
+    "body (arm)/geom has no size: a box needs 3 positive numbers": arm('<geom type="box"/>'),
     "composite is not supported": "<composite/>",
     "body has quat and euler: give one orientation": '<body quat="1 0 0 0" euler="0 0 0"/>',
     "body.quat is no orientation": '<body quat="0 0 0 0"/>',
@@ -264,6 +319,19 @@ BAD_SECTIONS = {
     "mujoco/compiler.angel is unknown: do you mean 'angle'?": '<compiler angel="radian"/>',
     "mujoco/compiler.settotalmass changes masses": '<compiler settotalmass="3"/>',
     "mujoco/option.gravity must be 3 numbers": '<option gravity="down"/>',
+    "mujoco/option.actuatorgroupdisable must be integers from 0 to 30": '<option actuatorgroupdisable="31"/>',
+    "body (arm)/joint (pin).range is given without limited, and autolimits is false": (
+        '<compiler autolimits="false"/><default><joint range="-1 1"/></default>'
+    ),
+    "motor.ctrlrange is given without ctrllimited, and autolimits is false": (
+        '<compiler autolimits="false"/><actuator><motor joint="pin" ctrlrange="-1 1"/></actuator>'
+    ),
+    "joint (pin).actuatorfrcrange is given without actuatorfrclimited": (
+        '<compiler autolimits="false"/><default><joint actuatorfrcrange="-1 1"/></default>'
+    ),
+    "mujoco/actuator/position has kv and dampratio: give one of them": (
+        '<actuator><position joint="pin" kv="1" dampratio="1"/></actuator>'
+    ),
     "mujoco/actuators is unknown: do you mean 'actuator'?": "<actuators/>",
     "mujoco/actuator/motor (m).joint is 'pinn': do you mean 'pin'?": (
         '<actuator><motor name="m" joint="pinn"/></actuator>'

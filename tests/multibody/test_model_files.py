@@ -9,7 +9,9 @@ import pytest
 
 from genalpha import multibody as mb
 from genalpha.multibody import files
+from genalpha.multibody.frames import axes_of
 from genalpha.view import shapes
+from genalpha.view.poses import track
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import iftomm
@@ -63,7 +65,6 @@ def test_every_kind_of_joint_and_force_is_written_and_read_again():
         "OnSurface",
         "VelocityCoupling",
         "Custom",
-        "JointForce",
         "PlanarPrismatic",
         "PlanarWeld",
     }
@@ -93,11 +94,52 @@ def test_the_shape_of_the_ground_is_kept():
     for wrong, message in (
         ({"shap": {}}, "ground.shap is unknown: do you mean 'shape'"),
         ({"shape": {"type": "Bax"}}, "ground.shape.type is 'Bax': there are Box"),
-        ({"shape": {"type": "Sphere", "size": 1}}, "ground.shape: .*size"),
+        ({"shape": {"type": "Sphere", "size": 1}}, "ground.shape.size is unknown"),
+        ({"shape": {"type": "Sphere"}}, "ground.shape: .*radius"),
+        ({"shape": {"type": ["Sphere"]}}, r"ground.shape.type is \['Sphere'\]"),
+        (
+            {"shape": {"type": "Sphere", "radius": "1"}},
+            "ground.shape.radius must be a finite number, got '1'",
+        ),
+        (
+            {"shape": {"type": "Sphere", "radius": 1, "at": "x"}},
+            "ground.shape.at must be 2 or 3 finite numbers",
+        ),
+        (
+            {"shape": {"type": "Sphere", "radius": 1, "rotation": [1, 1, 0, 0]}},
+            "ground.shape: .*length 1.41421",
+        ),
+        ({"shape": {"type": "Box", "size": "x"}}, "ground.shape.size must be finite numbers, got 'x'"),
         (3, "ground must be a table"),
     ):
         with pytest.raises(ValueError, match=message):
             files.read({**text, "ground": wrong})
+
+
+def test_the_pose_of_a_shape_is_kept():
+    """A position, and a rotation. A shape that a file cannot hold is an error."""
+    model, turned = mb.Model(), [[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]
+    ball = model.add(mb.PointMass("ball", 1.0, shape=shapes.Sphere(0.1, at=(1, 2))))
+    model.ground.shape = shapes.Plane((2.0, 1.0), at=((0, 0, -1), turned))
+    again = files.read(json.loads(json.dumps(files.written(model))))
+    assert isinstance(again.ground.shape, shapes.Plane)
+    for shape, x, R in (
+        (again.ground.shape, (0, 0, -1), turned),
+        (again["ball"].shape, (1, 2, 0), np.eye(3)),
+    ):
+        found = track(shape.at, 1, "at")[0]
+        np.testing.assert_allclose(found.x[0], x)
+        np.testing.assert_allclose(axes_of(found.p[0]), R, atol=1e-15)
+    for shape, message in (
+        (shapes.Sphere(0.1, at=lambda t, q: q), "the shape of .*'ball'.* has the function 'at'"),
+        (
+            shapes.Rod(start=(0, 0), end=(1, 0)),
+            "the shape of .*'ball'.* is a Rod, which a file cannot hold: use Box",
+        ),
+    ):
+        ball.shape = shape
+        with pytest.raises(ValueError, match=message):
+            files.written(model)
 
 
 @pytest.mark.slow
@@ -161,7 +203,10 @@ WRONG = {
         '"Revolute"',
         '"Revolut"',
     ),
-    "joints\\[0\\] \\(pin\\): the model has nothing with the name 'bat'": ('body = "bar"', 'body = "bat"'),
+    "bar.toml: joints\\[0\\] \\(pin\\).b.body: the model has nothing with the name 'bat'": (
+        'body = "bar"',
+        'body = "bat"',
+    ),
     "joints\\[0\\] \\(pin\\).b.att is unknown: do you mean 'at'": ("at = [-0.5, 0, 0]", "att = [0, 0, 0]"),
     "joints\\[0\\] \\(pin\\).friction.radios is unknown: do you mean 'radius'": ("radius =", "radios ="),
     "joints\\[0\\] \\(pin\\).friction has no coefficient": ("coefficient = 0.2, ", ""),

@@ -14,6 +14,7 @@ TREES = {
     "arm": (files.ARM, files.CONTROLS),
     "tree": (files.TREE, {}),
     "compound": (files.COMPOUND, {}),
+    "servos": (files.SERVOS, {"p": 0.3, "v": 1.1, "g": -0.4, "s": 0.6, "off": 5.0}),
     "mixed": (files.MIXED, {"p": 0.3, "g": 1.1}),
 }
 

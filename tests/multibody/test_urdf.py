@@ -48,7 +48,7 @@ def test_links_joints_and_frames(tmp_path):
     again = model_files.read(model_files.written(model))  # frames are kept in files
     np.testing.assert_allclose(again["tool0"].pose[0], tool.pose[0], atol=1e-14)
     for wrong, message in (
-        ({"x": {"body": "bom"}}, "frames.x: .*'boom'"),
+        ({"x": {"body": "bom"}}, "frames.x.body: .*'boom'"),
         ({"boom": "boom"}, "already"),
         (1, "table"),
     ):
@@ -132,6 +132,39 @@ def test_mimic(tmp_path):
     model.place(*model.pose({"l": 0.3}))
     assert model.assemble(hold=["left"]).freedom == 1
     assert model["right"].x[1] == pytest.approx(-0.28, abs=1e-12)
+
+
+def test_an_angle_that_is_followed_without_limits_is_listed(tmp_path):
+    parts = link("base", ""), link("a"), link("b"), joint("to a", "base", "a")
+    for ratio, limits, listed in (
+        ("2", "", False),
+        ("0.5", "", True),
+        ("0.5", "lower='-1' upper='1'", False),
+    ):
+        follows = f"<mimic joint='to a' multiplier='{ratio}'/>"
+        kind = "revolute" if limits else "continuous"
+        first = joint("to a", "base", "a", kind, f"<limit {limits}/>" if limits else "")
+        text = robot(*parts[:3], joint("to b", "base", "b", inside=follows), first)
+        notes = files.read(tmp_path, text, "robot.urdf").notes
+        assert [x for x in notes if x.startswith("angles that are followed") and "'to b mimic'" in x] == notes
+        assert bool(notes) is listed
+
+
+def test_an_inertia_without_a_mass_is_added(tmp_path):
+    """The rotor of a motor, turned by 90° about z. It needs no mass of its own."""
+    rotor = SOLID.replace('"1"', '"0"', 1).replace('iyy="1"', 'iyy="0.5"')
+    turned = "<origin xyz='3 0 0' rpy='0 0 1.5707963267948966'/>"
+    pins = joint("pin", "base", "arm") + joint("hold", "arm", "rotor", "fixed", turned)
+    load = lambda arm: files.read(
+        tmp_path, robot(link("base", ""), arm, link("rotor", rotor), pins), "r.urdf"
+    )
+    np.testing.assert_allclose(load(link("arm"))["arm"].inertia.tensor, np.diag([1.5, 2, 2]), atol=1e-15)
+    point = link("arm", "<inertial><origin xyz='1 0 0'/><mass value='2'/></inertial>")
+    only = load(point)["arm"]
+    np.testing.assert_allclose(only.inertia.tensor, np.diag([0.5, 1, 1]), atol=1e-15)
+    assert (only.mass, *only.center) == (2, 1, 0, 0)
+    with pytest.raises(ValueError, match=r"link \(arm\) moves and has no mass"):
+        load(link("arm", ""))
 
 
 def test_names_that_occur_twice_are_changed_and_listed(tmp_path):
@@ -269,6 +302,13 @@ def test_files_that_are_more_than_text_are_refused(tmp_path):
         mb.load(files.written(tmp_path, "<robot>", "robot.urdf"))
     with pytest.raises(ValueError, match="run xacro first"):
         mb.load(files.written(tmp_path, "<robot><xacro:arm/></robot>", "robot.urdf"))
+    space = "xmlns:xacro='http://www.ros.org/wiki/xacro'"
+    with pytest.raises(ValueError, match=r"robot.urdf has the element 'xacro:arm', a macro: run xacro first"):
+        mb.load(files.written(tmp_path, f"<robot {space}><xacro:arm/></robot>", "robot.urdf"))
+    value = joint("pin", "base", "arm", inside="<axis xyz='${x} 0 0'/>")
+    with pytest.raises(ValueError, match=r"axis.xyz must be 3 numbers, got '\$\{x\} 0 0': run xacro first"):
+        mb.load(files.written(tmp_path, robot(*TWO, value), "robot.urdf"))
+    mb.load(files.written(tmp_path, f"<robot {space}><link name='a'/></robot>", "robot.urdf"))
     with pytest.raises(ValueError, match="its first element is 'mujoco'"):
         mb.load(files.written(tmp_path, "<mujoco/>", "robot.urdf"))
     with pytest.raises(ValueError, match="base must be 'fixed' or 'free'"):

@@ -22,10 +22,21 @@ from genalpha.errors import hint
 from genalpha.multibody import couplings, forces, joints, limits, rolling, rotors
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector, frame_on
+from genalpha.multibody.file_entries import (
+    FUNCTIONS,
+    VECTOR,
+    arguments,
+    check,
+    check_shape,
+    known,
+    needed,
+    number,
+    text,
+)
 from genalpha.multibody.frames import quaternion_of
 from genalpha.multibody.friction import Friction
 from genalpha.multibody.inertia import Inertia
-from genalpha.view import shapes
+from genalpha.view import poses, shapes
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
@@ -33,13 +44,32 @@ if TYPE_CHECKING:
 FORMAT = "genalpha model 1"
 BODIES: dict[str, Any] = {cls.__name__: cls for cls in (Body, PlanarBody, PointMass)}
 _LISTS = ("bodies", "joints", "forces")
-_SHAPES = {"Box", "Cylinder", "Capsule", "Sphere", "Mesh"}
+_SHAPES: dict[str, Any] = {
+    cls.__name__: cls
+    for cls in (
+        shapes.Box,
+        shapes.Cylinder,
+        shapes.Capsule,
+        shapes.Sphere,
+        shapes.Mesh,
+        shapes.Plane,
+        shapes.Frame,
+    )
+}
+_BODY_KEYS = {  # of bodies: those that they need, and others
+    "Body": ("name mass inertia", "center at rotation velocity angular_velocity"),
+    "PlanarBody": ("name mass moment", "center at angle velocity angular_velocity"),
+    "PointMass": ("name mass", "at velocity"),
+}
+_NAMED = ("joint", "first", "second", "hinge", "slider")  # joints by name
+_ACTS = ("holonomic", "nonholonomic", "force", "kinetic")
 
 
 def _classes(base: type[Any], *modules: Any) -> dict[str, Any]:
+    """Public classes by name, without those that only others are made of."""
     found = [x for module in modules for x in vars(module).values() if inspect.isclass(x)]
     public = [x for x in found if issubclass(x, base) and not x.__name__.startswith("_")]
-    return {x.__name__: x for x in public if x is not base}
+    return {x.__name__: x for x in public if any(getattr(x, name) is not None for name in _ACTS)}
 
 
 JOINTS = _classes(joints.Joint, joints, couplings, rolling)
@@ -90,12 +120,31 @@ def _body(body: AnyBody) -> dict[str, Any]:
 def _drawn(body: AnyBody) -> dict[str, Any]:
     """The shape of a body, if it has one."""
     shape = body.shape
-    if shape is None or type(shape).__name__ not in _SHAPES:
+    if shape is None:
         return {}
-    sizes = {f.name: getattr(shape, f.name) for f in dataclasses.fields(shape) if f.name != "at"}
-    said = lambda value: isinstance(value, np.ndarray) or value not in (None, "")
-    sizes = {key: _plain(value) for key, value in sizes.items() if said(value)}
-    return {"shape": {"type": type(shape).__name__, **sizes}}
+    kind = type(shape).__name__
+    if _SHAPES.get(kind) is not type(shape):
+        raise ValueError(f"the shape of {body!r} is a {kind}, which a file cannot hold: use {_listed()}")
+    said = lambda value, usual: isinstance(value, np.ndarray) or value not in (None, usual)
+    own = [one for one in dataclasses.fields(shape) if one.name != "at"]
+    fields = [(one.name, getattr(shape, one.name), one.default) for one in own]
+    sizes = {key: _plain(value) for key, value, usual in fields if said(value, usual)}
+    return {"shape": {"type": kind, **sizes, **_pose(getattr(shape, "at", None), body)}}
+
+
+def _listed() -> str:
+    return ", ".join(sorted(_SHAPES))
+
+
+def _pose(at: Any, body: AnyBody) -> dict[str, Any]:
+    """The fixed pose of a shape: its position, and its rotation if it has one."""
+    if at is None:
+        return {}
+    if callable(at) or (isinstance(at, tuple) and any(callable(part) for part in at)):
+        raise ValueError(f"the shape of {body!r} has the function 'at', which a file cannot hold")
+    track, _ = poses.track(at, 1, f"at of the shape of {body!r}")
+    turned = {"rotation": track.p[0].tolist()} if track.p[0, 1:].any() else {}
+    return {"at": track.x[0].tolist(), **turned}
 
 
 def _connector(thing: Connector) -> dict[str, Any]:
@@ -112,7 +161,7 @@ def _connector(thing: Connector) -> dict[str, Any]:
         known = thing.numbers.get(key)
         entry[key] = _plain(known if value is None and known is not None else value)
     for key in (key for key in names if key in thing.numbers and key not in entry):
-        entry[key] = _plain(thing.numbers[key])
+        entry[key] = bool(thing.numbers[key]) if key == "follows" else _plain(thing.numbers[key])
     for key, marker in zip(("a", "b"), thing.markers, strict=False):
         if key in names:
             entry[key] = _plain(marker)
@@ -150,21 +199,28 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
         from genalpha.multibody import mjcf, urdf
 
         reader: Any = urdf.load if file.suffix.lower() == ".urdf" else mjcf.load
-        known = list(inspect.signature(reader).parameters)[1:]
+        possible = list(inspect.signature(reader).parameters)[1:]
         for name in options:
-            if name not in known:
-                raise TypeError(f"{file.name} has no option {name!r}: {hint(name, known, 'there can be')}")
+            if name not in possible:
+                raise TypeError(f"{file.name} has no option {name!r}: {hint(name, possible, 'there can be')}")
         try:
             return reader(file, **options)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
     if options:
         raise TypeError(f"{file.name} has no option {next(iter(options))!r}: options are for URDF and MJCF")
+    toml = file.suffix.lower() == ".toml"
     try:
-        data = tomllib.loads(file.read_text()) if file.suffix == ".toml" else json.loads(file.read_text())
+        content = file.read_bytes().decode()
+        data = tomllib.loads(content) if toml else json.loads(content)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text, so it is no model: {error}") from error
     except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{file} is no {'TOML' if file.suffix == '.toml' else 'JSON'}: {error}") from error
-    return read(data)
+        raise ValueError(f"{file} is no {'TOML' if toml else 'JSON'}: {error}") from error
+    try:
+        return read(data)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
 
 
 def read(data: Any) -> Model:
@@ -173,12 +229,14 @@ def read(data: Any) -> Model:
 
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"this is no model: its entry 'format' must be {FORMAT!r}")
-    _known(data, ("format", "gravity", "ground", "frames", *_LISTS), "")
+    known(data, ("format", "gravity", "ground", "frames", *_LISTS), "")
+    if "gravity" in data:
+        VECTOR(data["gravity"], "gravity")
     model = Model(**({"gravity": data["gravity"]} if "gravity" in data else {}))
     ground = data.get("ground", {})
     if not isinstance(ground, dict):
         raise ValueError("ground must be a table with a shape")
-    _known(ground, ("shape",), "ground")
+    known(ground, ("shape",), "ground")
     model.ground.shape = _shape_from(ground.get("shape"), "ground")
     for kind in _LISTS:
         entries = data.get(kind, [])
@@ -190,12 +248,16 @@ def read(data: Any) -> Model:
                 raise ValueError(f"{where} must be a table with a name and a type")
             where += f" ({entry.get('name', 'without a name')})"
             try:
-                _add(model, kind, dict(entry), where)
-            except (ValueError, TypeError, KeyError) as error:
-                text = str(error.args[0]) if error.args else str(error)
-                raise ValueError(text if text.startswith(kind) else f"{where}: {text}") from error
+                _add(model, kind, {key: x for key, x in entry.items() if x is not None}, where)
+            except (ValueError, TypeError) as error:
+                raise ValueError(_at(where, error)) from error
     _frames(model, data.get("frames", {}))
     return model
+
+
+def _at(where: str, error: Exception) -> str:
+    """The message of an error with the path of its entry."""
+    return str(error) if str(error).startswith(where) else f"{where}: {error}"
 
 
 def _frames(model: Model, frames: Any) -> None:
@@ -207,52 +269,50 @@ def _frames(model: Model, frames: Any) -> None:
         if name in model:
             raise ValueError(f"{where}: the model has {model[name]!r} already: names must differ")
         try:
-            model.frames[name] = frame_on(_resolved(model, "body", frame, where), where)
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"{where}: {error.args[0]}") from error
-
-
-def _known(entry: dict[str, Any], names: Any, where: str) -> None:
-    for key in entry:
-        if key not in names:
-            near = hint(key, names, "there can be")
-            raise ValueError(f"{where}{'.' if where else ''}{key} is unknown: {near}")
+            model.frames[name] = frame_on(_frame(model, frame, where), where)
+        except (ValueError, TypeError) as error:
+            raise ValueError(_at(where, error)) from error
 
 
 def _add(model: Model, kind: str, entry: dict[str, Any], where: str) -> None:
     classes = {"bodies": BODIES, "joints": JOINTS, "forces": FORCES}[kind]
     name = entry.pop("type", None)
-    if name not in classes:
-        near = hint(name, classes, "there are")
+    if not isinstance(name, str) or name not in classes:
+        held = [x for x, one in classes.items() if not set(arguments(one)[1]) & set(FUNCTIONS)]
+        near = hint(name, held, "there are")
         raise ValueError(f"{where}.type is {name!r}, which is unknown: {near}")
     cls = classes[name]
     if kind == "bodies":
         model.add(_body_from(cls, entry, where))
         return
     dropped = entry.pop("dropped", [])
-    parameters = list(inspect.signature(cls.__init__).parameters)[1:]
-    _known(entry, parameters, where)
-    resolved = {key: _resolved(model, key, value, f"{where}.{key}") for key, value in entry.items()}
-    made = cls(**resolved)
+    names, asked = arguments(cls)
+    if set(asked) & set(FUNCTIONS):
+        raise ValueError(f"{where}.type is {name!r}, which needs a function: add it in Python, after loading")
+    known(entry, names, where)
+    needed(entry, asked, where)
+    if name == "Universal" and "at" not in entry and (given := [x for x in ("axis", "second") if x in entry]):
+        raise ValueError(f"{where}.{given[0]} is given without at: the axes are z of the frames a and b")
+    made = cls(**{key: _resolved(model, name, key, value, f"{where}.{key}") for key, value in entry.items()})
     rows = len(made.rows) + len(made.speed_rows)
-    if not isinstance(dropped, list) or any(x not in range(rows) for x in dropped):
+    whole = isinstance(dropped, list) and all(type(x) is int and x in range(rows) for x in dropped)
+    if not whole:
         raise ValueError(f"{where}.dropped must be numbers of rows from 0 to {rows - 1}, got {dropped!r}")
     made.dropped = frozenset(dropped)
     model.add(made)
 
 
 def _body_from(cls: Any, entry: dict[str, Any], where: str) -> AnyBody:
+    asked, others = (words.split() for words in _BODY_KEYS[cls.__name__])
+    known(entry, (*asked, *others, "shape"), where)
+    needed(entry, asked, where)
     shape = _shape_from(entry.pop("shape", None), where)
+    for key, value in entry.items():
+        check(cls.__name__, key, value, f"{where}.{key}")
     if cls is Body:
-        names = ("name", "mass", "inertia", "center", "at", "rotation", "velocity", "angular_velocity")
-        _known(entry, names, where)
         center = entry.pop("center", (0.0, 0.0, 0.0))
-        missing = [key for key in ("name", "mass", "inertia") if key not in entry]
-        if missing:
-            raise ValueError(f"{where} has no {missing[0]}")
         inertia = Inertia(entry.pop("mass"), entry.pop("inertia"), center)
         return Body(entry.pop("name"), inertia, shape=shape, **entry)
-    _known(entry, list(inspect.signature(cls.__init__).parameters)[1:], where)
     return cls(shape=shape, **entry)
 
 
@@ -260,26 +320,60 @@ def _shape_from(entry: Any, where: str) -> shapes.Shape | None:
     if entry is None:
         return None
     kind = entry.get("type") if isinstance(entry, dict) else None
-    if kind not in _SHAPES:
-        raise ValueError(f"{where}.shape.type is {kind!r}: there are {', '.join(sorted(_SHAPES))}")
+    if not isinstance(kind, str) or kind not in _SHAPES:
+        raise ValueError(f"{where}.shape.type is {kind!r}: there are {_listed()}")
+    names = [one.name for one in dataclasses.fields(_SHAPES[kind])]
+    check_shape(entry, names, f"{where}.shape")
+    given = {key: value for key, value in entry.items() if key not in ("type", "rotation")}
+    if "rotation" in entry:
+        given["at"] = given.get("at", (0.0, 0.0, 0.0)), entry["rotation"]
     try:
-        return getattr(shapes, kind)(**{key: value for key, value in entry.items() if key != "type"})
+        poses.track(given.get("at"), 1, "at")
+        return _SHAPES[kind](**given)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}.shape: {error}") from error
 
 
-def _resolved(model: Model, key: str, value: Any, where: str) -> Any:
+def _named(model: Model, name: Any, where: str) -> Any:
+    """The thing of a model that an entry names."""
+    text(name, where)
+    if name not in model:
+        raise ValueError(f"{where}: the model has nothing with the name {name!r}: {model.nearest(name)}")
+    return model[name]
+
+
+def _frame(model: Model, value: Any, where: str) -> Any:
+    """The body or frame that an entry names, or the frame that it makes."""
+    if isinstance(value, str):
+        return _named(model, value, where)
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must be the name of a body, or a table with body and at, got {value!r}")
+    known(value, ("body", "at", "rotation", "axis"), where)
+    needed(value, ("body",), where)
+    body = _named(model, value["body"], f"{where}.body")
+    if not isinstance(body, AnyBody):
+        raise ValueError(f"{where}.body is {value['body']!r}, which is no body")
+    given = {key: one for key, one in value.items() if key != "body"}
+    for key, one in given.items():
+        check("frame", key, one, f"{where}.{key}")
+    return body.frame(**given)
+
+
+def _resolved(model: Model, kind: str, key: str, value: Any, where: str) -> Any:
     """The object that an entry names, or its value."""
-    if key in ("a", "b", "body") and isinstance(value, dict):
-        _known(value, ("body", "at", "rotation", "axis"), where)
-        if "body" not in value:
-            raise ValueError(f"{where} has no body")
-        return model[value["body"]].frame(**{k: v for k, v in value.items() if k != "body"})
-    if key in ("a", "b", "body", "joint", "first", "second", "hinge", "slider") and isinstance(value, str):
-        return model[value]
-    if key == "friction" and isinstance(value, dict):
-        _known(value, [field.name for field in dataclasses.fields(Friction)], where)
-        if "coefficient" not in value:
-            raise ValueError(f"{where} has no coefficient")
+    if key in FUNCTIONS:
+        raise ValueError(f"{where} is a function, which a file cannot hold: add it in Python, after loading")
+    if key in ("a", "b", "body"):
+        return _frame(model, value, where)
+    if key in _NAMED and (kind, key) != ("Universal", "second"):
+        return _named(model, value, where)
+    if key == "friction" and kind != "SphereContact":
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} must be a table with a coefficient, got {value!r}")
+        known(value, [field.name for field in dataclasses.fields(Friction)], where)
+        needed(value, ("coefficient",), where)
+        for name, one in value.items():
+            number(one, f"{where}.{name}")
         return Friction(**value)
-    return tuple(value) if key in ("teeth", "of") and isinstance(value, list) else value
+    check(kind, key, value, where)
+    return tuple(value) if key in ("teeth", "of") else value

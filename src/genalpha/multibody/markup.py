@@ -47,10 +47,15 @@ def parsed(path: Path) -> ET.Element:
     parser = ET.XMLParser(target=_Plain())
     try:
         parser.feed(path.read_bytes())
-        return parser.close()
+        root = parser.close()
     except ET.ParseError as error:
         more = ": run xacro first" if "unbound prefix" in str(error) else ""
         raise ValueError(f"{path.name} is no XML that can be read: {error}{more}") from error
+    for element in root.iter():
+        space, bracket, name = str(element.tag).rpartition("}")
+        if bracket and "xacro" in space:
+            raise ValueError(f"{path.name} has the element 'xacro:{name}', a macro: run xacro first")
+    return root
 
 
 class Entry:
@@ -95,7 +100,8 @@ class Entry:
             wanted = (
                 f"{least} number{'s' if least > 1 else ''}" if least == most else f"{least} to {most} numbers"
             )
-            raise self.wrong(f"must be {wanted}, got {found!r}", key)
+            more = ": run xacro first" if "${" in found else ""
+            raise self.wrong(f"must be {wanted}, got {found!r}{more}", key)
         return values
 
     def number(self, key: str, default: float = 0.0) -> float:

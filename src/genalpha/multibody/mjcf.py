@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from genalpha.errors import hint
 from genalpha.multibody import mjcf_geoms, mjcf_joints
 from genalpha.multibody.inertia import Inertia, total
 from genalpha.multibody.markup import Entry, Notes
+from genalpha.multibody.mjcf_actuators import ACTUATORS
 from genalpha.multibody.mjcf_geoms import Meshes
 from genalpha.multibody.mjcf_joints import Spec, Way
 from genalpha.multibody.mjcf_parts import Parts
-from genalpha.multibody.mjcf_settings import ACTUATORS, Settings, silent, whole
+from genalpha.multibody.mjcf_settings import Settings, silent, whole
 from genalpha.multibody.model import Model
 from genalpha.multibody.trees import ORIGIN, Pose, Tree, TreeLink
 
@@ -35,6 +36,16 @@ _OF_BODIES = ("inertial", "joint", "freejoint")
 _MAKERS = ("composite", "flexcomp", "attach", "replicate", "plugin")
 
 
+class _Waiting(NamedTuple):
+    """An element, the path around it, and the link, the pose and the default class that it is in."""
+
+    entry: Entry
+    around: str
+    link: int
+    pose: Pose
+    childclass: str | None
+
+
 def load(
     path: Path,
     *,
@@ -43,6 +54,11 @@ def load(
     limits: str = "stiff",
 ) -> Model:
     """The model in an MJCF file. See :func:`genalpha.multibody.load`."""
+    if not isinstance(controls, Mapping | None):
+        raise TypeError(
+            "controls must be a dictionary of numbers or functions of t by the names of actuators, "
+            f"got {controls!r}"
+        )
     notes = Notes()
     root = Entry(whole(path), "", notes)
     if root.tag != "mujoco":
@@ -89,17 +105,17 @@ class _Reader:
         return self.tree.done(model)
 
     def _parts(self, model: Model, sections: dict[str, list[Entry]], controls: Mapping[str, Any]) -> None:
-        parts, used = Parts(model, self.tree, self.settings, self.ways, self.sites), set[str]()
-        for one in (x for section in sections.get("actuator", []) for x in section.children()):
+        parts = Parts(model, self.tree, self.settings, self.ways, self.sites)
+        actuators = [x for section in sections.get("actuator", []) for x in section.children()]
+        for one in actuators:
             if one.tag not in ACTUATORS:
                 raise one.unknown(ACTUATORS)
-            if "actuation" not in self.settings.off:
-                parts.actuator(
-                    self.settings.entry(one.element, f"{self.root.where}/actuator"), controls, used
-                )
+            parts.actuator(self.settings.entry(one.element, f"{self.root.where}/actuator"), controls)
+        named = [name for one in actuators if (name := one.text("name"))]
         for name in controls:
-            if name not in used:
-                raise ValueError(f"controls has {name!r}: {hint(name, used - {''}, 'the actuators are')}")
+            if name not in named:
+                known = hint(name, named, "the actuators are") if named else "no actuator has a name"
+                raise ValueError(f"controls has {name!r}: {known}")
         equalities = [x for section in sections.get("equality", []) for x in section.children()]
         for i, one in enumerate(equalities if "equality" not in self.settings.off else []):
             given = self.settings.entry(one.element, f"{self.root.where}/equality")
@@ -120,20 +136,23 @@ class _Reader:
     def _walk(self, worlds: list[Entry]) -> None:
         """All bodies, parents first, without recursion: chains may be long."""
         self._link("world", None, ORIGIN, "worldbody")
-        waiting: list[tuple[Entry, int, Pose, str | None]] = [(one, 0, ORIGIN, None) for one in worlds[::-1]]
+        waiting: list[_Waiting] = [_Waiting(one, self.root.where, 0, ORIGIN, None) for one in worlds[::-1]]
         while waiting:
-            entry, link, pose, childclass = waiting.pop()
+            entry, around, link, pose, childclass = waiting.pop()
             if entry.tag == "worldbody":
                 entry.finish()
             elif entry.tag == "body":
                 link, childclass = self._body(entry, link, pose, childclass)
                 pose = ORIGIN
-            else:
+            elif entry.tag == "frame":
                 childclass = entry.text("childclass", childclass)
                 pose = pose @ self.settings.pose(entry)
                 entry.finish({"name": ""})
-            inside = [one for one in entry.children() if self._child(one, entry, link, pose, childclass)]
-            waiting += [(one, link, pose, childclass) for one in inside[::-1]]
+            else:
+                self._element(entry, around, link, pose, childclass)
+                continue
+            inside = list(entry.children())[::-1]
+            waiting += [_Waiting(one, entry.where, link, pose, childclass) for one in inside]
 
     def _link(self, name: str, above: int | None, pose: Pose, where: str) -> None:
         self.tree.links.append(TreeLink(name, above, pose, where))
@@ -155,20 +174,19 @@ class _Reader:
         entry.finish(silent("user sleep fuse simple"))
         return len(self.tree.links) - 1, childclass
 
-    def _child(self, one: Entry, entry: Entry, link: int, pose: Pose, childclass: Any) -> bool:
-        """Read an element in a body; whether it holds more of them."""
-        if one.tag in ("body", "frame"):
-            return True
+    def _element(self, one: Entry, around: str, link: int, pose: Pose, childclass: Any) -> None:
+        """Read an element in a body or in its frames."""
         if one.tag in _MAKERS:
             raise ValueError(f"{one.where} is not supported: write its bodies, or save the file with MuJoCo")
-        if one.tag not in _IN_BODIES or (one.tag in _OF_BODIES and entry.tag != "body"):
+        if one.tag not in _IN_BODIES:
             raise one.unknown(_IN_BODIES)
+        if one.tag in _OF_BODIES and link == 0:
+            raise ValueError(f"{one.where} is unknown here: the world does not move. Put it in a body")
         if one.tag in ("camera", "light"):
-            return False
-        given = self.settings.entry(one.element, entry.where, childclass)
+            return
+        given = self.settings.entry(one.element, around, childclass)
         act: Callable[..., None] = getattr(self, f"_{one.tag}")
         act(given, link, pose)
-        return False
 
     def _inertial(self, entry: Entry, link: int, pose: Pose) -> None:
         at, full = self.settings.pose(entry), entry.numbers("fullinertia", 6)
@@ -181,7 +199,7 @@ class _Reader:
             raise ValueError(f"{entry.where} has no diaginertia and no fullinertia")
         entry.finish()
         try:
-            self._stated[link] = Inertia(mass, tensor).moved(*at)
+            self._stated[link] = Inertia(mass, tensor).moved(*(pose @ at))
         except ValueError as error:
             raise ValueError(f"{entry.where}: {error}") from error
 
@@ -189,8 +207,10 @@ class _Reader:
         spec = mjcf_joints.read(entry, self.settings, self.tree.links[link].name, len(self._specs[link]))
         if spec.name in self._joints:
             raise ValueError(f"{entry.where}: there are two joints with the name {spec.name!r}")
+        if spec.kind == "free" and self.tree.links[link].parent != 0:
+            raise ValueError(f"{entry.where} is free, so its body must be in the world, not in another body")
         self._joints.add(spec.name)
-        self._specs[link].append(spec)
+        self._specs[link].append(spec.moved(pose))
 
     _freejoint = _joint
 
@@ -219,7 +239,7 @@ class _Reader:
             self.notes.add("several joints of a body are one", f"{link.plan.name!r}: {names}")  # type: ignore[union-attr]
         self.ways |= {way.spec.name: way for way in ways}
         stated, how = self._stated[i], self.settings.from_geoms
-        if stated is not None and how != "true":
+        if stated is not None and (how != "true" or not self._solids[i]):
             link.solids = [stated]
         elif how != "false" and i > 0:  # the world has no mass
             link.solids = [solid().moved(*pose) for solid, pose in self._solids[i]]

@@ -86,17 +86,17 @@ def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:
         raise ValueError(
             f"{entry.where}: sdf and shellinertia are not supported: state the inertia of the body"
         )
+    mesh = entry.text("mesh")
+    if mesh is not None and kind != "mesh":
+        raise entry.wrong(f"is given for a {kind}, which is not supported: state its size", "mesh")
     pose, sizes = placed(entry, settings, kind)
     mass, density = entry.numbers("mass", 1), entry.number("density", 1000.0)
     group = int(entry.number("group"))
     touches = int(entry.number("contype", 1)) or int(entry.number("conaffinity", 1))
-    mesh = entry.text("mesh")
     entry.text("hfield")
     entry.finish({**_LOOKS, **_CONTACT, **_MEDIUM})
     if touches and "contact" not in settings.off:
         entry.notes.add("contacts are not read", entry.where)
-    if mesh is not None and kind != "mesh":
-        raise entry.wrong(f"is given for a {kind}, which is not supported: state its size", "mesh")
     if kind in ("plane", "hfield"):
         return Geom(None, None)
     surface = lambda: assets(mesh, entry.where) if kind == "mesh" else _surface(kind, sizes)
@@ -117,7 +117,13 @@ def placed(entry: Entry, settings: Settings, kind: str) -> tuple[Pose, np.ndarra
     """Pose and sizes, also from two ends."""
     pose, sizes = settings.pose(entry), entry.numbers("size", (1, 3), np.zeros(0))
     ends = entry.numbers("fromto", 6)
-    if ends is not None and kind in _SIZES and kind != "sphere":
+    if ends is not None:
+        if kind not in _SIZES or kind == "sphere":
+            raise entry.wrong(
+                f"is given for a {kind}: it is for a capsule, cylinder, box or ellipsoid", "fromto"
+            )
+        if pose.x.any():
+            raise ValueError(f"{entry.where} has pos and fromto: give one of them")
         start, end = ends[:3], ends[3:]
         half = np.linalg.norm(end - start) / 2
         if not half > 0 or not len(sizes):
@@ -126,6 +132,8 @@ def placed(entry: Entry, settings: Settings, kind: str) -> tuple[Pose, np.ndarra
         pose = Pose((start + end) / 2, upright(start - end))
     count = _SIZES.get(kind, 0)
     if entry.tag == "geom" and count and (len(sizes) < count or not (sizes[:count] > 0).all()):
+        if entry.text("size") is None:
+            raise ValueError(f"{entry.where} has no size: a {kind} needs {count} positive numbers")
         raise entry.wrong(f"of a {kind} must be {count} positive numbers, got {entry.text('size')!r}", "size")
     return pose, sizes[:count]
 

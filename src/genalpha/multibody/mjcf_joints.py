@@ -24,10 +24,12 @@ from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Span, Tree
 from genalpha.multibody.vectors import EYE
 
 _EFFORT = "limits of actuators are not applied"
+_TURNED = (
+    "springs count angles within half a turn of their rest, and no limits keep these joints there: beyond it "
+    "they differ from those of MuJoCo"
+)
 _UNREAD = {
     **silent("group user solreflimit solimplimit solreffriction solimpfriction"),
-    "actuatorfrcrange": _EFFORT,
-    "actuatorfrclimited": "",
     "margin": "margins of limits are not read",
     "actuatorgravcomp": "compensation of gravity is not read",
     "springdamper": "springs by time constants are not read",
@@ -49,6 +51,10 @@ class Spec(NamedTuple):
     armature: float = 0.0
     frictionloss: float = 0.0
     span: Span | None = None
+
+    def moved(self, pose: Pose) -> Spec:
+        """The joint of an element in a frame, which has a pose."""
+        return self._replace(pos=pose.x + pose.R @ self.pos, axis=pose.R @ self.axis)
 
 
 class Way(NamedTuple):
@@ -76,6 +82,8 @@ def read(entry: Entry, settings: Settings, link: str, count: int) -> Spec:
         if numbers[key] < 0:
             raise entry.wrong(f"is {numbers[key]:g}, and must not be negative", key)
     numbers["ref"], numbers["springref"] = unit * numbers["ref"], unit * numbers["springref"]
+    if settings.bounds(entry, "actuatorfrcrange", "actuatorfrclimited") is not None:
+        entry.notes.add(_EFFORT, f"{entry.where}.actuatorfrcrange")
     limits, (time, ratio) = settings.bounds(entry, "range", "limited"), _spring(entry)
     span = None
     if limits is not None and kind != "free" and "limit" not in settings.off:
@@ -162,6 +170,8 @@ def forces(model: Model, tree: Tree, way: Way) -> None:
     new = lambda kind: tree.free_name(f"{spec.name} {kind}", "force", model)
     if way.coordinate and joint is not None:
         if spec.stiffness or spec.damping:
+            if spec.stiffness and not tree.keeps(joint, way.link, way.coordinate, spec.springref):
+                tree.notes.add(_TURNED, repr(spec.name))
             numbers = spec.stiffness, spec.damping, spec.springref
             model.add(JointSpring(new("spring"), joint, *numbers, coordinate=way.coordinate))
         if spec.frictionloss:

@@ -24,12 +24,15 @@ from genalpha.multibody.vectors import EYE
 _OTHER = "actuators of this kind are not read"
 _UNREAD = {
     **silent("group user lengthrange interp nsample actdim actlimited actrange actearly"),
-    **dict.fromkeys(("velrange", "ffrange", "inheritrange"), "limits of actuators are not applied"),
+    **dict.fromkeys(("velrange", "ffrange"), "limits of actuators are not applied"),
     **dict.fromkeys(("armature", "damping"), "armature and damping of actuators are not read"),
     "delay": "delays of actuators are not read",
-    "dampratio": "damping ratios of actuators are not read",
     "cranklength": "",
 }
+_TURNED = (
+    "feedback counts angles from −180° to 180°, and no limits keep these joints there: beyond it it differs "
+    "from that of MuJoCo"
+)
 _SOFT = dict.fromkeys(("solref", "solimp"), "equalities hold exactly, without the softness of")
 
 
@@ -52,11 +55,13 @@ class Parts:
 
     # --- actuators --------------------------------------------------------------------------------
 
-    def actuator(self, entry: Entry, controls: Mapping[str, Any], used: set[str]) -> None:
+    def actuator(self, entry: Entry, controls: Mapping[str, Any]) -> None:
         """A motor, and a spring and a damper if its force depends on the joint."""
         notes, named = entry.notes, entry.text("name", "")
-        used.add(named)
-        law = _law(entry)
+        if int(entry.number("group")) in self.settings.disabled or "actuation" in self.settings.off:
+            notes.add("actuators that are disabled are left out", entry.where)
+            return
+        law = self.settings.law(entry).numbers(entry)
         key = "joint" if entry.text("joint") is not None else "jointinparent"
         others = ("tendon", "site", "body", "refsite", "cranksite", "slidersite")
         elsewhere = [other for other in others if entry.text(other) is not None]
@@ -85,6 +90,8 @@ class Parts:
             raise ValueError(
                 f"{entry.where} drives its joint away from its target: biasprm must not be positive"
             )
+        if slope and not self.tree.keeps(joint, way.link, way.coordinate, 0.0):
+            notes.add(_TURNED, entry.where)
         if slope or drag:
             numbers = -(gear**2) * slope, -(gear**2) * drag
             spring = self.tree.free_name(f"{name} feedback", "force", self.model)
@@ -122,7 +129,9 @@ class Parts:
             )
         second, other = found[1]  # type: ignore[misc]
         moved = Polynomial(c)(Polynomial([-other.spec.ref, 1.0])) + way.spec.ref
-        return Mimic(name, first, second, np.atleast_1d(moved.coef), (way.coordinate, other.coordinate))
+        made = Mimic(name, first, second, np.atleast_1d(moved.coef), (way.coordinate, other.coordinate))
+        self.tree.follow(made, (first, way.coordinate), (second, other.coordinate), other.link)
+        return made
 
     def _tie(self, entry: Entry, name: str) -> Joint:
         """A ball joint, or a weld."""
@@ -172,30 +181,3 @@ def _effort(
         return float(of(np, float(control)))
     except (TypeError, ValueError) as error:
         raise TypeError(f"controls[{entry.text('name')!r}] must be a number or a function of t") from error
-
-
-def _law(entry: Entry) -> tuple[float, float, float, float] | None:
-    """Force = gain·control + bias + slope·length + drag·speed, or None for other laws."""
-    if entry.tag == "motor":
-        return 1.0, 0.0, 0.0, 0.0
-    if entry.tag == "position":
-        kp, kv = entry.number("kp", 1.0), entry.number("kv")
-        return None if entry.number("timeconst") else (kp, 0.0, -kp, -kv)
-    if entry.tag == "velocity":
-        kv = entry.number("kv", 1.0)
-        return kv, 0.0, 0.0, -kv
-    if entry.tag != "general":
-        return None
-    kinds = [entry.text(key, default) for key, default in _PLAIN.items()]
-    gain = entry.numbers("gainprm", (1, 10), np.ones(1))
-    bias = np.zeros(3)
-    given = entry.numbers("biasprm", (1, 10), np.zeros(3))[:3]
-    entry.text("dynprm")
-    if kinds[0] != "none" or kinds[1] != "fixed" or kinds[2] not in ("none", "affine"):
-        return None
-    if kinds[2] == "affine":
-        bias[: len(given)] = given
-    return float(gain[0]), *(float(x) for x in bias)  # type: ignore[return-value]
-
-
-_PLAIN = {"dyntype": "none", "gaintype": "fixed", "biastype": "none"}

@@ -12,22 +12,20 @@ from scipy.spatial.transform import Rotation
 from genalpha.errors import hint
 from genalpha.multibody.frames import along
 from genalpha.multibody.markup import Entry, Notes, parsed
+from genalpha.multibody.mjcf_actuators import ACTUATORS, Law, changed, shared
 from genalpha.multibody.model import GRAVITY
 from genalpha.multibody.trees import Pose
 from genalpha.multibody.vectors import EYE
 
-_WORDS = "general motor position velocity intvelocity orientation pid damper cylinder muscle adhesion dcmotor"
-ACTUATORS = (*_WORDS.split(), "plugin")
 _TAGS = "mesh texture material joint geom site camera light pair equality tendon default"
 _DEFAULTS = (*_TAGS.split(), *ACTUATORS)
-# Attributes of a default of one kind of actuator that hold for all kinds.
-_OF_ALL = {"gear", "ctrlrange", "ctrllimited", "forcerange", "forcelimited", "group", "armature", "damping"}
+_ANY = "actuator"  # defaults of actuators of all kinds
 _SPEED = (  # how MuJoCo computes, which says nothing about the model
     "alignfree conflict convexhull discardvisual exactmeshinertia fitaabb fusestatic passthrough "
     "savecanonical savecompiled saveinertial texturedir usethread"
 )
 _SOLVER = (
-    "actuatorgroupdisable apirate ccd_iterations ccd_tolerance collision cone impratio integrator iterations "
+    "apirate ccd_iterations ccd_tolerance collision cone impratio integrator iterations "
     "jacobian ls_iterations ls_tolerance magnetic mpr_iterations mpr_tolerance noslip_iterations "
     "noslip_tolerance o_friction o_margin o_solimp o_solref sdf_initpoints sdf_iterations sleep_tolerance "
     "solver timestep tolerance"
@@ -75,7 +73,8 @@ class Settings:
         self._compiler(self._section(root, "compiler"))
         self._option(root)
         self.classes: dict[str, dict[str, dict[str, str]]] = {"main": {}}
-        waiting: list[tuple[Entry, Any]] = []
+        self.laws: dict[str, list[Law]] = {"main": [Law()]}  # of actuators: of a class, then around it
+        waiting: list[tuple[Entry, str | None]] = []
         waiting += [(one, None) for one in root.children() if one.tag == "default"][::-1]
         while waiting:
             entry, above = waiting.pop()
@@ -113,6 +112,8 @@ class Settings:
         for key, count in (("wind", 3), ("density", 1), ("viscosity", 1)):
             if np.any(entry.numbers(key, count, 0.0)):
                 self.notes.add("forces of a medium are not read", f"{entry.where}.{key}")
+        self.disabled = self._disabled(root)
+        entry.text("actuatorgroupdisable")
         entry.finish(silent(_SOLVER))
         off = {
             key for key in _SWITCHES.split() if flag.choice(key, ("enable", "disable"), "enable") == "disable"
@@ -123,23 +124,40 @@ class Settings:
         if "gravity" in off:
             self.gravity = np.zeros(3)
 
-    def _default(self, entry: Entry, above: dict[str, dict[str, str]] | None) -> dict[str, dict[str, str]]:
-        """The defaults of a class: those of the class around it, with its own."""
+    def _disabled(self, root: Entry) -> set[int]:
+        """Groups of actuators that do not act. All sections count."""
+        found = set[int]()
+        for one in root.element.iter("option"):
+            entry = Entry(one, root.tag, self.notes)
+            groups = entry.numbers("actuatorgroupdisable", (0, 31), np.zeros(0))
+            if (groups != np.round(groups)).any() or (groups < 0).any() or (groups > 30).any():
+                raise entry.wrong(
+                    f"must be integers from 0 to 30, got {entry.text('actuatorgroupdisable')!r}",
+                    "actuatorgroupdisable",
+                )
+            found |= set(groups.astype(int).tolist())
+        return found
+
+    def _default(self, entry: Entry, above: str | None) -> str:
+        """Read the defaults of a class: those of the class around it, with its own. Its name."""
         name = entry.text("class", "main" if above is None else None)
         if name is None:
             raise ValueError(f"{entry.where} has no class")
         entry.finish()
-        around = self.classes["main"] if above is None else above
-        found = {tag: dict(attributes) for tag, attributes in around.items()}
+        around = "main" if above is None else above
+        found = {tag: dict(attributes) for tag, attributes in self.classes[around].items()}
+        laws = self.laws[around] if above is None else [self.laws[around][0], *self.laws[around]]
         for one in entry.children():
             if one.tag not in _DEFAULTS:
                 raise one.unknown(_DEFAULTS)
-            if one.tag != "default":
+            if one.tag in ACTUATORS:
+                found.setdefault(_ANY, {}).update(shared(one))
+                laws = [changed(laws, one), *laws[1:]]
+            elif one.tag != "default":
                 found.setdefault(one.tag, {}).update(one.element.attrib)
-        self.classes[name] = found
-        if above is None:
-            self.classes["main"] = found
-        return found
+        for key in {name, "main"} if above is None else {name}:
+            self.classes[key], self.laws[key] = found, laws
+        return str(name)
 
     def entry(self, element: ET.Element, parent: str, inherited: str | None = None) -> Entry:
         """An element with the attributes of its default class."""
@@ -147,29 +165,31 @@ class Settings:
         if name not in self.classes:
             where = Entry(element, parent, self.notes).where
             raise ValueError(f"{where}.class is {name!r}: {hint(name, self.classes, 'there are')}")
-        defaults = self.classes[name]
-        given = dict(defaults.get(element.tag, {}))
-        if element.tag in ACTUATORS:
-            for tag in ACTUATORS:
-                shared = {key: x for key, x in defaults.get(tag, {}).items() if key in _OF_ALL}
-                given = {**shared, **given}
-        found = Entry(element, parent, self.notes, given)
+        tag = _ANY if element.tag in ACTUATORS else element.tag
+        found = Entry(element, parent, self.notes, self.classes[name].get(tag))
         found.text("class")
         return found
+
+    def law(self, entry: Entry) -> Law:
+        """The law of an actuator, from its element and its class."""
+        return changed(self.laws[entry.text("class", "main")], entry)
 
     def bounds(self, entry: Entry, key: str, switch: str) -> np.ndarray | None:
         """A range (2,) of an element, if it holds."""
         found, limited = entry.numbers(key, 2), entry.choice(switch, ("true", "false", "auto"), "auto")
+        if found is not None and found.any() and limited == "auto" and not self.auto:
+            raise entry.wrong(f"is given without {switch}, and autolimits is false: state {switch}", key)
         given = found is not None and found[0] < found[1]
         if limited == "true" and not given:
             raise entry.wrong(f"must be two numbers, the smaller one first, since {switch} is true", key)
-        return found if given and (limited == "true" or (limited == "auto" and self.auto)) else None
+        return found if given and limited != "false" else None
 
     def pose(self, entry: Entry) -> Pose:
         """The pose of an element: pos, and one of the ways to give an orientation."""
         x = entry.numbers("pos", 3, np.zeros(3))
         given = {key: entry.numbers(key, count) for key, count in ORIENTATIONS.items()}
-        stated = [key for key in ORIENTATIONS if given[key] is not None]
+        own = [key for key in ORIENTATIONS if key in entry.element.attrib]  # these replace a default
+        stated = own or [key for key in ORIENTATIONS if given[key] is not None]
         if len(stated) > 1:
             raise ValueError(f"{entry.where} has {stated[0]} and {stated[1]}: give one orientation")
         if not stated:

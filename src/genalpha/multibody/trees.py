@@ -16,6 +16,7 @@ import numpy as np
 from genalpha.errors import warn
 from genalpha.multibody import meshes
 from genalpha.multibody.bodies import AnyBody, Body, Marker
+from genalpha.multibody.couplings import Mimic
 from genalpha.multibody.inertia import Inertia, total
 from genalpha.multibody.joints import Joint
 from genalpha.multibody.limits import TURN, Limit
@@ -26,6 +27,10 @@ from genalpha.multibody.vectors import EYE
 from genalpha.view import shapes
 
 FREE = "free"  # in place of a class of joints
+_FOLLOWED = (
+    "angles that are followed count from −180° to 180°, and no limits keep them there: beyond it the joint "
+    "that follows jumps"
+)
 _DEEP = 1e-3  # where the damping of a limit counts, as a part of the range
 
 
@@ -73,7 +78,8 @@ class Span(NamedTuple):
 class TreeLink:
     """A body of a file. ``pose`` is relative to ``parent``, the number of a link before it, or to space.
 
-    ``solids`` are inertias and ``points`` masses with a place, in its axes; ``surfaces`` are drawn.
+    In its axes: ``solids`` are inertias, ``points`` masses with a place, ``tensors`` (3, 3) inertias without
+    a mass. ``surfaces`` are drawn.
     """
 
     name: str
@@ -83,6 +89,7 @@ class TreeLink:
     plan: Plan | None = None
     solids: list[Inertia] = field(default_factory=list)
     points: list[tuple[float, np.ndarray]] = field(default_factory=list)
+    tensors: list[np.ndarray] = field(default_factory=list)
     surfaces: list[Surface] = field(default_factory=list)
 
 
@@ -97,6 +104,7 @@ class Tree:
         self.poses: dict[str, Pose] = {}  # in space, by the name of a link
         self.carriers: dict[str, AnyBody] = {}
         self.joints: dict[str, Joint] = {}  # with the parent, by the name of a link
+        self.ranges: dict[tuple[str, str], tuple[float, float]] = {}  # of limits, by link and coordinate
 
     def free_name(self, name: str, kind: str, taken: Any) -> str:
         """A name that nothing else has: bodies, joints and forces of a model share them."""
@@ -150,24 +158,27 @@ class Tree:
 
     def _inertia(self, link: TreeLink, members: list[TreeLink]) -> Inertia:
         """Mass and inertia of a link and of all that are fixed to it, in its axes."""
-        here, solids, points = self.poses[link.name], [], []
+        here, solids, points, more = self.poses[link.name], [], [], np.zeros((3, 3))
         for one in members:
             there = self.poses[one.name]
             x, R = here.R.T @ (there.x - here.x), here.R.T @ there.R
             solids += [solid.moved(x, R) for solid in one.solids]
             points += [(mass, x + R @ at) for mass, at in one.points]
-        if not solids:
+            more = sum((R @ tensor @ R.T for tensor in one.tensors), more)
+        if not solids and not (points and more.any()):
             what = "no mass" if not points else "a mass without an inertia"
             raise ValueError(
                 f"{link.where} moves and has {what}: give it an inertia, or fix it to a body that has one"
             )
         try:
+            if not solids:
+                solids, points, more = [Inertia(points[0][0], more, points[0][1])], points[1:], 0 * more
             found = total(*solids) if len(solids) > 1 else solids[0]
             for mass, at in points:
                 found = found.plus(mass, at)
+            return Inertia(found.mass, found.tensor + more, found.center)
         except ValueError as error:
             raise ValueError(f"{link.where}: {error}") from error
-        return Inertia(found.mass, found.tensor, found.center)
 
     def _shape(self, members: list[TreeLink], body: AnyBody) -> shapes.Shape | None:
         """All surfaces of links as one, in the axes of their body at its centre of mass."""
@@ -205,6 +216,25 @@ class Tree:
         spring = inertia * omega**2, 2 * span.ratio / (omega * _DEEP * size)
         name = self.free_name(f"{label} limit", "force", model)
         model.add(Limit(name, joint, span.lower, span.upper, *spring, coordinate=coordinate))
+        self.ranges[link, coordinate] = span.lower, span.upper
+
+    def keeps(self, joint: Joint, link: str, coordinate: str, middle: float) -> bool:
+        """Whether limits keep an angle within half a turn of a value. A displacement needs none."""
+        way = joint.coordinate(coordinate)
+        if not way.turns:
+            return True
+        lower, upper = self.ranges.get((link, way.name), (-np.inf, np.inf))
+        return middle - np.pi < lower and upper < middle + np.pi
+
+    def follow(self, made: Mimic, first: tuple[Joint, str], second: tuple[Joint, str], link: str) -> None:
+        """Note an angle that is followed and may leave the half turns in which it is counted.
+
+        Whole turns of an angle that is followed by an angle with an integer ratio change nothing.
+        """
+        c = made.numbers["coefficients"]
+        whole = len(c) < 3 and not (c[1:] % 1).any() and first[0].coordinate(first[1]).turns
+        if not whole and not self.keeps(second[0], link, second[1], 0.0):
+            self.notes.add(_FOLLOWED, f"{made.name!r}")
 
     def _carried(self, link: str, joint: Joint, coordinate: str) -> float:
         """The inertia that a joint carries about or along its axis, with all other joints locked."""

@@ -219,7 +219,9 @@ def _inertial(entry: Entry, link: TreeLink) -> None:
         one.finish()
     if mass < 0:
         raise ValueError(f"{entry.where}/mass.value is {mass:g}: a mass is not negative")
-    if tensor.any() and mass:
+    if tensor.any() and not mass:
+        link.tensors.append(at.R @ tensor @ at.R.T)
+    elif tensor.any():
         try:
             link.solids.append(Inertia(mass, tensor).moved(*at))
         except ValueError as error:
@@ -288,14 +290,19 @@ def _forces(model: Model, tree: Tree, joints: dict[str, _JointEntry]) -> None:
     """Dampers, friction and limits, and joints that follow others."""
     made = {one.name: tree.joints.get(one.child) for one in joints.values()}
     for one in joints.values():
-        joint, where = made.get(one.name), one.entry.where
+        joint = made[one.name]
         if joint is not None:
             _along(model, tree, one, joint)
+    for one in joints.values():
         if one.mimic is None:
             continue
         other, factor, offset = one.mimic
-        for name, found in ((one.name, joint), (other, made.get(other))):
-            if found is None or len(found.coordinates) != 1:
-                raise ValueError(f"{where}/mimic: {name!r} is no joint with one coordinate")
+        found = [made.get(name) for name in (one.name, other)]
+        for name, joint in zip((one.name, other), found, strict=True):
+            if joint is None or len(joint.coordinates) != 1:
+                raise ValueError(f"{one.entry.where}/mimic: {name!r} is no joint with one coordinate")
+        first, second = found
         name = tree.free_name(f"{one.name} mimic", "joint", model)
-        model.add(Mimic(name, joint, made[other], (offset, factor)))  # type: ignore[arg-type]
+        follows = Mimic(name, first, second, (offset, factor))  # type: ignore[arg-type]
+        model.add(follows)
+        tree.follow(follows, (first, ""), (second, ""), joints[other].child)  # type: ignore[arg-type]
