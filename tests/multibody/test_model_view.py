@@ -7,6 +7,7 @@ from PIL import Image
 from genalpha import multibody as mb
 from genalpha.multibody.drawing import drawn
 from genalpha.numerics.data import State
+from genalpha.view import shapes
 from genalpha.view.rows import Instant
 
 GRAVITY = np.array([0.3, 0.0, -9.81])
@@ -141,3 +142,14 @@ def test_a_slider_in_the_plane_is_a_box_along_its_way():
     slot = {shape.name: shape for shape in drawn(model, rows)}["slot"]
     assert slot.size[0] > slot.size[1] == slot.size[2]
     np.testing.assert_allclose(slot.at[1][0][:, 0], np.array([1, 1, 0]) / np.sqrt(2))
+
+
+def test_a_shape_with_a_place_of_its_own_is_drawn_there():
+    model = mb.Model(gravity=(0, 0, 0))
+    ball = shapes.Sphere(0.1, at=(0.0, 0.5, 0.0))
+    turned = mb.Body("block", mb.box(1.0, (1, 1, 1)), rotation=np.pi / 2, velocity=(1, 0, 0), shape=ball)
+    model.add(turned)
+    view = model.view(model.solve((0.0, 1.0), h=0.5), frames=3)
+    np.testing.assert_allclose(
+        items(view)["block"].tracks["at"].x, [[-0.5, 0, 0], [0, 0, 0], [0.5, 0, 0]], atol=1e-6
+    )

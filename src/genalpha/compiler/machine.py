@@ -95,6 +95,8 @@ class Library:
     time. Without it, contraction would depend on the number of lanes, so it is switched off too. In long
     functions, more than half of the time of optimization is for the order of instructions, which makes them
     less than a tenth faster: ``scheduled`` is false for these.
+
+    A short module is compiled at once if one is to ``wait`` for it, long ones always by other threads.
     """
 
     def __init__(
@@ -104,13 +106,14 @@ class Library:
         optimized: bool = True,
         scheduled: bool = True,
         hosts: Mapping[int, HostCall] | None = None,
+        wait: bool = True,
     ) -> None:
         self._names, self._code, self.cached = functions, list[tiers.ModuleCode](), True
         self.hosts = {host_symbol(node): call.pointer for node, call in (hosts or {}).items()}
         self._options = optimized, scheduled
         self._better: tiers.Improvement | None = None
         self._linked, self._linking = list[Any](), threading.Lock()
-        if isinstance(text, str) and objects.pieces(text) == 1:
+        if isinstance(text, str) and wait and objects.pieces(text) == 1:
             self._add(text, lambda job: job.done())
             self._link()
             return

@@ -16,6 +16,9 @@ from genalpha.compiler.objects import CompileJob
 
 # Whether code is optimized in the background at all.
 IMPROVES = True
+# Set while no code is made that somebody waits for. Only then the background works.
+quiet = threading.Event()
+quiet.set()
 # Held while the background is inside of LLVM. A process that forks waits for it: locks of LLVM that another
 # thread holds would be held for ever in the new process.
 _inside = threading.Lock()
@@ -80,6 +83,7 @@ class Improvement(threading.Thread):
             assert module.key is not None
             better = []
             for job, quick in zip(module.jobs, module.parts, strict=True):
+                quiet.wait()
                 if not threading.main_thread().is_alive():
                     return
                 with _inside:

@@ -29,7 +29,7 @@ from genalpha.multibody.joints import (
 )
 from genalpha.multibody.motion import Motion
 from genalpha.multibody.rolling import OnSurface
-from genalpha.view import shapes
+from genalpha.view import poses, shapes
 from genalpha.view.rows import MotionRows
 
 if TYPE_CHECKING:
@@ -145,7 +145,9 @@ def _body(model: Model, motion: Motion, body: Any) -> list[shapes.Shape]:
     """The shape of a body, or rods from its centre to its joints."""
     state = motion.frame(body.middle)
     if body.shape is not None:
-        return [replace(body.shape, at=(state.x, state.R), name=body.name)]
+        own, _ = poses.track(body.shape.at, 1, f"at of the shape of {body.name!r}")
+        x, R = state.x + state.R @ own.x[0], state.R @ poses.matrices(own.p[0])
+        return [replace(body.shape, at=(x, R), name=body.name)]
     ends = [marker for joint in model.joints for marker in joint.markers[:2] if marker.body is body]
     size = max((float(np.linalg.norm(marker.r)) for marker in ends), default=0.0)
     found: list[shapes.Shape] = [shapes.Sphere(0.12 * size or 0.05, at=state.x, name=body.name)]

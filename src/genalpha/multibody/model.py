@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from genalpha.backends.native.code import uncollected
+from genalpha.backends.native.code import making_code
 from genalpha.engine.events import Event
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
@@ -231,7 +231,7 @@ class Model:
         reactions count as zero), or "keep" them, for ``solve(..., redundant="min_norm")``. A dependence that
         exists at this position only is not one.
         """
-        with uncollected:
+        with making_code:
             return closing.closed(self, hold, redundant, rates or {}, float(t))
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 
 from genalpha.backends.cache import program
 from genalpha.backends.native import kernels as native
-from genalpha.backends.native.code import uncollected
+from genalpha.backends.native.code import making_code
 from genalpha.backends.native.kernels import StartValues
 from genalpha.backends.native.runners import NativeControlled, NativeGiven
 from genalpha.backends.sparse import front as sparse
@@ -59,7 +59,7 @@ def begun(
 ) -> tuple[Begun, str | None]:
     """A run by machine code if wanted and possible, else by XLA; and why machine code cannot run it."""
     fallback = None
-    with uncollected:
+    with making_code:
         if machine_code:
             try:
                 return by_machine_code(setup, at, steps, args, known), None
@@ -108,7 +108,7 @@ def by_xla(setup: Setup, at: StartPoint, steps: Steps, args: Args, known: Known)
 def projected(setup: Setup, t: float, q: Any, v: Any, args: Args, held: Held) -> tuple[Any, Any]:
     """q and v projected onto the constraints."""
     run = lambda projector: projector.placed(float(t), np.asarray(q), np.asarray(v), held)
-    with uncollected:
+    with making_code:
         found = projection.without_xla(setup, args, run)
         if found is None:
             by_xla = functools.partial(project, held=held)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from genalpha.compiler import emit_llvm, machine
+from genalpha.compiler import emit_llvm, machine, tiers
 from genalpha.compiler.machine import COUNT, POINTER
 from genalpha.compiler.program import Loop, Program, cut
 from genalpha.compiler.rows import RowFunction
@@ -24,28 +26,39 @@ PIECE = 1500
 OPTIMIZED, OPTIMIZED_ROWS, OPTIMIZED_DATA = 40_000, 10_000, 15_000
 # The most operations of a program whose instructions are put in a good order.
 ORDERED = 8_000
+# Seconds after which a thread that waits for Python's lock gets it, while code is made.
+TURNS = 2e-4
 
 
-class _Uncollected:
-    """Python does not look for unused objects as long as some thread is in here.
+class _MakingCode:
+    """While some thread is in here, Python does not look for unused objects, threads take turns often, and
+    nothing is optimized in the background.
 
     To trace and to write code makes many objects that stay, so the search takes a sixth of the time and finds
     little. So would a search right after that: all objects so far count as old ones, which it leaves alone.
+
+    Threads that compile need Python's lock some twenty times for each module. If they waited for five
+    milliseconds each time, as is usual, they would do little before the thread that traces is done.
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._enabled = threading.Lock(), 0, False
+        self._lock, self._inside, self._enabled, self._turns = threading.Lock(), 0, False, 0.0
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._enabled = gc.isenabled()
+                self._enabled, self._turns = gc.isenabled(), sys.getswitchinterval()
                 gc.disable()
+                sys.setswitchinterval(min(self._turns, TURNS))
+                tiers.quiet.clear()
             self._inside += 1
 
     def __exit__(self, *_: Any) -> None:
         with self._lock:
             self._inside -= 1
+            if not self._inside:
+                sys.setswitchinterval(self._turns)
+                tiers.quiet.set()
             if not self._inside and self._enabled:
                 if not gc.get_freeze_count():  # none that someone else has put aside
                     gc.freeze()
@@ -53,7 +66,7 @@ class _Uncollected:
                 gc.enable()
 
 
-uncollected = _Uncollected()
+making_code = _MakingCode()
 
 
 def aligned(count: int) -> np.ndarray:
@@ -114,8 +127,13 @@ class RowCode:
             [rows.name],
             optimized=rows.often and small(rows.program, OPTIMIZED_ROWS),
             hosts=self.program.hosts,
+            wait=False,
         )
-        self.run = self.library.function(rows.name, *[POINTER] * 3, *[COUNT] * 2)
+
+    @functools.cached_property
+    def run(self) -> Any:
+        """The function. Until it is asked for, another thread may compile it."""
+        return self.library.function(self.rows.name, *[POINTER] * 3, *[COUNT] * 2)
 
     def __call__(self, arguments: Any) -> tuple[Any, np.ndarray]:
         """The function applied to every row of its arguments: results, and which of them are good."""

@@ -98,7 +98,7 @@ class Together:
             if k not in self._apart:
                 code, groups = function.code(self._lanes), self._groups(k)
                 read.append(side_by_side(table, self._lanes))
-                call = (code.run, 8 * at, 8 * self._first[k], groups, table.shape[1])
+                call = (code, 8 * at, 8 * self._first[k], groups, table.shape[1])
                 self._calls.append(call)
                 at += read[-1].size
                 self._slots = max(self._slots, code.program.slots)
@@ -144,8 +144,8 @@ class Together:
         found = np.empty(self._first[-1])
         columns, work = vector[self._read], aligned(self._slots * self._lanes)
         slots, inputs, results = work.ctypes.data, columns.ctypes.data, found.ctypes.data
-        for run, at, to, groups, width in self._calls:
-            run(slots, inputs + at, results + to, groups, width)
+        for code, at, to, groups, width in self._calls:
+            code.run(slots, inputs + at, results + to, groups, width)
         for k in self._apart:
             self._slowly(k, vector, found)
         for k, good in self._doubtful:
