@@ -190,6 +190,7 @@ def climbed(ladders: dict[str, list[Rung]]) -> dict[str, list[Point]]:
                 try:
                     if not level:
                         rungs[level].run()  # what has to be compiled is
+                        ga.finish_compiling()
                     taken, result = busy(rungs[level].run)
                     point = rungs[level].point(result)
                 except (RuntimeError, ValueError, ga.IntegrationError) as error:
@@ -252,7 +253,9 @@ def first(name: str, how: str) -> None:
         model.assemble(redundant="drop")
         between = now()
         model.solve((0.0, 0.01), save="final", **FIRSTS[how])
-    print(json.dumps([between - begin, now() - between, sum(spent), now() - begin]))
+    found = [between - begin, now() - between, sum(spent), now() - begin]
+    ga.finish_compiling()  # so that it is on disk
+    print(json.dumps(found))
 
 
 def in_child(*arguments: str, cache: str) -> Any:

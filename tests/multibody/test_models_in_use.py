@@ -86,6 +86,31 @@ def test_points_of_a_joint_are_those_of_its_springs_and_events() -> None:
     assert np.allclose(bounced[0].q, bounced[1].q, atol=1e-10)
 
 
+def test_motions_with_other_values() -> None:
+    """Forces and energies are those of a model that was built with these numbers."""
+    values = {"bob.mass": 3.0, "bob.inertia": np.diag([0.3, 0.6, 0.75]), "spring.stiffness": 20.0}
+    runs = []
+    for mass, stiffness, given in ((1.0, 5.0, values), (3.0, 20.0, None)):
+        model = mb.Model()
+        tensor = mass * np.array([0.1, 0.2, 0.25])
+        bob = model.add(mb.Body("bob", mb.Inertia(mass, tensor), at=(0.5, 0, 0)))
+        hinge = model.add(mb.Revolute("hinge", model.ground, bob, at=(0, 0, 0), axis=(0, 1, 0)))
+        model.add(mb.JointSpring("spring", hinge, stiffness))
+        runs.append(model.motion(model.solve((0.0, 0.5), h=0.01, values=given), given))
+    assert np.allclose(runs[0].reaction("hinge").force, runs[1].reaction("hinge").force, atol=1e-9)
+    for name, energy in runs[1].energy().items():
+        assert np.allclose(runs[0].energy()[name], energy, atol=1e-9), name
+    assert np.allclose(runs[0].power("spring"), runs[1].power("spring"), atol=1e-9)
+
+
+def test_an_inertia_about_another_frame() -> None:
+    whole = mb.box(2.0, (1.0, 2.0, 3.0)).plus(1.0, (0.5, 0.2, 0.1))
+    R = ga.rotation.matrix(ga.rotation.from_rotation_vector([0.3, -0.5, 0.9]))
+    R, at = np.asarray(R), (0.4, -1.0, 0.3)
+    again = mb.Inertia.in_frame(3.0, R.T @ whole.about(at) @ R, whole.center, at, R)
+    assert np.allclose(again.tensor, whole.tensor)
+
+
 def test_a_run_goes_on_from_its_state() -> None:
     model, _, _ = wheel(1.0)
     whole = model.solve((0.0, 1.0), h=0.1)

@@ -56,6 +56,26 @@ class Inertia:
             )
         put("tensor", found)
 
+    @classmethod
+    def in_frame(
+        cls, mass: Any, tensor: Any, center: Any, at: Any = (0.0, 0.0, 0.0), rotation: Any = None
+    ) -> Inertia:
+        """From a tensor (3, 3) about the origin of a frame, in its axes.
+
+        The frame is at the point ``at`` (3,) of the body, with its axes turned by ``rotation``; by default it
+        is that of the body. ``center`` is the centre of mass in the body.
+
+        >>> rod = Inertia.in_frame(3.0, [0.1, 4.0, 4.0], center=(1, 0, 0))  # about its end: m l²/3
+        >>> rod.tensor[1, 1].round(12).item()  # m l²/12
+        1.0
+        """
+        given, R = np.array(tensor, dtype=float), orientation(rotation, "rotation")
+        given = np.diag(given) if given.shape == (3,) else given
+        if given.shape != (3, 3):
+            raise ValueError(f"inertia must be (3, 3), or three moments, got {tensor!r}")
+        m, d = positive(mass, "mass"), vector(at, "at") - vector(center, "center")
+        return cls(m, R @ given @ R.T - m * (d @ d * EYE - np.outer(d, d)), center)
+
     def about(self, point: Any) -> np.ndarray:
         """The tensor (3, 3) about another point of the body (Steiner)."""
         d = vector(point, "point") - self.center

@@ -325,9 +325,12 @@ class Model:
         """
         return limits.stops(self, joint, (lower, upper), restitution, coordinate, rest)
 
-    def motion(self, sol: Solution) -> Motion:
-        """Positions, velocities, joint coordinates, reactions and energies of a solution, by name."""
-        return Motion(self, sol)
+    def motion(self, sol: Solution, values: Mapping[str, Any] | None = None) -> Motion:
+        """Positions, velocities, joint coordinates, reactions and energies of a solution, by name.
+
+        ``values`` are those that the run had (:meth:`solve`).
+        """
+        return Motion(values_of.with_values(self, values) if values else self, sol)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a JSON file that people can read. Functions of the user's own are refused."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.errors import hint
+from genalpha.multibody.connectors import Connector
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -34,17 +37,7 @@ def numbers(model: Model) -> dict[str, np.ndarray]:
 
 def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     """The args of ``model.system`` with some other numbers. They may be traced."""
-    known = numbers(model)
-    values = {name: (jnp if is_traced(value) else np).asarray(value, float) for name, value in values.items()}
-    for name, value in values.items():
-        if name not in known:
-            raise ValueError(f"the model has no number {name!r}: {hint(name, known, 'it has')}")
-        if value.shape != known[name].shape:
-            raise ValueError(f"{name} must have the shape {known[name].shape}, got {value.shape}")
-        if not is_traced(value) and not np.isfinite(value).all():
-            raise ValueError(f"{name} must be finite, got {value.tolist()}")
-        if not is_traced(value) and name.endswith((".mass", ".moment")) and not value > 0:
-            raise ValueError(f"{name} must be positive, got {value.tolist()}")
+    values = _checked(model, values)
     points = _points(model, values)
     kinds = dict.fromkeys(type(body) for body in model.bodies)
     owners: list[list[Any]] = [[body for body in model.bodies if type(body) is kind] for kind in kinds]
@@ -63,6 +56,44 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
             own[key] = _put(x, [values.get(f"{one.name}.{key}") for one in of])
         found.append(args)
     return tuple(found)
+
+
+def _checked(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Other numbers as arrays, with the shapes of those of the model."""
+    known = numbers(model)
+    values = {name: (jnp if is_traced(value) else np).asarray(value, float) for name, value in values.items()}
+    for name, value in values.items():
+        if name not in known:
+            raise ValueError(f"the model has no number {name!r}: {hint(name, known, 'it has')}")
+        if value.shape != known[name].shape:
+            raise ValueError(f"{name} must have the shape {known[name].shape}, got {value.shape}")
+        if not is_traced(value) and not np.isfinite(value).all():
+            raise ValueError(f"{name} must be finite, got {value.tolist()}")
+        if not is_traced(value) and name.endswith((".mass", ".moment")) and not value > 0:
+            raise ValueError(f"{name} must be positive, got {value.tolist()}")
+    return values
+
+
+def with_values(model: Model, values: Mapping[str, Any]) -> Model:
+    """A copy of a model with other numbers, for results: it is not to be saved or changed."""
+    found = copy.copy(model)
+    found._things = copy.deepcopy(model._things)
+    found.ground = found._things["ground"]
+    found.frames = {}
+    given = _checked(model, values)
+    found.gravity = given.get(GRAVITY, model.gravity)
+    for body in found.bodies:
+        own = {key: given.get(f"{body.name}.{key}", x) for key, x in body.numbers().items()}
+        body.__dict__["mass"] = float(own["mass"])
+        if "inertia" in own:
+            body.__dict__["inertia"] = replace(body.inertia, mass=own["mass"], tensor=own["inertia"])  # type: ignore[attr-defined]
+        if "moment" in own:
+            body.__dict__["moment"] = float(own["moment"])
+    for one in found._all(Connector):
+        one.numbers |= {key: given.get(f"{one.name}.{key}", x) for key, x in one.numbers.items()}
+        for end, marker in zip(_ENDS, one.markers, strict=False):
+            marker.r = given.get(f"{one.name}.{end}", marker.r)
+    return found
 
 
 def _points(model: Model, values: Mapping[str, Any]) -> dict[int, Any]:
