@@ -68,6 +68,11 @@ class Rowwise:
         """The shapes of the results of one row."""
         return jax.eval_shape(self._function, *example)
 
+    @property
+    def in_lanes(self) -> bool:
+        """Whether there is machine code for several lanes."""
+        return self.rows is not None and not self.rows.program.hosts
+
     def code(self, lanes: int = 1) -> RowCode:
         """The machine code, made on first use."""
         with MAKING:
@@ -84,7 +89,7 @@ class Rowwise:
         if self.rows is None:
             return self._xla(arguments)
         few = not self.rows.often and max(map(len, jax.tree.leaves(arguments))) < _MANY
-        found, good = self.code(1 if few or self.rows.program.hosts else lanes)(arguments)
+        found, good = self.code(lanes if self.in_lanes and not few else 1)(arguments)
         if not good.all():  # these rows need other pivots
             bad, count = np.flatnonzero(~good), len(good)
             again = self._xla(jax.tree.map(lambda x: x[bad] if len(x) == count else x, arguments), _FEW)

@@ -114,7 +114,7 @@ def closed(
     geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
     closer = Geometry(_with(model, held), t=t) if held else geometry
     q, gap = _positions(closer, model.q0, model.v0, free)
-    wrong = half_turns(model, q, t)
+    wrong = half_turns(model, t, q)
     if wrong:
         q, gap = _from_joints(closer, model.v0, free, wrong)
     v = _velocities(closer, q, model.v0, free)
@@ -126,7 +126,7 @@ def closed(
             f"{len(names)} rows of joints depend on others: {'; '.join(names)}. Pass redundant='drop' to "
             "leave them out, or 'keep' and solve(..., redundant='min_norm') for reactions of least norm"
         )
-    if redundant == "drop":
+    if dependent and redundant == "drop":
         model.drop([(row.joint, row.number) for row in dependent])
     if freedom == 0 and not any(joint.own_functions for joint in model.joints):  # none is driven
         warn("the joints leave the bodies no motion: 0 degrees of freedom", RuntimeWarning)
@@ -175,12 +175,16 @@ def _with(model: Model, more: Sequence[Any]) -> Model:
     return found
 
 
-def half_turns(model: Model, q: np.ndarray, t: float) -> list[Any]:
-    """The joints that are half a turn off at positions q: their rows are sines, and zero there too."""
-    at, found = model.slices(), []
-    place = {body.name: _pose(body, q[at[body.name][0]]) for body in model.bodies}
-    place[model.ground.name] = model.ground.x, model.ground.R
-    still = np.zeros(3)
+def half_turns(model: Model, t: float, q: np.ndarray | None = None) -> list[Any]:
+    """The joints that are half a turn off, at positions q or where the bodies are.
+
+    Their rows are sines, which are zero there too.
+    """
+    place = {body.name: (body.x, body.R) for body in (model.ground, *model.bodies)}
+    if q is not None:
+        at = model.slices()
+        place |= {body.name: _pose(body, q[at[body.name][0]]) for body in model.bodies}
+    found, still = [], np.zeros(3)
     for joint in model.joints:
         frames = []
         for marker in joint.markers:
@@ -198,7 +202,7 @@ def _pose(body: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_sides(model: Model, t_span: Any, q: np.ndarray) -> None:
-    """Raise an error if joints are half a turn off at the start of a run. The last answer is kept."""
+    """Raise an error if joints are half a turn off where a run starts, ``model.q0``. The answer is kept."""
     try:
         t = float(np.ravel(t_span)[0])
     except (TypeError, ValueError, IndexError):  # `solve` says what is wrong, or it is traced
@@ -206,7 +210,7 @@ def check_sides(model: Model, t_span: Any, q: np.ndarray) -> None:
     key = t, q.tobytes()
     if model.__dict__.get("_sides_at") == key:
         return
-    wrong = half_turns(model, q, t)
+    wrong = half_turns(model, t)
     if wrong:
         names = ", ".join(repr(joint.name) for joint in wrong[:6])
         raise InconsistentInitialValues(
@@ -234,7 +238,7 @@ def _from_joints(
         posed = [joint.name for joint in model.joints if isinstance(joint, POSED)]
         q, _ = model.pose({name: value for name, value in values.items() if name in posed})
         q, gap = _positions(geometry, q, v, free)
-        wrong = half_turns(model, q, t)
+        wrong = half_turns(model, t, q)
         if not wrong:
             return q, gap
     names = ", ".join(repr(joint.name) for joint in wrong[:6])

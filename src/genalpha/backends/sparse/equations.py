@@ -170,7 +170,10 @@ class Equations:
                 own = jax.tree.unflatten(jax.tree.structure(model.data), places[len(inputs) :])
                 tree = (*places[: len(inputs)], own)
                 example = lambda tree=tree: jax.tree.map(lambda x: vector[x[0]], tree)
-                kinds.append(KindFunction(self._function(name, model, function, example), tree))
+                made = self._function(name, model, function, example)
+                if made.in_lanes:
+                    made.code(machine.lanes())  # other threads compile it while the next one is traced
+                kinds.append(KindFunction(made, tree))
             return Together(kinds, vector)
 
         return self.made(("together", name, tuple(model.name for model in models)), make)

@@ -120,7 +120,7 @@ class Together:
         self._zero.append(zero)
         self._widths.append(width)
         self._first.append(self._first[-1] + self._groups(k) * width * self._lanes)
-        if rows is None or rows.program.hosts:
+        if rows is None or not function.in_lanes:
             self._apart.append(k)
         elif rows.results[-1] != TRUE:
             self._doubtful.append((k, self.places(k, np.array(width - 1))))
