@@ -111,6 +111,43 @@ def test_an_inertia_about_another_frame() -> None:
     assert np.allclose(again.tensor, whole.tensor)
 
 
+def door() -> mb.Model:
+    """A door on two hinges in line, pushed, with stops."""
+    model = mb.Model()
+    leaf = model.add(
+        mb.Body("leaf", mb.box(20.0, (0.8, 0.04, 2.0)), at=(0.4, 0, 1.0), angular_velocity=(0, 0, 1))
+    )
+    leaf.velocity = np.array([0.0, 0.4, 0.0])
+    for name, z in (("low", 0.3), ("high", 1.7)):
+        model.add(mb.Revolute(name, model.ground, leaf, at=(0, 0, z)))
+    return model
+
+
+def test_loads_are_shared_among_redundant_rows() -> None:
+    """As multipliers of least norm in a run with all rows; also after events, which such a run has not."""
+    kept, model = door(), door()
+    assert len(kept.assemble(redundant="keep").redundant) == 5
+    model.assemble(redundant="drop")
+    reference = kept.motion(kept.solve((0.0, 0.1), h=0.01, redundant="min_norm"))
+    motion = model.motion(model.solve((0.0, 0.1), h=0.01))
+    for name in ("low", "high"):
+        expected, found = reference.reaction(name), motion.reaction(name, redundant="min_norm")
+        assert np.allclose(found.force, expected.force, atol=1e-6)
+        assert np.allclose(found.torque, expected.torque, atol=1e-6)
+    stopped = model.solve((0.0, 1.0), rtol=1e-5, events=model.stops("low", upper=0.3, restitution=0.4))
+    assert len(stopped.t_events[0])
+    motion = model.motion(stopped)
+    total = sum(motion.reaction(name, redundant="min_norm").force[:, 2] for name in ("low", "high"))
+    assert total == pytest.approx(20.0 * 9.81, rel=1e-9)
+    assert not motion.reaction("high").force.any()  # all of its rows were left out
+    assert motion.coordinate("high") == pytest.approx(motion.coordinate("low"))
+    assert model.solve(
+        (0.0, 0.1), h=0.01, values={"leaf.mass": 10.0}, events=model.event("high", 0.05)
+    ).success
+    with pytest.raises(ValueError, match="redundant must be"):
+        motion.reaction("low", redundant="half")
+
+
 def test_a_run_goes_on_from_its_state() -> None:
     model, _, _ = wheel(1.0)
     whole = model.solve((0.0, 1.0), h=0.1)

@@ -110,6 +110,11 @@ class Connector:
         return found
 
     @property
+    def acts(self) -> bool:
+        """Whether it does anything: all rows of a joint may have been left out."""
+        return bool(set(self.bound()) - {"friction"})
+
+    @property
     def moving(self) -> list[AnyBody]:
         """Its bodies that are nodes of an assembly, each once."""
         return list(dict.fromkeys(m.body for m in self.markers if m.body.kind.space is not None))

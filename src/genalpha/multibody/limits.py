@@ -125,18 +125,19 @@ class JointFrames:
     def __init__(self, model: Model, joint: Joint) -> None:
         slices, none = model.slices(), (slice(0, 0), slice(0, 0))
         self._ends = [(m.body.kind, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
-        group = next(i for i, group in enumerate(model.groups) if joint in group.members)
-        self._part = len({type(body) for body in model.bodies}) + group
-        self._number = model.groups[group].members.index(joint)
+        first = len({type(body) for body in model.bodies})
+        groups = [(i, group.members) for i, group in enumerate(model.groups) if joint in group.members]
+        self._place = next(((first + i, members.index(joint)) for i, members in groups), None)
 
     def __call__(self, q: Any, v: Any, args: Any = ()) -> list[FrameState]:
         return self.at(q, v, *self.points(args))
 
     def points(self, args: Any) -> list[Any]:
         """The points of the frames on their bodies; those of a run with other values are in its args."""
-        if not args:
+        if not args or self._place is None:  # all of its rows were left out
             return [r for _, _, _, r, _ in self._ends]
-        return [end["r"][self._number] for end in args[self._part][0][:2]]
+        part, number = self._place
+        return [end["r"][number] for end in args[part][0][:2]]
 
     def at(self, q: Any, v: Any, *points: Any) -> list[FrameState]:
         both = zip(self._ends, points, strict=True)

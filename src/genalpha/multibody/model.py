@@ -141,7 +141,7 @@ class Model:
     @functools.cached_property
     def groups(self) -> list[Group]:
         """The joints and forces of each kind, in the order of the parts of ``system`` after the bodies."""
-        return groups([x for x in self._things.values() if isinstance(x, Connector)])
+        return groups([one for one in self._all(Connector) if one.acts])
 
     @functools.cached_property
     def system(self) -> Assembly:

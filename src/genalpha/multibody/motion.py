@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -22,6 +23,7 @@ from genalpha.multibody.frames import BodyKind, FrameState, Wrench
 from genalpha.multibody.joints import Coordinate, Joint
 from genalpha.multibody.limits import TURN, Limit
 from genalpha.multibody.rotors import Rotor
+from genalpha.multibody.sharing import shared
 from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
 
@@ -48,6 +50,7 @@ class Motion:
 
     def __init__(self, model: Model, sol: Solution) -> None:
         self.model, self.sol = model, sol
+        self._functions: dict[Any, Rowwise] = {}
         self.t, self._q, self._v = (np.asarray(x) for x in (sol.t, sol.q, sol.v))
         self._first = model.slices()
         states = getattr(sol, "z", None)
@@ -160,14 +163,27 @@ class Motion:
         a, b = (self._state(marker) for marker in found.markers[:2])
         return np.asarray(_rate(one)((a, b), machine.lanes()))
 
-    def reaction(self, joint: Any, frame: int = 1) -> Reaction:
+    def reaction(self, joint: Any, frame: int = 1, redundant: str = "zero") -> Reaction:
         """The force and torque of a joint on the body of frame b, at the origin of that frame.
 
         They are in the axes of frame a, and include friction. The opposite force acts on the body of a, at
         the same point. ``frame`` is the number of another frame of the joint. Rows that were left out as
-        redundant count as zero.
+        redundant count as "zero", or ``redundant="min_norm"`` shares loads among all rows: multipliers of
+        least norm with the same forces on the bodies.
         """
-        return Reaction(*map(np.asarray, self._loaded(self._joint(joint), _seen, frame)))
+        if redundant not in ("zero", "min_norm"):
+            raise ValueError(f"redundant must be 'zero' or 'min_norm', got {redundant!r}")
+        found = self._joint(joint)
+        if redundant == "min_norm":
+            return self._whole.reaction(found.name, frame)
+        return Reaction(*map(np.asarray, self._loaded(found, _seen, frame)))
+
+    @functools.cached_property
+    def _whole(self) -> Motion:
+        """The same motion, with multipliers of least norm for all rows, also those that were left out."""
+        model, lam, psi = shared(self.model, self.t, self._q, self._v, self._kept)
+        rows = SimpleNamespace(t=self.t, q=self._q, v=self._v, lam=lam, psi=psi)
+        return Motion(model, rows)  # type: ignore[arg-type]
 
     def friction(self, joint: Any) -> Reaction:
         """The part of :meth:`reaction` that is friction: on the body of frame b, in the axes of frame a."""
@@ -181,8 +197,10 @@ class Motion:
         lam, psi = self._multipliers(thing)
         own = {key: value[None] for key, value in thing.numbers.items()}
         states = [self._state(marker) for marker in thing.markers]
-        function = of_kind(_of_kind, Same(copy.copy(thing)), what, *more)
-        return function((own, self.t, lam, psi, *states), machine.lanes())
+        key = thing.name, what, *more
+        if key not in self._functions:
+            self._functions[key] = of_kind(_of_kind, Same(copy.copy(thing)), what, *more)
+        return self._functions[key]((own, self.t, lam, psi, *states), machine.lanes())
 
     def _multipliers(self, thing: Connector) -> tuple[np.ndarray, np.ndarray]:
         """λ (K, m) and ψ (K, p) of a joint or a force."""
@@ -197,7 +215,9 @@ class Motion:
                 empty = np.zeros((len(self.t), 0))
                 lam = self._kept("lam")[:, places.g[number]] if m else empty
                 return lam, self._kept("psi")[:, places.k[number]] if p else empty
-        raise ValueError(f"{thing!r} is not in this model")
+        if self.model._things.get(thing.name) is not thing:
+            raise ValueError(f"{thing!r} is not in this model")
+        return np.zeros((len(self.t), 0)), np.zeros((len(self.t), 0))  # all of its rows were left out
 
     # --- forces and energies ----------------------------------------------------------------------
 

@@ -27,11 +27,10 @@ def numbers(model: Model) -> dict[str, np.ndarray]:
     found = {GRAVITY: np.array(model.gravity)}
     for body in model.bodies:
         found |= {f"{body.name}.{key}": np.array(x) for key, x in body.numbers().items()}
-    for group in model.groups:
-        for one in group.members:
-            ends = () if one.joints else zip(_ENDS, one.markers, strict=False)
-            found |= {f"{one.name}.{key}": x.copy() for key, x in one.numbers.items()}
-            found |= {f"{one.name}.{end}": np.array(marker.r) for end, marker in ends}
+    for one in model._all(Connector):
+        ends = () if one.joints else zip(_ENDS, one.markers, strict=False)
+        found |= {f"{one.name}.{key}": x.copy() for key, x in one.numbers.items()}
+        found |= {f"{one.name}.{end}": np.array(marker.r) for end, marker in ends}
     return found
 
 
@@ -99,11 +98,10 @@ def with_values(model: Model, values: Mapping[str, Any]) -> Model:
 def _points(model: Model, values: Mapping[str, Any]) -> dict[int, Any]:
     """The other points of frames, by the identity of the frame: motors and springs of a joint share it."""
     found = {}
-    for group in model.groups:
-        for one in group.members:
-            for end, marker in zip(_ENDS, one.markers, strict=False):
-                if f"{one.name}.{end}" in values:
-                    found[id(marker)] = values[f"{one.name}.{end}"]
+    for one in model._all(Connector):
+        for end, marker in zip(_ENDS, one.markers, strict=False):
+            if f"{one.name}.{end}" in values:
+                found[id(marker)] = values[f"{one.name}.{end}"]
     return found
 
 

@@ -1,0 +1,56 @@
+"""Multipliers of least norm for models from which redundant rows were left out."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from genalpha.multibody.closing import Geometry
+from genalpha.multibody.connectors import Connector
+
+if TYPE_CHECKING:
+    from genalpha.multibody.model import Model
+
+
+def whole(model: Model) -> Model:
+    """The same model with all rows of its joints."""
+    found = copy.copy(model)
+    found._things = {name: _whole(thing) for name, thing in model._things.items()}
+    found._forget()
+    return found
+
+
+def _whole(thing: object) -> object:
+    if not isinstance(thing, Connector) or not thing.dropped:
+        return thing
+    found = copy.copy(thing)
+    found.dropped = frozenset()
+    return found
+
+
+def shared(
+    model: Model, t: np.ndarray, q: np.ndarray, v: np.ndarray, known: Callable[[str], np.ndarray]
+) -> tuple[Model, np.ndarray, np.ndarray]:
+    """The model with all rows, and its λ (K, m) and ψ (K, p): those of least norm with the same forces.
+
+    ``known`` gives "lam" and "psi" of the rows that were not left out.
+    """
+    for joint in model.joints:
+        if "friction" in joint.bound():
+            raise ValueError(
+                f"{joint!r} has friction, which depends on how loads are shared: they cannot be shared after "
+                "the run"
+            )
+    full = whole(model)
+    kept, every = Geometry(model), Geometry(full)
+    given = [known(name) for name, count in (("lam", kept.m), ("psi", kept.p)) if count]
+    found = []
+    for now, at, speed, multipliers in zip(t, q, v, np.concatenate(given, axis=1), strict=True):
+        force = kept.at(at, speed, float(now)).B.T @ multipliers
+        B = every.at(at, speed, float(now)).B.toarray()
+        found.append(np.linalg.lstsq(B.T, force, rcond=1e-10)[0])
+    both = np.array(found).reshape(len(t), every.m + every.p)
+    return full, both[:, : every.m], both[:, every.m :]
