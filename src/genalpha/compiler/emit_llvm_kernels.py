@@ -64,7 +64,8 @@ class KernelEmitter:
         self.searches: dict[str, str] = {}  # functions that are called, by name
         self.hosts: set[str] = set()  # names of Python functions that are called
         self.loaded: dict[int, int] = {}  # the slots of nodes that the kernel loads
-        self.fusions: Fusions | None = None  # of this kernel; without them the compiler decides
+        self.arithmetic = _ARITHMETIC  # with "contract" the compiler decides what is fused
+        self.fusions: Fusions | None = None  # of this kernel
         self._names: dict[int, str] = {}  # of nodes, as far as they were asked for
         self.labels = 0
 
@@ -114,7 +115,8 @@ class KernelEmitter:
             tables = (program.tables[i] for i in program.tables_of(kernel))
             read = {*self.loaded.values(), *(slot for table in tables for slot in table.slots)}
             parts = arranged(program.nodes, body, self.loaded, stores, read)
-            self.fusions = Fusions(program.nodes, kernel)
+            rare = kernel.name in program.rare  # never optimized: a fused operation would bring nothing
+            self.arithmetic, self.fusions = _PLAIN, None if rare else Fusions(program.nodes, kernel)
         self.body(parts)
         self.say("ret void")
         self.lines.append("}")
@@ -218,8 +220,7 @@ class KernelEmitter:
             a, b = inputs
             lines = None if self.fusions is None else self.fusions.text(i, name, number, self.suffix)
             if lines is None:
-                text = (_ARITHMETIC if self.fusions is None else _PLAIN)[op]
-                lines = [f"  %n{i} = {text} {number} {name(a)}, {name(b)}"]
+                lines = [f"  %n{i} = {self.arithmetic[op]} {number} {name(a)}, {name(b)}"]
             self.lines += lines
             return
         at = [name(j) for j in inputs]
@@ -383,7 +384,7 @@ class KernelEmitter:
 
     def declarations(self) -> list[str]:
         lines = [text for _, text in sorted(self.searches.items())]
-        for op in sorted(self.used | ({"fma"} if self.fusions is not None else set())):
+        for op in sorted(self.used | ({"fma"} if self.arithmetic is _PLAIN else set())):
             count = {"pow": 2, "atan2": 2, "fmod": 2, "fma": 3}.get(op, 1)
             if op in _INTRINSICS:
                 kinds = ", ".join([self.number] * count)
