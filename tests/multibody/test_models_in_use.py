@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import jax.numpy as jnp
@@ -42,6 +43,30 @@ def test_functions_read_values_that_have_changed() -> None:
     sol = other.solve((0.0, 1.0), h=0.1)
     assert sol.v[-1, 2] == pytest.approx(3.0)
     assert other.motion(sol).power("motor")[-1] == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize("first", ["assemble", "system"])
+def test_values_that_change_before_the_first_run(first: str) -> None:
+    """Functions have been traced already. Arguments with defaults count too."""
+    numbers = {"torque": 0.0}
+    model, _, hinge = wheel()
+    model.add(mb.Motor("motor", hinge, effort=lambda t, of=numbers: of["torque"]))
+    model.assemble() if first == "assemble" else model.system
+    for numbers["torque"] in (10.0, 20.0):
+        assert model.solve((0.0, 0.1), h=0.01).v[-1, 2] == pytest.approx(0.1 * numbers["torque"])
+
+
+def test_joints_close_with_values_that_have_changed() -> None:
+    class Drive:
+        speed = 1.0
+
+    drive = Drive()
+    model, body, hinge = wheel()
+    model.add(mb.Driven("drive", hinge, lambda t: drive.speed * t))
+    for drive.speed in (1.0, 3.0):
+        model.assemble()
+        assert body.angular_velocity == pytest.approx(drive.speed)
+        assert model.solve((0.0, 0.1), h=0.01).v[-1, 2] == pytest.approx(drive.speed)
 
 
 def test_gravity_may_be_changed_and_masses_may_not() -> None:
@@ -101,6 +126,22 @@ def test_motions_with_other_values() -> None:
     for name, energy in runs[1].energy().items():
         assert np.allclose(runs[0].energy()[name], energy, atol=1e-9), name
     assert np.allclose(runs[0].power("spring"), runs[1].power("spring"), atol=1e-9)
+
+
+def test_motions_with_other_values_do_not_copy_functions() -> None:
+    class Machine:
+        lock = threading.Lock()
+
+        def effort(self, t: Any) -> Any:
+            return 1.0 + 0.0 * t
+
+    model, _, hinge = wheel()
+    machine = Machine()
+    machine.own = threading.Lock()
+    model.add(mb.Motor("motor", hinge, effort=machine.effort))
+    values = {"wheel.mass": 2.0}
+    motion = model.motion(model.solve((0.0, 0.1), h=0.01, values=values), values)
+    assert motion.power("motor")[-1] == pytest.approx(0.1)
 
 
 def test_an_inertia_about_another_frame() -> None:

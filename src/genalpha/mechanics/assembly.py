@@ -97,6 +97,7 @@ class Assembly(System):
             names,
             units,
         )
+        self.forget_if_changed()  # functions have been traced
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Assembly, (self.parts, list(self.node_spaces), None, self.names, self.units)

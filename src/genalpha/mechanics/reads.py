@@ -84,6 +84,8 @@ class Reads:
         if _package(function.__globals__.get("__name__")) in _KNOWN:
             return
         names = _names(function)
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._value(lambda default=default: default, names, depth + 1)  # type: ignore[misc]
         for cell in function.__closure__ or ():
             self._value(functools.partial(_content, cell), names, depth + 1)
         for name in _globals(function.__code__):

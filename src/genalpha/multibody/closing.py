@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,15 +13,16 @@ import scipy.linalg
 from genalpha.backends.sparse import models
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.projection import Projector
-from genalpha.errors import InconsistentInitialValues, warn
+from genalpha.errors import warn
 from genalpha.mechanics.system import Dims
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector
-from genalpha.multibody.couplings import Driven
+from genalpha.multibody.couplings import Driven, Mimic
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
-from genalpha.multibody.joints import Joint
+from genalpha.multibody.joints import Joint, near
 from genalpha.multibody.posing import POSED
+from genalpha.multibody.sides import half_turns
 from genalpha.statics import positions
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class HeldCoordinate(Joint):
 
     def __init__(self, joint: Joint, value: Any, rate: Any, t: float) -> None:
         self.joints, by = (joint,), joint.coordinate()
+        self.joint, self.driven = joint, by
         numbers = {"value": value, "speed": rate, "start": t}
         Connector.__init__(self, f"{joint.name} is held", joint.markers, numbers, {"gap": by.gap})
 
@@ -78,12 +81,20 @@ class HeldCoordinate(Joint):
     def holonomic(t: Any, a: FrameState, b: FrameState, value: Any, speed: Any, start: Any, gap: Any) -> Any:
         return gap(a, b, value + speed * (t - start))[None]
 
+    def wanted(self, t: float) -> float:
+        """The value that is kept."""
+        return float(self.numbers["value"])
+
+    def sides(self, t: float, *frames: FrameState) -> list[Any]:
+        return [near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []
+
 
 class Geometry:
     """The constraints of a model at any positions and velocities."""
 
     def __init__(self, model: Model, args: Any = (), t: float = 0.0) -> None:
         self.model, self.t, system = model, t, model.system
+        system.forget_if_changed()
         parts = models.of_parts(system, args)
         size, n = len(model.q0), len(model.v0)
         self.m = sum(at.g.size for at in system.places)
@@ -114,7 +125,7 @@ def closed(
     geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
     closer = Geometry(_with(model, held), t=t) if held else geometry
     q, gap = _positions(closer, model.q0, model.v0, free)
-    wrong = half_turns(model, t, q)
+    wrong = half_turns(closer.model, t, q)
     if wrong:
         q, gap = _from_joints(closer, model.v0, free, wrong)
     v = _velocities(closer, q, model.v0, free)
@@ -175,51 +186,6 @@ def _with(model: Model, more: Sequence[Any]) -> Model:
     return found
 
 
-def half_turns(model: Model, t: float, q: np.ndarray | None = None) -> list[Any]:
-    """The joints that are half a turn off, at positions q or where the bodies are.
-
-    Their rows are sines, which are zero there too.
-    """
-    place = {body.name: (body.x, body.R) for body in (model.ground, *model.bodies)}
-    if q is not None:
-        at = model.slices()
-        place |= {body.name: _pose(body, q[at[body.name][0]]) for body in model.bodies}
-    found, still = [], np.zeros(3)
-    for joint in model.joints:
-        frames = []
-        for marker in joint.markers:
-            x, R = place[marker.body.name]
-            frames.append(FrameState(x + R @ marker.r, R @ marker.Q, still, still))
-        if any(float(side) < 0 for side in joint.sides(t, *frames)):
-            found.append(joint)
-    return found
-
-
-def _pose(body: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    put = copy.copy(body)
-    put.put(q, np.zeros(body.kind.sizes[1]))
-    return put.x, put.R
-
-
-def check_sides(model: Model, t_span: Any, q: np.ndarray) -> None:
-    """Raise an error if joints are half a turn off where a run starts, ``model.q0``. The answer is kept."""
-    try:
-        t = float(np.ravel(t_span)[0])
-    except (TypeError, ValueError, IndexError):  # `solve` says what is wrong, or it is traced
-        return
-    key = t, q.tobytes()
-    if model.__dict__.get("_sides_at") == key:
-        return
-    wrong = half_turns(model, t)
-    if wrong:
-        names = ", ".join(repr(joint.name) for joint in wrong[:6])
-        raise InconsistentInitialValues(
-            f"the frames of {names} are more than a quarter of a turn from where the joint wants them at "
-            f"t = {t:g}: turn the bodies, or call model.assemble()"
-        )
-    model.__dict__["_sides_at"] = key
-
-
 def _from_joints(
     geometry: Geometry, v: np.ndarray, free: np.ndarray, wrong: list[Any]
 ) -> tuple[np.ndarray, float]:
@@ -229,23 +195,38 @@ def _from_joints(
     """
     model, t = geometry.model, geometry.t
     if free.all():
-        values = {}
-        for drive in (joint for joint in model.joints if isinstance(joint, Driven)):
-            a, b = (marker.state for marker in drive.joint.markers[:2])
-            now = lambda way, a=a, b=b: float(np.asarray(way(a, b)))
-            ways = drive.joint.coordinates
-            values[drive.joint.name] = [drive.wanted(t) if way == drive.driven else now(way) for way in ways]
-        posed = [joint.name for joint in model.joints if isinstance(joint, POSED)]
-        q, _ = model.pose({name: value for name, value in values.items() if name in posed})
-        q, gap = _positions(geometry, q, v, free)
-        wrong = half_turns(model, t, q)
-        if not wrong:
-            return q, gap
+        with contextlib.suppress(ValueError):  # those that are wanted close a loop
+            q, _ = model.pose(_wanted(model, t))
+            q, gap = _positions(geometry, q, v, free)
+            wrong = half_turns(model, t, q)
+            if not wrong:
+                return q, gap
     names = ", ".join(repr(joint.name) for joint in wrong[:6])
     raise ValueError(
         f"joints would close half a turn off: {names}. Put their bodies nearer to where they belong, turned "
         "by less than a quarter of a turn, or hold fewer bodies"
     )
+
+
+def _wanted(model: Model, t: float) -> dict[str, list[float]]:
+    """The coordinates of joints that are driven, held, or follow others."""
+    found: dict[str, list[float]] = {}
+    for drive in model.joints:
+        if isinstance(drive, Driven | HeldCoordinate):
+            both = zip(drive.joint.coordinates, _coordinates(drive.joint), strict=True)
+            found[drive.joint.name] = [drive.wanted(t) if way == drive.driven else x for way, x in both]
+    for mimic in model.joints:
+        if isinstance(mimic, Mimic) and all(len(joint.coordinates) == 1 for joint in mimic.joints):
+            first, second = mimic.joints
+            led = found.get(second.name, _coordinates(second))[0]
+            found.setdefault(first.name, [float(np.polyval(mimic.numbers["coefficients"][::-1], led))])
+    return {name: values for name, values in found.items() if isinstance(model[name], POSED)}
+
+
+def _coordinates(joint: Any) -> list[float]:
+    """The coordinates of a joint where the bodies are."""
+    a, b = (marker.state for marker in joint.markers[:2])
+    return [float(np.asarray(way(a, b))) for way in joint.coordinates]
 
 
 def _positions(

@@ -51,7 +51,7 @@ class Connector:
     rubbing: ClassVar[Rubbing | None] = None
     kinetic: ClassVar[Callable[..., Any] | None] = None
     given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments it was made with, for files
-    joints: tuple[Connector, ...] = ()  # those that it is about
+    joints: tuple[Any, ...] = ()  # those that it is about
 
     def __new__(cls, *given: Any, **options: Any) -> Any:
         made = super().__new__(cls)

@@ -12,6 +12,7 @@ from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector, between
 from genalpha.multibody.frames import FrameState, finite, positive
 from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Joint, gap, late, near, tilt, turn
+from genalpha.numerics.tracing import is_traced
 
 
 def _angle(a: Marker, b: Marker) -> Any:
@@ -188,8 +189,9 @@ class Mimic(Joint):
         return gap(a, b, jnp.polyval(coefficients[::-1], value(c, d)))[None]
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
-        if not self.driven.turns:
-            return []
+        c = self.numbers["coefficients"]
+        if not self.driven.turns or len(c) > 2 or (c[1:] % 1).any():
+            return []  # a whole turn of the second joint may be half a turn of the first
         led = np.asarray(self.functions["value"](*frames[2:]))
         return [near(frames[0], frames[1], np.polyval(self.numbers["coefficients"][::-1], led))]
 
@@ -214,8 +216,9 @@ class Driven(Joint):
         return gap(a, b, jnp.asarray(motion(t), float))[None]
 
     def wanted(self, t: float) -> float:
-        """The prescribed value at one time."""
-        return float(np.asarray(self.functions["motion"](np.float64(t))))
+        """The prescribed value at one time, or NaN while JAX traces it."""
+        found = self.functions["motion"](np.float64(t))
+        return np.nan if is_traced(found) else float(np.asarray(found))
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
         return [near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []

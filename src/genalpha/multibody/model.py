@@ -13,7 +13,7 @@ from genalpha.backends.native.code import making_code
 from genalpha.engine.events import Event
 from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
 from genalpha.mechanics.assembly import Assembly
-from genalpha.multibody import closing, files, limits, linear
+from genalpha.multibody import closing, files, limits, linear, sides
 from genalpha.multibody import values as values_of
 from genalpha.multibody.assembling import assembly
 from genalpha.multibody.bodies import AnyBody, Body, Ground, Marker
@@ -258,7 +258,7 @@ class Model:
         system = self.system
         start = () if options.get("state") is not None else (self.q0, self.v0)
         if start:
-            closing.check_sides(self, t_span, start[0])
+            sides.check_start(self, t_span, start[0], values)
         try:
             return solve(system, t_span, *start, **options)
         except InconsistentInitialValues as error:

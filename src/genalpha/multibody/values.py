@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.errors import hint
+from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector
+from genalpha.multibody.frames import GROUND as GROUND_KIND
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def numbers(model: Model) -> dict[str, np.ndarray]:
 def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     """The args of ``model.system`` with some other numbers. They may be traced."""
     values = _checked(model, values)
-    points = _points(model, values)
+    at = points(model, values)
     kinds = dict.fromkeys(type(body) for body in model.bodies)
     owners: list[list[Any]] = [[body for body in model.bodies if type(body) is kind] for kind in kinds]
     owners += [group.members for group in model.groups]
@@ -50,7 +52,7 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
         else:
             ends, own = args
             for end, frame in enumerate(ends):
-                frame["r"] = _put(frame["r"], [points.get(id(one.markers[end])) for one in of])
+                frame["r"] = _put(frame["r"], [at.get(id(one.markers[end])) for one in of])
         for key, x in own.items():
             own[key] = _put(x, [values.get(f"{one.name}.{key}") for one in of])
         found.append(args)
@@ -75,27 +77,43 @@ def _checked(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_values(model: Model, values: Mapping[str, Any]) -> Model:
     """A copy of a model with other numbers, for results: it is not to be saved or changed."""
-    found = copy.copy(model)
-    found._things = copy.deepcopy(model._things)
-    found.ground = found._things["ground"]
-    found.frames = {}
     given = _checked(model, values)
+    found, at = copy.copy(model), points(model, given)
+    bodies = {id(body): _other_body(body, given) for body in (model.ground, *model.bodies)}
+    made: dict[int, Any] = {}  # frames and joints that several things share
+
+    def marker(old: Marker) -> Marker:
+        new = Marker(bodies[id(old.body)], at.get(id(old), old.r), old.Q)
+        return made.setdefault(id(old), new)
+
+    found._things = {body.name: body for body in bodies.values()}
+    found.ground = bodies[id(model.ground)]
     found.gravity = given.get(GRAVITY, model.gravity)
-    for body in found.bodies:
-        own = {key: given.get(f"{body.name}.{key}", x) for key, x in body.numbers().items()}
-        body.__dict__["mass"] = float(own["mass"])
-        if "inertia" in own:
-            body.__dict__["inertia"] = replace(body.inertia, mass=own["mass"], tensor=own["inertia"])  # type: ignore[attr-defined]
-        if "moment" in own:
-            body.__dict__["moment"] = float(own["moment"])
-    for one in found._all(Connector):
-        one.numbers |= {key: given.get(f"{one.name}.{key}", x) for key, x in one.numbers.items()}
-        for end, marker in zip(_ENDS, one.markers, strict=False):
-            marker.r = given.get(f"{one.name}.{end}", marker.r)
+    for one in model._all(Connector):
+        other = made[id(one)] = found._things[one.name] = copy.copy(one)
+        other.markers = tuple(map(marker, one.markers))
+        other.numbers = {key: given.get(f"{one.name}.{key}", x) for key, x in one.numbers.items()}
+        other.joints = tuple(made[id(joint)] for joint in one.joints)
+        if hasattr(one, "joint"):
+            other.joint = made[id(one.joint)]
     return found
 
 
-def _points(model: Model, values: Mapping[str, Any]) -> dict[int, Any]:
+def _other_body(body: Any, given: Mapping[str, Any]) -> Any:
+    """A copy of a body with other numbers."""
+    found = copy.copy(body)
+    if body.kind == GROUND_KIND:
+        return found
+    own = {key: given.get(f"{body.name}.{key}", x) for key, x in body.numbers().items()}
+    found.__dict__["mass"] = float(own["mass"])
+    if "inertia" in own:
+        found.__dict__["inertia"] = replace(body.inertia, mass=own["mass"], tensor=own["inertia"])
+    if "moment" in own:
+        found.__dict__["moment"] = float(own["moment"])
+    return found
+
+
+def points(model: Model, values: Mapping[str, Any]) -> dict[int, Any]:
     """The other points of frames, by the identity of the frame: motors and springs of a joint share it."""
     found = {}
     for one in model._all(Connector):

@@ -1,0 +1,77 @@
+"""Joints that are half a turn off: their rows are sines of angles, which are zero there too."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from genalpha.errors import InconsistentInitialValues
+from genalpha.multibody import values as values_of
+from genalpha.multibody.frames import FrameState
+from genalpha.numerics.tracing import is_traced
+
+if TYPE_CHECKING:
+    from genalpha.multibody.model import Model
+
+
+def half_turns(
+    model: Model, t: float, q: np.ndarray | None = None, values: Mapping[str, Any] | None = None
+) -> list[Any]:
+    """The joints that are half a turn off, at positions q or where the bodies are, with other ``values``."""
+    place = {body.name: (body.x, body.R) for body in (model.ground, *model.bodies)}
+    if q is not None:
+        at = model.slices()
+        place |= {body.name: _pose(body, q[at[body.name][0]]) for body in model.bodies}
+    points = values_of.points(model, values or {})
+    found, still = [], np.zeros(3)
+    for joint in model.joints:
+        frames = []
+        for marker in joint.markers:
+            x, R = place[marker.body.name]
+            r = points.get(id(marker), marker.r)
+            frames.append(FrameState(x + R @ r, R @ marker.Q, still, still))
+        if any(bool(side < 0) for side in _numbered(joint, values).sides(t, *frames)):
+            found.append(joint)
+    return found
+
+
+def _numbered(joint: Any, values: Mapping[str, Any] | None) -> Any:
+    """A joint with other numbers."""
+    given = {key: (values or {}).get(f"{joint.name}.{key}") for key in joint.numbers}
+    other = {key: value for key, value in given.items() if value is not None}
+    if not other:
+        return joint
+    found = copy.copy(joint)
+    found.numbers = joint.numbers | {key: np.asarray(x, float) for key, x in other.items()}
+    return found
+
+
+def _pose(body: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    put = copy.copy(body)
+    put.put(q, np.zeros(body.kind.sizes[1]))
+    return put.x, put.R
+
+
+def check_start(model: Model, t_span: Any, q: np.ndarray, values: Mapping[str, Any] | None) -> None:
+    """Raise an error if joints are half a turn off where a run starts, ``model.q0``. The answer is kept."""
+    if is_traced(t_span, dict(values or {})):
+        return
+    try:
+        t = float(np.ravel(t_span)[0])
+    except (TypeError, ValueError, IndexError):  # `solve` says what is wrong
+        return
+    key = t, q.tobytes()
+    if not values and model.__dict__.get("_sides_at") == key:
+        return
+    wrong = half_turns(model, t, values=values)
+    if wrong:
+        names = ", ".join(repr(joint.name) for joint in wrong[:6])
+        raise InconsistentInitialValues(
+            f"the frames of {names} are more than a quarter of a turn from where the joint wants them at "
+            f"t = {t:g}: turn the bodies, or call model.assemble()"
+        )
+    if not values:
+        model.__dict__["_sides_at"] = key
