@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -123,7 +122,8 @@ def closed(
     if redundant not in ("error", "drop", "keep"):
         raise ValueError(f"redundant must be 'error', 'drop' or 'keep', got {redundant!r}")
     geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
-    closer = Geometry(_with(model, held), t=t) if held else geometry
+    more = {one.name: one for one in held}
+    closer = Geometry(model._like(model._things | more), t=t) if held else geometry
     q, gap = _positions(closer, model.q0, model.v0, free)
     wrong = half_turns(closer.model, t, q)
     if wrong:
@@ -176,14 +176,6 @@ def _moving(marker: Marker) -> FrameState:
     w = np.asarray(getattr(body, "angular_velocity", np.zeros(3)), float)
     w = np.array([0.0, 0.0, float(w)]) if w.ndim == 0 else w
     return FrameState(x, R, v + np.cross(w, x - body.x), w)
-
-
-def _with(model: Model, more: Sequence[Any]) -> Model:
-    """A model of the same bodies with more joints."""
-    found = copy.copy(model)
-    found._things = model._things | {one.name: one for one in more}
-    found._forget()
-    return found
 
 
 def _from_joints(

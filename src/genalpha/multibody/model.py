@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -88,6 +89,13 @@ class Model:
         """Make the assembly anew when it is next needed."""
         self.__dict__.pop("system", None)
         self.__dict__.pop("groups", None)
+
+    def _like(self, things: dict[str, Any]) -> Model:
+        """A model of other things, by name, with an assembly of its own."""
+        found = copy.copy(self)
+        found._things, found.ground = things, things[self.ground.name]
+        found._forget()
+        return found
 
     def _check(self, thing: Connector) -> None:
         for marker in thing.markers:

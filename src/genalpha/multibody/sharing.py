@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 def whole(model: Model) -> Model:
     """The same model with all rows of its joints."""
-    found = copy.copy(model)
-    found._things = {name: _whole(thing) for name, thing in model._things.items()}
-    found._forget()
-    return found
+    return model._like({name: _whole(thing) for name, thing in model._things.items()})
 
 
 def _whole(thing: object) -> object:

@@ -78,7 +78,7 @@ def _checked(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
 def with_values(model: Model, values: Mapping[str, Any]) -> Model:
     """A copy of a model with other numbers, for results: it is not to be saved or changed."""
     given = _checked(model, values)
-    found, at = copy.copy(model), points(model, given)
+    at = points(model, given)
     bodies = {id(body): _other_body(body, given) for body in (model.ground, *model.bodies)}
     made: dict[int, Any] = {}  # frames and joints that several things share
 
@@ -86,16 +86,16 @@ def with_values(model: Model, values: Mapping[str, Any]) -> Model:
         new = Marker(bodies[id(old.body)], at.get(id(old), old.r), old.Q)
         return made.setdefault(id(old), new)
 
-    found._things = {body.name: body for body in bodies.values()}
-    found.ground = bodies[id(model.ground)]
-    found.gravity = given.get(GRAVITY, model.gravity)
+    things: dict[str, Any] = {body.name: body for body in bodies.values()}
     for one in model._all(Connector):
-        other = made[id(one)] = found._things[one.name] = copy.copy(one)
+        other = made[id(one)] = things[one.name] = copy.copy(one)
         other.markers = tuple(map(marker, one.markers))
         other.numbers = {key: given.get(f"{one.name}.{key}", x) for key, x in one.numbers.items()}
         other.joints = tuple(made[id(joint)] for joint in one.joints)
         if hasattr(one, "joint"):
             other.joint = made[id(one.joint)]
+    found = model._like(things)
+    found.gravity = given.get(GRAVITY, model.gravity)
     return found
 
 
