@@ -42,7 +42,8 @@ class Rowwise:
     """``function(*arguments)`` of trees of doubles, applied to rows of them.
 
     ``rows`` is its scalar form. If that is None, XLA runs it. ``often`` says that the function is called
-    often, so that its machine code is optimized. ``limit`` is the largest number of operations.
+    often, so that its machine code is optimized. ``limit`` is the largest number of operations. ``make``
+    makes its scalar form, if there is a better way than to read the function.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Rowwise:
         example: Any,
         limit: int | None = None,
         often: bool = False,
+        make: Callable[[], RowFunction] | None = None,
     ) -> None:
         self._function = function
         self._by_xla: Any = None
@@ -60,7 +62,7 @@ class Rowwise:
         self.rows: RowFunction | None = None
         self.reason: Unsupported | None = None  # why there is no scalar form
         try:
-            self.rows = RowFunction(name, function, example, limit, often)
+            self.rows = make() if make else RowFunction(name, function, example, limit, often)
         except Unsupported as reason:
             self.reason = reason
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable
@@ -26,7 +27,8 @@ class RowFunction:
 
     Small linear systems are solved with pivots that are chosen for an example. The last column of the result
     is 1 if the pivots were good for that row. ``often`` says whether optimizing its machine code is worth the
-    time. In ``graph``, ``columns`` are the nodes of the inputs, ``results`` those of the results.
+    time. In ``graph``, ``columns`` are the nodes of the inputs, ``results`` those of the results; ``given``
+    and ``found`` are the same as pytrees.
     """
 
     def __init__(
@@ -37,28 +39,56 @@ class RowFunction:
         limit: int | None = None,
         often: bool = True,
     ) -> None:
-        graph = self.graph = Graph(limit)
-        builder = Builder(graph)
-        leaves, structure = jax.tree.flatten(example)
-        shapes = [np.shape(leaf) for leaf in leaves]
-        given = [
-            Symbols(builder.inputs(builder.slot(int(np.prod(shape))).reshape(shape), 0), "f")
-            for shape in shapes
-        ]
-        self.columns = np.concatenate([g.ids.reshape(-1) for g in given])
-        ends = itertools.pairwise(itertools.accumulate((g.ids.size for g in given), initial=0))
-        self._inputs = [(slice(*cut), len(shape) < 2) for cut, shape in zip(ends, shapes, strict=True)]
+        self.graph, self._trusted = Graph(limit), TRUE
+        self._factors: dict[bytes, lu.Factors] = {}
+        builder = Builder(self.graph)
+        number = lambda leaf: builder.inputs(builder.slot(np.size(leaf)).reshape(np.shape(leaf)), 0)
+        self.given = self._read_from(example, jax.tree.map(number, example))
+        helpers: Helpers = {linear.SOLVE: self._solve, linear.CONDITION: self._condition}
+        self.found = inline(self.graph, function, *jax.tree.map(_doubles, self.given), helpers=helpers)
+        self._write(name, often, builder)
+
+    def then(
+        self, name: str, function: Callable[..., Any], example: Any, same: Callable[[Any], Any]
+    ) -> RowFunction:
+        """A function of rows that goes on with the expressions of this one.
+
+        ``function(graph, found, *arguments)`` returns a pytree of nodes, from those of the results of this
+        function and of its own arguments. ``same`` are those of its arguments that are arguments of this
+        function too.
+        """
+        after = copy.copy(self)
+        builder = Builder(self.graph)
+        slots = jax.tree.map(lambda leaf: builder.slot(np.size(leaf)).reshape(np.shape(leaf)), example)
+        known = dict(zip(map(id, jax.tree.leaves(same(slots))), jax.tree.leaves(self.given), strict=True))
+
+        def nodes_of(slots: np.ndarray) -> np.ndarray:
+            if id(slots) not in known:
+                return builder.inputs(slots, 0)
+            ids = known[id(slots)]
+            builder.slot_of |= dict(zip(ids.reshape(-1).tolist(), slots.reshape(-1).tolist(), strict=True))
+            builder.level_of |= dict.fromkeys(ids.reshape(-1).tolist(), 0)
+            return ids
+
+        after.given = after._read_from(example, jax.tree.map(nodes_of, slots))
+        after.found = function(self.graph, self.found, *after.given)
+        after._write(name, self.often, builder)
+        return after
+
+    def _read_from(self, example: Any, given: Any) -> Any:
+        """Read the nodes ``given`` from rows; ``example`` is one of them."""
+        leaves = jax.tree.leaves(given)
+        self.columns = np.concatenate([ids.reshape(-1) for ids in leaves])
+        ends = itertools.pairwise(itertools.accumulate((ids.size for ids in leaves), initial=0))
+        self._inputs = [(slice(*cut), ids.ndim < 2) for cut, ids in zip(ends, leaves, strict=True)]
         self.example = self.row(example)
         self._numbers = self._named(self.example)
-        self._factors: dict[bytes, lu.Factors] = {}
-        self._trusted = TRUE
-        helpers: Helpers = {
-            linear.SOLVE: self._solve,
-            linear.CONDITION: self._condition,
-        }
+        return given
+
+    def _write(self, name: str, often: bool, builder: Builder) -> None:
+        """Write the kernel for the nodes that were found."""
         inputs = range(builder.slots)
-        outputs = inline(graph, function, *jax.tree.unflatten(structure, given), helpers=helpers)
-        leaves, self._structure = jax.tree.flatten(outputs)
+        leaves, self._structure = jax.tree.flatten(self.found)
         sizes = itertools.accumulate((leaf.size for leaf in leaves), initial=0)
         cuts = itertools.starmap(slice, itertools.pairwise(sizes))
         self._parts = [(at, leaf.shape) for at, leaf in zip(cuts, leaves, strict=True)]
@@ -135,3 +165,7 @@ class RowFunction:
         lead = table.shape[:-1]
         leaves = [table[..., at].reshape((*lead, *shape)) for at, shape in self._parts]
         return jax.tree.unflatten(self._structure, leaves), table[..., -1] != 0
+
+
+def _doubles(ids: np.ndarray) -> Symbols:
+    return Symbols(ids, "f")

@@ -14,11 +14,12 @@ import scipy.sparse as sparse
 from genalpha.backends.rowwise import Rowwise
 from genalpha.backends.sparse.matrices import Saddle, SaddlePattern, Structure, Vectors
 from genalpha.backends.sparse.models import KindModel, numbers_of, rows_of
+from genalpha.backends.sparse.terms import Terms, along_motion, read_off, terms_of
 from genalpha.backends.sparse.together import CopyInputs, KindFunction, Together
 from genalpha.compiler import machine
-from genalpha.mechanics.along import rate_along
+from genalpha.compiler.rows import RowFunction
 from genalpha.mechanics.labels import Labels
-from genalpha.mechanics.system import Dims, System
+from genalpha.mechanics.system import Dims
 from genalpha.numerics.data import Scale
 from genalpha.numerics.derivatives import jacobian
 from genalpha.numerics.tracing import zeros
@@ -27,57 +28,6 @@ from genalpha.numerics.tracing import zeros
 CHANGE, MOST_ITERATIONS = 1e-10, 50
 # Functions of parts with so many copies are optimized. With fewer copies this takes longer than it saves.
 MANY = 64
-
-
-class Terms(NamedTuple):
-    """Terms of one copy: M (n, n), G (m, n), K (p, n), applied forces, constraints and their derivatives.
-
-    ``g_ddot`` and ``k_dot`` are the hidden acceleration constraints for accelerations that are zero.
-    """
-
-    M: Any
-    G: Any
-    K: Any
-    applied: Any
-    g: Any
-    g_dot: Any
-    g_ddot: Any
-    k: Any
-    k_dot: Any
-
-
-def _terms(model: KindModel, t: Any, q: Any, v: Any, data: Any) -> Terms:
-    system, none = model.system(data, model.dims), zeros(0)
-    n, m, p = model.dims[1:]
-    g, g_dot = system.g_and_dot(t, q, v) if m else (none, none)
-    rest = zeros(n)
-    return Terms(
-        M=system.M(t, q),
-        G=system.G(t, q) if m else zeros(0, n),
-        K=system.K(t, q, v) if p else zeros(0, n),
-        applied=system.applied(t, q, v),
-        g=g,
-        g_dot=g_dot,
-        g_ddot=system.g_ddot(t, q, v, rest) if m else none,
-        k=system.k(t, q, v),
-        k_dot=system.k_dot(t, q, v, rest) if p else none,
-    )
-
-
-def balance(system: System, dims: Dims, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any) -> Any:
-    """What a, λ and ψ make zero: the equations of motion (n,), and the hidden constraints (m,) and (p,)."""
-    rows = [system.M(t, q) @ a - system.f(t, q, v, lam, psi)]
-    rows += [system.g_ddot(t, q, v, a)] if dims.m else []
-    rows += [system.k_dot(t, q, v, a)] if dims.p else []
-    return jnp.concatenate(rows)
-
-
-def _along(model: KindModel, t: Any, q: Any, v: Any, a: Any, lam: Any, psi: Any, data: Any) -> Any:
-    """The time derivative of the equations of one copy, (n,), (m,) and (p,), if a, λ and ψ do not change."""
-    system = model.system(data, model.dims)
-
-    rows = lambda t, q, v: balance(system, model.dims, t, q, v, a, lam, psi)
-    return rate_along(model.space, rows, t, q, v, (v, a))[1]
 
 
 class Loads(NamedTuple):
@@ -98,7 +48,7 @@ def _loads(model: KindModel, t: Any, q: Any, v: Any, lam: Any, psi: Any, data: A
 
 
 # Functions that depend on the part alone.
-_OF_PARTS = (_terms, _along, _loads)
+_OF_PARTS = (terms_of, along_motion, _loads)
 
 
 class Equations:
@@ -135,13 +85,23 @@ class Equations:
 
         def make() -> Rowwise:
             one, often, row = lambda *x: function(model, *x), model.copies >= MANY, example()
-            make = lambda: Rowwise(f"{name}_{model.name}", one, row, often=often)
+            label = f"{name}_{model.name}"
+            read = self._read_off(label, model, row) if function is along_motion else None
+            make = lambda: Rowwise(label, one, row, often=often, make=read)
             if function not in _OF_PARTS or model.element is None:
                 return make()
             shapes = tuple(map(np.shape, jax.tree.leaves(row)))  # any assembly may use it
             return model.element.made((name, often, jax.tree.structure(row), shapes), make)
 
         return self.made((name, model.name), make)
+
+    def _read_off(self, label: str, model: KindModel, row: Any) -> Callable[[], RowFunction] | None:
+        """How the rates of the equations are made from the expressions of their terms, if there are any."""
+        known = self._functions.get(("terms", model.name))
+        terms = None if known is None else known.rows
+        if model.own_reaction or terms is None or terms.program.hosts:
+            return None
+        return lambda: read_off(label, model, terms, row)
 
     def each(self, name: str, model: KindModel, function: Any, *rows: Any) -> Any:
         """``function(model, *row)`` of all copies of a part. Inputs have one row for each, or one for all."""
@@ -206,7 +166,7 @@ class AtState:
         self.equations, self.t, self.q, self.v = equations, t, q, v
         self.parts, self.dims = equations.parts, equations.dims
         vector = equations.vector(t=t, q=q, v=v)
-        self._of_terms = equations.together("terms", self.parts, _terms, ("t", "q", "v"), vector)
+        self._of_terms = equations.together("terms", self.parts, terms_of, ("t", "q", "v"), vector)
         make = lambda: Structure(self.parts, self.dims, self._of_terms)
         self.structure: Structure = equations.made("structure", make)
         self._found = found = self._of_terms(vector)
@@ -341,7 +301,7 @@ class AtState:
         """a' along the motion."""
         vector = self.equations.vector(t=self.t, q=self.q, v=self.v, a=a, lam=lam, psi=psi)
         names = ("t", "q", "v", "a", "lam", "psi")
-        along = self.equations.together("along", self.parts, _along, names, vector)
+        along = self.equations.together("along", self.parts, along_motion, names, vector)
         targets, sources = self.equations.made(
             "sums along", lambda: _sums_along(self.parts, self.dims, along)
         )

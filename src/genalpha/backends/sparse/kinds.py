@@ -11,6 +11,7 @@ import numpy as np
 
 from genalpha.backends.native.code import PIECE
 from genalpha.backends.native.writer import ITERATION, RUN, STEP
+from genalpha.backends.sparse.carried import begun
 from genalpha.backends.sparse.models import BlockPlace, Blocks, KindModel, counts
 from genalpha.backends.sparse.points import NodePoints, PartPoints, Reached
 from genalpha.compiler.differentiate import jacobian
@@ -20,10 +21,9 @@ from genalpha.compiler.reader import Symbols, inline
 from genalpha.compiler.repeated import Add, Each, Gather, Inside, Keep, Largest, Put, Spread
 from genalpha.engine.setup import Setup
 from genalpha.engine.step import sizes_of_motion
-from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.spaces import Space
 from genalpha.methods.base import Method
-from genalpha.numerics.data import Carry, NewtonReport, Scale, State
+from genalpha.numerics.data import Carry, Scale
 
 # The most operations of the kernels of one kind.
 LIMIT = 200_000
@@ -375,15 +375,3 @@ class Kind:
     def finish(self, turns: int) -> Each:
         after = (*self._put(), *self._put_own(), *self._turned(turns))
         return self.each(*self._at_end("finish"), *after)
-
-
-def begun(setup: Setup, model: KindModel) -> Carry:
-    """The shapes of the carry of one copy."""
-    size, n, m, p = dims = model.full(setup.dims)
-    number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, float)
-    state = State(number(), number(size), number(n), number(n), number(m), number(p))
-    scale, report = Scale(number(n), number(m), number(p)), NewtonReport(*[number()] * 6)
-    constraints = (number(m + p, n), number(m), number(m), number(p))
-    start = Beginning(state, number(n), scale, report, *constraints, number(n, n), number(n))
-    begin = lambda start, h: setup.method.begin(model.outline(setup.dims), dims, start, h, ())[0]
-    return jax.eval_shape(begin, start, number())

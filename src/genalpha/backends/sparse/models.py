@@ -88,20 +88,6 @@ class KindModel(NamedTuple):
             self.space,
         )
 
-    def outline(self, whole: Dims) -> System:
-        """A system with the same sizes as `system`, whose functions are zero: for shapes alone."""
-        _, n, m, p = self.full(whole)
-        zero: Any = lambda *shape: lambda *inputs: zeros(*shape)
-        constant = self.element is None or self.element.constant_mass
-        return System(
-            np.zeros((n, n)) if constant else zero(n, n),
-            zero(n),
-            zero(m) if m else None,
-            zero(p) if p else None,
-            zero(n),
-            self.space,
-        )
-
     def full(self, whole: Dims) -> Dims:
         """The sizes with the constraints that are always satisfied."""
         return self.dims._replace(m=self.dims.m or min(whole.m, 1), p=self.dims.p or min(whole.p, 1))

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.backends.sparse.copy_functions import CopyFunction, Vectors, flat_data
-from genalpha.backends.sparse.equations import AtState, balance
+from genalpha.backends.sparse.equations import AtState
 from genalpha.backends.sparse.matrices import Saddle
 from genalpha.backends.sparse.models import Blocks, KindModel, counts, rows_of
 from genalpha.backends.sparse.start import begun_copy
 from genalpha.backends.sparse.step_derivatives import Moments
+from genalpha.backends.sparse.terms import balance
 from genalpha.engine.setup import Setup
 from genalpha.numerics.data import State
 from genalpha.numerics.derivatives import value_and_rate

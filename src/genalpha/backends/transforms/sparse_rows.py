@@ -12,8 +12,9 @@ import numpy as np
 
 from genalpha.backends.sparse import front, models
 from genalpha.backends.sparse.copy_functions import CopyArgs, CopyFunction, Vectors, flat_data
-from genalpha.backends.sparse.equations import Equations, balance
+from genalpha.backends.sparse.equations import Equations
 from genalpha.backends.sparse.models import KindModel, rows_of
+from genalpha.backends.sparse.terms import balance
 from genalpha.backends.transforms.operation import Arrays, Operation, Shape
 from genalpha.backends.transforms.records import Rebuild
 from genalpha.engine import interpolate
