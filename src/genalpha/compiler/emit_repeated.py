@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from genalpha.compiler import frames
@@ -41,12 +41,14 @@ class RepeatedEmitter(LoopEmitter):
         self, program: Program, width: int, pieces: dict[str, list[str]], laid: dict[str, frames.Frames]
     ) -> None:
         super().__init__(program, 1, "c")
-        self.elsewhere: dict[Each, str] = {}  # the names of loops that other modules have
+        # The functions of other modules for some loops, and the first entries of their heads.
+        self.elsewhere: Mapping[Each, tuple[str, int]] = {}
         self.width, self.pieces, self.laid = width, pieces, laid
         self.frames: frames.Frames | None = None  # of the kind whose loop is being written
         self.scratch = ""
         self.vector = f"<{width} x double>"
         self.entries: dict[str, int] = {}  # the numbers of the head entries
+        self.first_entry = 0  # after those of other modules
         self.more: dict[str, None] = {}  # functions that only some programs need
         self.copies: set[Copying] = set()
 
@@ -54,7 +56,7 @@ class RepeatedEmitter(LoopEmitter):
 
     def entry_of_head(self, name: str) -> str:
         """A register with an entry of the head."""
-        number = self.entries.setdefault(name, len(self.entries))
+        number = self.first_entry + self.entries.setdefault(name, len(self.entries))
         k = self.label()
         self.say(f"%hp{k} = getelementptr i64, ptr %table, i64 {number}")
         self.say(f"%h{k} = load i64, ptr %hp{k}")
@@ -83,7 +85,9 @@ class RepeatedEmitter(LoopEmitter):
 
     def other(self, part: Any, mask: str) -> bool:
         if isinstance(part, Each) and part in self.elsewhere:
-            self.say(f"call void @{self.elsewhere[part]}(ptr %w, ptr %table, ptr %lists)")
+            (function, first), k = self.elsewhere[part], self.label()
+            self.say(f"%head{k} = getelementptr i64, ptr %table, i64 {first}")
+            self.say(f"call void @{function}(ptr %w, ptr %head{k}, ptr %lists)")
         elif isinstance(part, Each):
             self.each(part)
         elif isinstance(part, Clear):

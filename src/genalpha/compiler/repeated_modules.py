@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,33 +22,63 @@ declare double @llvm.vector.reduce.fadd.v{w}f64(double, <{w} x double>)
 declare double @llvm.fabs.f64(double)"""
 
 
+class KindModule(NamedTuple):
+    """The module of a kind: its text, the frames of its copies, and the functions that it calls.
+
+    ``entries`` are the names of the entries of the head that it reads, in a head of its own. In its text and
+    in these names the kind is called ``NAME``.
+    """
+
+    text: str
+    entries: tuple[str, ...]
+    frames: frames.Frames
+    copies: frozenset[Copying]
+
+
+# What a kind is called in a module that several programs may use. Each program gives it a name of its own.
+NAME = "nameofkind"
+
+
+def of_kind(lanes: int, program: Program, loops: Sequence[Each], held: np.ndarray) -> KindModule:
+    """The module of a kind, whose copies are computed in ``lanes``: its kernels, and all its ``loops``."""
+    laid = frames.lay_out({NAME: program}, [loops], {NAME: held})
+    kernels = _Kernels(lanes)
+    kernels.add(NAME, program, laid[NAME])
+    main = RepeatedEmitter(replace(program, tables={}), lanes, kernels.pieces, laid)
+    for k, each in enumerate(loops):
+        main.function(f"{NAME}_loop{k}", [each])
+    kernels.declared |= dict.fromkeys(one.declaration for one in sorted(main.copies))
+    return KindModule(kernels.module(main, []), tuple(main.entries), laid[NAME], frozenset(main.copies))
+
+
+class LoopElsewhere(NamedTuple):
+    """The function of another module that goes over all groups of a kind, and the first entry of its head."""
+
+    function: str
+    first: int
+
+
 class Apart:
     """Kinds that have modules of their own, so that they can be compiled before others are known.
 
-    ``entries`` are the numbers of the entries of the head by name, ``frames`` those of kinds, and ``loops``
-    the names of the functions that go over all groups of a kind.
+    ``entries`` are the names of the entries of their heads, one after the other. ``frames`` are those of
+    kinds, and ``loops`` the functions that go over all groups of a kind.
     """
 
     def __init__(self) -> None:
-        self.entries: dict[str, int] = {}
+        self.entries: list[str] = []
         self.frames: dict[str, frames.Frames] = {}
-        self.loops: dict[Each, str] = {}
+        self.loops: dict[Each, LoopElsewhere] = {}
         self.copies: set[Copying] = set()  # functions that they call
 
-    def text(self, kind: str, lanes: int, program: Program, loops: Iterable[Each], held: np.ndarray) -> str:
-        """The module of a kind, whose copies are computed in ``lanes``: its kernels, and all its loops."""
-        mine = list(dict.fromkeys(loops))
-        self.frames |= frames.lay_out({kind: program}, [mine], {kind: held})
-        kernels, names = _Kernels(lanes), [f"{kind}_loop{k}" for k in range(len(mine))]
-        kernels.add(kind, program, self.frames[kind])
-        main = RepeatedEmitter(replace(program, tables={}), lanes, kernels.pieces, self.frames)
-        main.entries = self.entries
-        for name, each in zip(names, mine, strict=True):
-            main.function(name, [each])
-        self.loops |= dict(zip(mine, names, strict=True))
-        self.copies |= main.copies
-        kernels.declared |= dict.fromkeys(one.declaration for one in sorted(main.copies))
-        return kernels.module(main, [])
+    def text(self, kind: str, module: KindModule, loops: Sequence[Each]) -> str:
+        """The text of the module of a kind. ``loops`` are those it was made with, for this kind."""
+        functions = [LoopElsewhere(f"{kind}_loop{k}", len(self.entries)) for k in range(len(loops))]
+        self.loops |= dict(zip(loops, functions, strict=True))
+        self.entries += [entry.replace(NAME, kind) for entry in module.entries]
+        self.frames[kind] = module.frames
+        self.copies |= module.copies
+        return module.text.replace(NAME, kind)
 
 
 class _Kernels:
@@ -77,10 +107,10 @@ class _Kernels:
 
 
 class Emitted(NamedTuple):
-    """The text of a module, the numbers of the entries of the head by name, and the frames of kinds."""
+    """The text of a module, the names of the entries of the head, and the frames of kinds."""
 
     text: str
-    entries: dict[str, int]
+    entries: list[str]
     frames: dict[str, frames.Frames]
 
 
@@ -105,15 +135,16 @@ def emit(
     for kind, program in kinds.items():
         kernels.add(kind, program, laid.get(kind))
     main = RepeatedEmitter(central, width, kernels.pieces, laid)
-    main.entries, main.elsewhere = apart.entries, apart.loops
+    main.elsewhere, main.first_entry = apart.loops, len(apart.entries)
     for kernel in central.kernels.values():
         main.kernel(kernel)
     if loop is not None:
         main.loop(name, loop)
     for other, plan in plans.items():
         main.function(other, plan)
-    kernels.declared |= {f"declare void @{other}(ptr, ptr, ptr)": None for other in apart.loops.values()}
+    declared = (f"declare void @{other.function}(ptr, ptr, ptr)" for other in apart.loops.values())
+    kernels.declared |= dict.fromkeys(declared)
     solvers = [one.format(linkage="internal") for one in (sparse_text.FACTOR, sparse_text.SOLVE, *main.more)]
     copies = sorted(main.copies | apart.copies)
     text = kernels.module(main, [*solvers, *(one.text() for one in copies)])
-    return Emitted(text, main.entries, laid | apart.frames)
+    return Emitted(text, [*apart.entries, *main.entries], laid | apart.frames)

@@ -20,8 +20,9 @@ class Programs(OrderedDict[tuple[Any, ...], Any]):
     ['compiled', 'compiled']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
         super().__init__()
+        self._most = most
         self._lock = threading.RLock()
         # Whether a run may profit from what earlier runs found out. Its last bits may then depend on them.
         self.learning = True
@@ -35,6 +36,6 @@ class Programs(OrderedDict[tuple[Any, ...], Any]):
         value = make()
         with self._lock:
             self[key] = value
-            while len(self) > MOST:
+            while len(self) > self._most:
                 self.popitem(last=False)
         return value

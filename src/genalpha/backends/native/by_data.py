@@ -119,7 +119,7 @@ class DataLibrary:
             "steps", *[POINTER] * 5, *[COUNT] * 2, *[POINTER] * 2, result=COUNT
         )
 
-    def _compiled(self, loop: Loop, optimized: bool) -> tuple[machine.Library, dict[str, int]]:
+    def _compiled(self, loop: Loop, optimized: bool) -> tuple[machine.Library, list[str]]:
         entries = [Call(f"matrix{k}") for k in range(len(self.layouts))]
         plans: dict[str, Instructions] = {
             "probe": [Call("once"), Call("prepare"), *entries],

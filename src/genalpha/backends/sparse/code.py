@@ -44,7 +44,7 @@ class SparseCode:
     def _texts(self, setup: Setup, models: list[KindModel], args: Args) -> Iterator[str]:
         """The modules of all kinds, each as soon as it is written, and of all the rest."""
         points: dict[Space, NodePoints] = {}
-        make = lambda model: self.kind(setup, model, self.blocks, self.taped, points)
+        make = lambda model: self.kind.shared(setup, model, self.blocks, self.taped, points)
         nodes = {model.name: make(model) for model in models if model.element is None}
         points |= {kind.model.space: cast(NodePoints, kind.points) for kind in nodes.values()}
         first, turns = next(iter(nodes.values())), any(len(kind.turns) for kind in nodes.values())
@@ -53,7 +53,7 @@ class SparseCode:
         for model in models:
             kind = nodes.get(model.name) or make(model)
             self.kinds.append(kind)
-            yield apart.text(kind.name, model.lanes, kind.program, self._loops(kind), kind.held)
+            yield apart.text(kind.name, *kind.module(self._loops))
         once: Instructions = [*(kind.once() for kind in self.kinds), Call("once")]
         loop = Loop(once, self._body(), self.central.flags["alive"], range(0), self._listed())
         streams = {self.stream.name: self.stream.program}

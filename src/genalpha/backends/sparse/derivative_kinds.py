@@ -13,6 +13,7 @@ import numpy as np
 from genalpha.backends.native.writer import ITERATION, RUN, STEP
 from genalpha.backends.sparse.kinds import Kind
 from genalpha.backends.sparse.models import Blocks
+from genalpha.backends.sparse.shared_kinds import SharedKind
 from genalpha.compiler.differentiate import along, jacobian, pulled_back
 from genalpha.compiler.graph import ZERO
 from genalpha.compiler.program import Builder, Call
@@ -30,8 +31,8 @@ class DerivativeKind(Kind):
     """
 
     def __init__(self, of: Kind, blocks: Blocks) -> None:
-        self.setup, self.model, self.blocks, self.taped = of.setup, of.model, blocks, True
-        self.name, self.dims, self.begun = of.name, of.dims, of.begun
+        SharedKind.__init__(self, of.setup, of.model, blocks)
+        self.taped, self.dims, self.begun = True, of.dims, of.begun
         self.graph, count, given = of.graph, len(of.graph.nodes), of.graph.given
         try:
             self.builder = Builder(self.graph)

@@ -80,18 +80,20 @@ class Equations:
         """The inputs of functions of copies, with the numbers of all copies."""
         return self.inputs.vector(numbers=self.numbers, **values)
 
-    def _function(self, name: str, model: KindModel, function: Any, example: Callable[[], Any]) -> Rowwise:
-        """``function(model, *row)`` for rows of a part, made once."""
+    def _function(
+        self, name: str, model: KindModel, function: Any, example: Callable[[], Any], on: Any = None
+    ) -> Rowwise:
+        """``function(model, *row)`` for rows of a part, made once; ``on`` is explained at `together`."""
 
         def make() -> Rowwise:
             one, often, row = lambda *x: function(model, *x), model.copies >= MANY, example()
             label = f"{name}_{model.name}"
             read = self._read_off(label, model, row) if function is along_motion else None
             make = lambda: Rowwise(label, one, row, often=often, make=read)
-            if function not in _OF_PARTS or model.element is None:
+            if model.element is None or (on is None and function not in _OF_PARTS):
                 return make()
             shapes = tuple(map(np.shape, jax.tree.leaves(row)))  # any assembly may use it
-            return model.element.made((name, often, jax.tree.structure(row), shapes), make)
+            return model.element.made((name, on, often, jax.tree.structure(row), shapes), make)
 
         return self.made((name, model.name), make)
 
@@ -116,10 +118,12 @@ class Equations:
         inputs: Sequence[str],
         vector: np.ndarray,
         whole: Dims | None = None,
+        on: Any = None,
     ) -> Together:
         """``function(model, *inputs, data)`` of all copies of some kinds; ``vector`` is an example.
 
-        With the sizes of the ``whole``, copies without constraints have one that is always satisfied.
+        With the sizes of the ``whole``, copies without constraints have one that is always satisfied. If the
+        function depends on the part and on something else ``on`` alone, other assemblies may use it.
         """
 
         def make() -> Together:
@@ -130,7 +134,7 @@ class Equations:
                 own = jax.tree.unflatten(jax.tree.structure(model.data), places[len(inputs) :])
                 tree = (*places[: len(inputs)], own)
                 example = lambda tree=tree: jax.tree.map(lambda x: vector[x[0]], tree)
-                made = self._function(name, model, function, example)
+                made = self._function(name, model, function, example, on)
                 if made.in_lanes:
                     made.code(machine.lanes())  # other threads compile it while the next one is traced
                 kinds.append(KindFunction(made, tree))

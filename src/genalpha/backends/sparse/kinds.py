@@ -14,6 +14,7 @@ from genalpha.backends.native.writer import ITERATION, RUN, STEP
 from genalpha.backends.sparse.carried import begun
 from genalpha.backends.sparse.models import BlockPlace, Blocks, KindModel, counts
 from genalpha.backends.sparse.points import NodePoints, PartPoints, Reached
+from genalpha.backends.sparse.shared_kinds import SharedKind
 from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import ONE, ZERO, Graph
 from genalpha.compiler.program import Builder, Call, Program, cut
@@ -49,7 +50,7 @@ class Traced(NamedTuple):
     found: np.ndarray
 
 
-class Kind:
+class Kind(SharedKind):
     """The expressions of a step for one copy, the slots of its frame, and what its kernels read and write.
 
     ``carried`` are the slots of q, v, a and a_old of its nodes, ``own`` those of the method's own variables,
@@ -66,8 +67,8 @@ class Kind:
     def __init__(
         self, setup: Setup, model: KindModel, blocks: Blocks, taped: bool, nodes: Mapping[Space, NodePoints]
     ) -> None:
-        self.setup, self.model, self.blocks, self.taped, self.nodes = setup, model, blocks, taped, nodes
-        self.name, self.dims = model.name, model.full(setup.dims)
+        super().__init__(setup, model, blocks)
+        self.taped, self.nodes, self.dims = taped, nodes, model.full(setup.dims)
         self.begun, self.graph = begun(setup, model), Graph(LIMIT)
         self.builder = Builder(self.graph)
         self._lay_out()
@@ -90,7 +91,7 @@ class Kind:
         return self.model.element is None
 
     def kernel(self, name: str) -> str:
-        return f"{self.name}_{name}"
+        return f"{self.code_name}_{name}"
 
     # --- slots ------------------------------------------------------------------------------------
 

@@ -312,9 +312,8 @@ class SparseMemory:
             head[name] = begin + pad
             begin += pad + array.size
         self.lists = np.concatenate(arrays)
-        self.head = np.zeros(len(code.entries_of_head), np.int64)
-        for name, number in code.entries_of_head.items():
-            self.head[number] = head.get(name, 0)  # there may be no matrix yet
+        entries = [head.get(name, 0) for name in code.entries_of_head]  # there may be no matrix yet
+        self.head = np.array(entries, np.int64)
 
     def analyse(self, orders: Sequence[Order] = ()) -> list[Pattern]:
         """Orders of pivots for the entries that are in the frames, for the matrix of each stage.

@@ -104,6 +104,11 @@ def numbers_of(models: Sequence[KindModel]) -> np.ndarray:
     return np.concatenate([np.zeros(0), *map(np.ravel, jax.tree.leaves([model.data for model in models]))])
 
 
+def bare(setup: Setup) -> Setup:
+    """A setup without its system, for what outlives the system."""
+    return setup._replace(system=None, crossings=())  # type: ignore[arg-type]
+
+
 class Kinds(NamedTuple):
     """The kinds of nodes and of parts, and a text that tells the shapes of their args."""
 
@@ -199,6 +204,11 @@ class Blocks(NamedTuple):
         unknowns = blocks(method.sizes(example), width, of_unknowns)
         rows = blocks(method.row_blocks(example), width, of_rows)
         return cls(unknowns, rows, blocks(method.extras(example), 1, {}))
+
+    @property
+    def outline(self) -> tuple[Any, ...]:
+        """The blocks without their places: what a single copy knows of them."""
+        return tuple(tuple((b.name, b.kind, b.stage) for b in blocks) for blocks in self)
 
     @property
     def stages(self) -> int:

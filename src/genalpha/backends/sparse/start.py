@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.matrices import Saddle
-from genalpha.backends.sparse.models import KindModel
+from genalpha.backends.sparse.models import KindModel, bare
 from genalpha.backends.sparse.together import Together
 from genalpha.engine.controller import Pace
 from genalpha.engine.setup import Setup
@@ -63,7 +64,8 @@ class Starter:
             pace = self._pace(state, a_dot, first)
             timing, h = np.concatenate([[at.t], np.zeros(2 + 2 * setup.dims.n)]), pace.h
         vector = self.equations.vector(**state._asdict(), a_dot=a_dot, scale=scale.a, h=h)
-        names = ("begin", self.nodes, self._begin, INPUTS, vector, setup.dims)
+        one = functools.partial(_begun, setup)
+        names = ("begin", self.nodes, one, INPUTS, vector, setup.dims)
         begin, wanted = self.equations.together(*names), np.zeros(setup.dims.n)
         found = begin(vector)
         begun = [begin.of(k, found) for k in range(len(self.nodes))]
@@ -108,8 +110,10 @@ class Starter:
 
     def _own(self, begin: Together, found: np.ndarray, vector: np.ndarray) -> np.ndarray:
         """The method's own variables of all copies; ``found`` are the starts of nodes."""
-        one = lambda model, *row: self._begin(model, *row)[0].own
-        parts = self.equations.together("own", self.parts, one, INPUTS, vector, self.setup.dims)
+        setup = bare(self.setup)
+        one = lambda model, *row: _begun(setup, model, *row)[0].own
+        about = (setup.method, bool(setup.dims.m), bool(setup.dims.p))
+        parts = self.equations.together("own", self.parts, one, INPUTS, vector, setup.dims, about)
 
         def places(of: Together, columns: list[Any]) -> np.ndarray:
             found = [
@@ -122,10 +126,11 @@ class Starter:
         of_nodes, of_parts = self.equations.made("places of own", make)
         return np.concatenate([found[of_nodes], parts(vector)[of_parts]])
 
-    def _begin(self, model: KindModel, *row: Any) -> tuple[Carry, Any, Any]:
-        """The carry of one copy, the time of a_α, and the change of velocities that the method wants."""
-        q, v, a, lam, psi, a_dot, scale, moved, t, h, data = row
-        return begun_copy(self.setup, model, State(t, q, v, a, lam, psi), (a_dot, scale, moved), h, data)[:3]
+
+def _begun(setup: Setup, model: KindModel, *row: Any) -> tuple[Carry, Any, Any]:
+    """The carry of one copy, the time of a_α, and the change of velocities that the method wants."""
+    q, v, a, lam, psi, a_dot, scale, moved, t, h, data = row
+    return begun_copy(setup, model, State(t, q, v, a, lam, psi), (a_dot, scale, moved), h, data)[:3]
 
 
 def begun_copy(

@@ -69,10 +69,9 @@ class DerivativeCode:
         """The modules of all kinds, each as soon as it is written, and of all the rest."""
         apart, times = repeated_modules.Apart(), self.central.times
         for kind in of.kinds:
-            one = self.kind(kind, self.blocks)
+            one = kind.derived(self.kind, self.blocks)
             self.kinds.append(one)
-            loops = [one.once(), one.kept_entries(times), self._before(one), one.second()]
-            yield apart.text(one.name, kind.model.lanes, one.program, loops, one.held)
+            yield apart.text(one.name, *one.module(self._loops))
         clear, rhs, result = self._arrays
         first = [Clear("lu0:a"), Clear(rhs), *map(self._before, self.kinds)]
         solve = Solve("lu0", rhs, result, transposed=self.transposed)
@@ -94,6 +93,11 @@ class DerivativeCode:
     # Arrays that the second part clears, and those of the right-hand side and the solution.
     _arrays: tuple[tuple[str, ...], str, str]
     transposed: bool
+
+    def _loops(self, kind: Any) -> list[Each]:
+        """All loops over the groups of a kind."""
+        times = self.central.times
+        return [kind.once(), kind.kept_entries(times), self._before(kind), kind.second()]
 
     def _before(self, kind: Any) -> Each:
         """The loop of a kind before the linear system."""

@@ -101,8 +101,7 @@ _IN_EQUATIONS = ("M", "G", "K", "applied", "g_ddot", "k_dot")
 
 
 @jax.jit
-def _combined(
-    M: Any, G: Any, K: Any, applied: Any, g_ddot: Any, k_dot: Any, a: Any, lam: Any, psi: Any
-) -> Any:
-    """The rates of the equations, from those of their terms."""
+def _combined(*inputs: Any) -> Any:
+    """The rates of the equations, from those of their terms, and from a, λ and ψ."""
+    M, G, K, applied, g_ddot, k_dot, a, lam, psi = inputs
     return jnp.concatenate([M @ a - applied + lam @ G + psi @ K, g_ddot + G @ a, k_dot + K @ a])
