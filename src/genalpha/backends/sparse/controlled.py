@@ -18,6 +18,7 @@ from genalpha.compiler.graph import ZERO
 from genalpha.compiler.program import Call, If, Instructions
 from genalpha.compiler.reader import Symbols, inline
 from genalpha.compiler.repeated import Add, Clear, Copy, Each, Gather, Put, Record, Solve, Total, Zero
+from genalpha.compiler.substitute import substitution
 from genalpha.engine import controller
 from genalpha.engine.controller import Limits, Pace, Tolerances
 from genalpha.engine.error_estimate import Linearized, linearized
@@ -63,7 +64,10 @@ class ControlledKind(Kind):
     def stand_ins(self) -> dict[int, int]:
         if self.is_node:
             return {}
-        return super().stand_ins() | dict(zip(self._coast.tolist(), self._coasting.tolist(), strict=True))
+        coast = dict(zip(self._coast.tolist(), self._coasting.tolist(), strict=True))
+        reached = super().stand_ins()  # expressions of the coasting motion, among others
+        found = substitution(self.graph, coast)(np.array([*reached.values()], dtype=np.int64))
+        return dict(zip(reached, found.tolist(), strict=True)) | coast
 
     def _more(self, carry: Any, step: Any, x: Symbols, scale: Any, doubles: Any, after: Any) -> None:
         real = self._real(self.blocks.unknowns)
