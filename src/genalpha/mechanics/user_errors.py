@@ -30,6 +30,7 @@ _MATH = "works on plain numbers only; write jnp.{name}"
 _CONVERT = (
     "converts to a plain number, whose value is not known when the function is compiled; leave out {name}()"
 )
+_HAPPENED = "This happened in"
 
 
 class NotTraceable(TypeError):
@@ -53,6 +54,8 @@ def explaining(name: str) -> Iterator[None]:
     except Exception as error:
         better = explained(name, error)
         if better is None:
+            if not any(note.startswith(_HAPPENED) for note in getattr(error, "__notes__", ())):
+                error.add_note(f"{_HAPPENED} {name}.")
             raise
         raise better from error
 

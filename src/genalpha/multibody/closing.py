@@ -234,7 +234,7 @@ def _open(geometry: Geometry, at: AtState) -> ValueError:
     """The error that names the joints that stay open."""
     gaps: dict[str, list[str]] = {}
     for row, value in zip(geometry.rows(), at.g, strict=False):
-        if abs(value) > 1e-6:
+        if not abs(value) <= 1e-6:  # nor if it is not finite
             gaps.setdefault(repr(row.joint.name), []).append(f"{row.name}: {value:.3g}")
     listed = "; ".join(f"{name} ({', '.join(parts)})" for name, parts in list(gaps.items())[:6])
     return ValueError(

@@ -20,7 +20,7 @@ from genalpha.mechanics.parts import Part
 from genalpha.mechanics.reads import FOLLOWED, Reads
 from genalpha.multibody import reactions
 from genalpha.multibody.bodies import AnyBody, Marker, named
-from genalpha.multibody.frames import FrameState, along
+from genalpha.multibody.frames import FrameState, Wrench, along
 from genalpha.multibody.friction import Rubbing
 
 # Functions of connectors, and whether their rows are those of velocities.
@@ -166,6 +166,24 @@ def between(name: str, a: Any, b: Any, at: Any = None, axis: Any = None) -> tupl
         raise ValueError(f"{name!r} has frames and at: pass bodies with at, or frames without it")
     axes = along((0.0, 0.0, 1.0) if axis is None else axis, f"axis of {name!r}")
     return first.body.frame_in_space(at, axes), second.body.frame_in_space(at, axes)
+
+
+def returned(value: Any, shape: tuple[int, ...], what: str) -> Any:
+    """What a function of the user returns, as an array of this shape."""
+    found = jnp.asarray(value, float)
+    if found.shape != shape:
+        wanted = f"an array of shape {shape}" if shape else "one number"
+        raise ValueError(f"{what} must return {wanted}, got an array of shape {found.shape}")
+    return found
+
+
+def wrenches(found: Any, count: int) -> tuple[Wrench, ...]:
+    """What a function of the user returns: a force and a torque, three numbers each, for each frame."""
+    shapes = [[np.shape(x) for x in w] if isinstance(w, tuple | list) else None for w in found]
+    if shapes != [[(3,), (3,)]] * count:
+        each = "(force, torque) with three numbers each"
+        raise ValueError(f"the function must return {count} Wrenches, {each}, got {found!r}")
+    return tuple(Wrench(jnp.asarray(w[0], float), jnp.asarray(w[1], float)) for w in found)
 
 
 class Group(NamedTuple):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha import rotation
-from genalpha.multibody.connectors import Connector, between, frame_on
+from genalpha.multibody.connectors import Connector, between, frame_on, returned, wrenches
 from genalpha.multibody.frames import FrameState, Wrench, drift, finite, nonnegative, positive, vector
 from genalpha.multibody.joints import Joint, gap
 from genalpha.multibody.reactions import relative
@@ -67,7 +67,7 @@ class SpringDamper(Force):
         rate = (d @ speed) / now
         pull = stiffness * (now - length) + damping * rate
         if law is not None:
-            pull = pull + law(now, rate)
+            pull = pull + returned(law(now, rate), (), "law")
         return pair(-(pull / now) * d)
 
 
@@ -155,7 +155,8 @@ class JointSpring(JointForce):
     ) -> Any:
         turned, (_, rate) = coordinate.off(a, b, free), JointForce.moved(coordinate, a, b)
         size = -stiffness * turned - damping * rate
-        return JointForce.acting(coordinate, a, b, size if law is None else size + law(free + turned, rate))
+        more = 0.0 if law is None else returned(law(free + turned, rate), (), "law")
+        return JointForce.acting(coordinate, a, b, size + more)
 
 
 class Motor(JointForce):
@@ -204,7 +205,7 @@ class Motor(JointForce):
         effort: Any = None,
         target: Any = None,
     ) -> Any:
-        size = constant if effort is None else jnp.asarray(effort(t), float)
+        size = constant if effort is None else returned(effort(t), (), "effort")
         if target is not None:
             wanted, speed = _with_rate(target, t)
             _, rate = JointForce.moved(coordinate, a, b)
@@ -247,7 +248,7 @@ class DryFriction(JointForce):
 def _with_rate(function: Callable[[Any], Any], t: Any) -> tuple[Any, Any]:
     import jax
 
-    value = lambda t: jnp.asarray(function(t), float)
+    value = lambda t: returned(function(t), (), "target")
     return jax.jvp(value, (t,), (jnp.ones_like(t),))
 
 
@@ -282,7 +283,7 @@ class Bushing(Force):
         d = jnp.concatenate([gap(a, b), turned])
         rate = jnp.concatenate(relative(a, b))
         load = -stiffness * d - damping * rate
-        load = load if law is None else load + law(d, rate)
+        load = load if law is None else load + returned(law(d, rate), (6,), "law")
         force, torque = a.R @ load[:3], a.R @ load[3:]
         return Wrench(-force, -torque - cross(b.x - a.x, force)), Wrench(force, torque)
 
@@ -392,5 +393,4 @@ class Custom(Force):
 
     @staticmethod
     def force(t: Any, a: FrameState, b: FrameState, function: Any) -> Any:
-        found = function(t, a, b)
-        return tuple(Wrench(jnp.asarray(w[0], float), jnp.asarray(w[1], float)) for w in found)
+        return wrenches(function(t, a, b), 2)

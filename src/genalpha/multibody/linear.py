@@ -55,8 +55,12 @@ def _each(model: Model, given: Any, make: Callable[..., Any]) -> dict[Any, Any]:
     found = {}
     for name, value in given.items():
         one, coordinate = value if isinstance(value, tuple) else (value, "")
-        joint = isinstance(one, Joint) or (isinstance(one, str) and isinstance(_known(model, one), Joint))
-        found[name] = make(model, one, coordinate) if joint else value
+        thing = _known(model, one) if isinstance(one, str) else one
+        if isinstance(one, str) and thing is not None and not isinstance(thing, Joint):
+            raise TypeError(
+                f"{thing!r} is no joint: name joints, or pass functions as described at ga.linearize"
+            )
+        found[name] = make(model, one, coordinate) if isinstance(thing, Joint) else value
     return found
 
 
@@ -68,13 +72,14 @@ def _measured(model: Model, joint: Any, coordinate: str) -> Callable[..., Any]:
     """A coordinate of a joint as a function (t, q, v, *args)."""
     found, by = chosen(model, joint, coordinate)
     frames = JointFrames(model, found)
-    return lambda t, q, v, *args: by.value(*frames(q, v))
+    return lambda t, q, v, *args: by.value(*frames(q, v, args))
 
 
 def _action(model: Model, joint: Any, coordinate: str) -> Callable[..., Any]:
     """The generalized force (n,) of a unit force or torque along a coordinate: the gradient of its rate."""
     found, by = chosen(model, joint, coordinate)
     frames, n = JointFrames(model, found), len(model.v0)
-    rate = lambda q, v: jnp.reshape(JointForce.moved(by, *frames(q, v))[1], (1,))
-    one = Rowwise("action", lambda q: jacobian(lambda v: rate(q, v), jnp.zeros(n))[0], (model.q0,))
-    return lambda t, q, *args: np.asarray(one.one((np.asarray(q),)))
+    rate = lambda q, v, points: jnp.reshape(JointForce.moved(by, *frames.at(q, v, *points))[1], (1,))
+    gradient = lambda q, *points: jacobian(lambda v: rate(q, v, points), jnp.zeros(n))[0]
+    one = Rowwise("action", gradient, (model.q0, *frames.points(())))
+    return lambda t, q, *args: np.asarray(one.one((np.asarray(q), *map(np.asarray, frames.points(args)))))

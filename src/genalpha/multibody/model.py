@@ -22,10 +22,11 @@ from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
 from genalpha.multibody.drawing import drawn
 from genalpha.multibody.forces import Force
-from genalpha.multibody.frames import quaternions_of, vector
+from genalpha.multibody.frames import finite, quaternions_of, vector
 from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.motion import Motion
 from genalpha.multibody.posing import posed
+from genalpha.multibody.rows import rows_of
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
 from genalpha.statics.equilibrium import Equilibrium
@@ -240,7 +241,7 @@ class Model:
         exists at this position only is not one.
         """
         with making_code:
-            return closing.closed(self, hold, redundant, rates or {}, float(t))
+            return closing.closed(self, hold, redundant, rates or {}, finite(t, "t"))
 
     @property
     def values(self) -> dict[str, np.ndarray]:
@@ -262,7 +263,11 @@ class Model:
         that runs have derivatives with respect to them.
         """
         if values is not None:
+            if options.get("args"):
+                raise TypeError("pass values or args, not both: model.args(values) are args")
             options["args"] = self.args(values)
+        if "state" in options and options["state"] is None:
+            raise TypeError("state is None: a solution from a file has none (save sol.state beside it)")
         system = self.system
         start = () if options.get("state") is not None else (self.q0, self.v0)
         if start:
@@ -333,12 +338,13 @@ class Model:
         """
         return limits.stops(self, joint, (lower, upper), restitution, coordinate, rest)
 
-    def motion(self, sol: Solution, values: Mapping[str, Any] | None = None) -> Motion:
+    def motion(self, sol: Any, values: Mapping[str, Any] | None = None) -> Motion:
         """Positions, velocities, joint coordinates, reactions and energies of a solution, by name.
 
-        ``values`` are those that the run had (:meth:`solve`).
+        A state such as ``sol(0.5)``, or an equilibrium, is one row. ``values`` are those of :meth:`solve`.
         """
-        return Motion(values_of.with_values(self, values) if values else self, sol)
+        rows = rows_of(self, sol)
+        return Motion(values_of.with_values(self, values) if values else self, rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a JSON file that people can read. Functions of the user's own are refused."""

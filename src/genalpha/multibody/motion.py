@@ -23,6 +23,7 @@ from genalpha.multibody.frames import BodyKind, FrameState, Wrench
 from genalpha.multibody.joints import Coordinate, Joint
 from genalpha.multibody.limits import TURN, Limit
 from genalpha.multibody.rotors import Rotor
+from genalpha.multibody.rows import rows_of
 from genalpha.multibody.sharing import shared
 from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
@@ -46,23 +47,14 @@ class Momentum(NamedTuple):
 
 
 class Motion:
-    """A solution of a model. Every result has one entry for each row of the solution, first axis."""
+    """A solution of a model, or a state. Every result has one entry for each row of it, first axis."""
 
     def __init__(self, model: Model, sol: Solution) -> None:
-        self.model, self.sol = model, sol
+        self.model, self.sol = model, rows_of(model, sol)
         self._functions: dict[Any, Rowwise] = {}
-        self.t, self._q, self._v = (np.asarray(x) for x in (sol.t, sol.q, sol.v))
+        self.t, self._q = np.asarray(self.sol.t), np.asarray(self.sol.q)
+        self._v = np.asarray(self.sol.v)[:, : len(model.v0)]  # first-order states come after them
         self._first = model.slices()
-        states = getattr(sol, "z", None)
-        if states is not None and states.shape[-1]:  # an assembly of the model and of first-order states
-            self._v = self._v[..., : -states.shape[-1]]
-        found = [x.shape[-1] if x.ndim else 0 for x in (self._q, self._v)]
-        if found != [len(model.q0), len(model.v0)]:
-            raise ValueError(
-                f"the solution has {found[0]} coordinates and {found[1]} velocities in a row, "
-                f"and {model!r} has {len(model.q0)} and {len(model.v0)}: "
-                "pass a solution of this model that saved all of q and v"
-            )
 
     # --- frames -----------------------------------------------------------------------------------
 
@@ -174,6 +166,11 @@ class Motion:
         if redundant not in ("zero", "min_norm"):
             raise ValueError(f"redundant must be 'zero' or 'min_norm', got {redundant!r}")
         found = self._joint(joint)
+        if not isinstance(frame, int | np.integer) or not 0 <= frame < len(found.markers):
+            many = len(found.markers)
+            raise ValueError(
+                f"frame must be the number of a frame of {found!r}, 0 to {many - 1}, got {frame!r}"
+            )
         if redundant == "min_norm":
             return self._whole.reaction(found.name, frame)
         return Reaction(*map(np.asarray, self._loaded(found, _seen, frame)))
@@ -242,7 +239,10 @@ class Motion:
 
         ``about`` (3,) or (K, 3) is the point in space that the angular momentum is about.
         """
-        point = np.asarray(about, dtype=float)
+        try:
+            point = np.asarray(about, dtype=float)
+        except (TypeError, ValueError):
+            point = np.full(3, np.nan)
         if point.shape not in ((3,), (len(self.t), 3)) or not np.isfinite(point).all():
             raise ValueError(
                 f"about must be a point (3,), or one for each of {len(self.t)} rows, got {about!r}"

@@ -71,6 +71,12 @@ def _check(model: Model, named: dict[str, Any]) -> None:
         if not isinstance(thing, (AnyBody, *POSED)) or thing is model.ground:
             has = [joint.name for joint in model.joints if isinstance(joint, POSED)]
             raise ValueError(f"{thing!r} has no value: joints that have one are {', '.join(has)}")
+        if not isinstance(thing, AnyBody):
+            try:
+                np.asarray(named[name], dtype=float)
+            except (TypeError, ValueError) as error:
+                what = f"the value of {name!r} must be a number, or several"
+                raise TypeError(f"{what}, got {named[name]!r}") from error
 
 
 def _tree(model: Model, values: dict[str, Any], rates: dict[str, Any]) -> dict[str, list[Joint]]:

@@ -25,22 +25,22 @@ def half_turns(
     if q is not None:
         at = model.slices()
         place |= {body.name: _pose(body, q[at[body.name][0]]) for body in model.bodies}
-    points = values_of.points(model, values or {})
+    values = values or {}
     found, still = [], np.zeros(3)
     for joint in model.joints:
         frames = []
-        for marker in joint.markers:
+        for name, marker in zip(values_of.points(joint), joint.markers, strict=True):
             x, R = place[marker.body.name]
-            r = points.get(id(marker), marker.r)
+            r = values.get(name, marker.r)
             frames.append(FrameState(x + R @ r, R @ marker.Q, still, still))
         if any(bool(side < 0) for side in _numbered(joint, values).sides(t, *frames)):
             found.append(joint)
     return found
 
 
-def _numbered(joint: Any, values: Mapping[str, Any] | None) -> Any:
+def _numbered(joint: Any, values: Mapping[str, Any]) -> Any:
     """A joint with other numbers."""
-    given = {key: (values or {}).get(f"{joint.name}.{key}") for key in joint.numbers}
+    given = {key: values.get(f"{joint.name}.{key}") for key in joint.numbers}
     other = {key: value for key, value in given.items() if value is not None}
     if not other:
         return joint

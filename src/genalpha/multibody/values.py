@@ -15,6 +15,7 @@ from genalpha.errors import hint
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector
 from genalpha.multibody.frames import GROUND as GROUND_KIND
+from genalpha.multibody.inertia import Inertia
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 GRAVITY = "gravity"
 _ENDS = "ab"  # the frames of a connector
+# Numbers with a sign, whatever they belong to.
+_POSITIVE = {"mass", "moment", "radius", "limit", "soft", "slow", "exponent"}
+_NOT_NEGATIVE = {"stiffness", "damping", "length", "kp", "kd", "size", "friction", "linear", "quadratic"}
 
 
 def numbers(model: Model) -> dict[str, np.ndarray]:
@@ -39,7 +43,6 @@ def numbers(model: Model) -> dict[str, np.ndarray]:
 def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     """The args of ``model.system`` with some other numbers. They may be traced."""
     values = _checked(model, values)
-    at = points(model, values)
     kinds = dict.fromkeys(type(body) for body in model.bodies)
     owners: list[list[Any]] = [[body for body in model.bodies if type(body) is kind] for kind in kinds]
     owners += [group.members for group in model.groups]
@@ -52,7 +55,7 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
         else:
             ends, own = args
             for end, frame in enumerate(ends):
-                frame["r"] = _put(frame["r"], [at.get(id(one.markers[end])) for one in of])
+                frame["r"] = _put(frame["r"], [values.get(points(one)[end]) for one in of])
         for key, x in own.items():
             own[key] = _put(x, [values.get(f"{one.name}.{key}") for one in of])
         found.append(args)
@@ -61,35 +64,55 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _checked(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
     """Other numbers as arrays, with the shapes of those of the model."""
-    known = numbers(model)
-    values = {name: (jnp if is_traced(value) else np).asarray(value, float) for name, value in values.items()}
+    known, found = numbers(model), dict[str, Any]()
+    if not isinstance(values, Mapping):
+        raise TypeError(f"values must be a dictionary such as {{'spring.stiffness': 50.0}}, got {values!r}")
     for name, value in values.items():
         if name not in known:
             raise ValueError(f"the model has no number {name!r}: {hint(name, known, 'it has')}")
-        if value.shape != known[name].shape:
-            raise ValueError(f"{name} must have the shape {known[name].shape}, got {value.shape}")
-        if not is_traced(value) and not np.isfinite(value).all():
-            raise ValueError(f"{name} must be finite, got {value.tolist()}")
-        if not is_traced(value) and name.endswith((".mass", ".moment")) and not value > 0:
-            raise ValueError(f"{name} must be positive, got {value.tolist()}")
-    return values
+        try:
+            found[name] = number = (jnp if is_traced(value) else np).asarray(value, float)
+            if value is None:
+                raise TypeError
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must be a number or an array of numbers, got {value!r}") from error
+        if number.shape != known[name].shape:
+            raise ValueError(f"{name} must have the shape {known[name].shape}, got {number.shape}")
+        if not is_traced(number):
+            _check_number(name, number, known)
+    return found
+
+
+def _check_number(name: str, value: np.ndarray, known: Mapping[str, np.ndarray]) -> None:
+    """Refuse numbers that constructors would refuse."""
+    thing, _, key = name.rpartition(".")
+    if not np.isfinite(value).all():
+        raise ValueError(f"{name} must be finite, got {value.tolist()}")
+    if key in _POSITIVE and not (value > 0).all():
+        raise ValueError(f"{name} must be positive, got {value.tolist()}")
+    if key in _NOT_NEGATIVE and not (value >= 0).all():
+        raise ValueError(f"{name} must be zero or positive, got {value.tolist()}")
+    if key == "inertia" and value.shape == (3, 3):
+        try:
+            Inertia(known[f"{thing}.mass"], value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
 
 
 def with_values(model: Model, values: Mapping[str, Any]) -> Model:
     """A copy of a model with other numbers, for results: it is not to be saved or changed."""
     given = _checked(model, values)
-    at = points(model, given)
     bodies = {id(body): _other_body(body, given) for body in (model.ground, *model.bodies)}
-    made: dict[int, Any] = {}  # frames and joints that several things share
+    made: dict[Any, Any] = {}  # frames and joints that several things share
 
-    def marker(old: Marker) -> Marker:
-        new = Marker(bodies[id(old.body)], at.get(id(old), old.r), old.Q)
-        return made.setdefault(id(old), new)
+    def marker(name: str, old: Marker) -> Marker:
+        new = Marker(bodies[id(old.body)], given.get(name, old.r), old.Q)
+        return made.setdefault((name, id(old)), new)
 
     things: dict[str, Any] = {body.name: body for body in bodies.values()}
     for one in model._all(Connector):
         other = made[id(one)] = things[one.name] = copy.copy(one)
-        other.markers = tuple(map(marker, one.markers))
+        other.markers = tuple(map(marker, points(one), one.markers))
         other.numbers = {key: given.get(f"{one.name}.{key}", x) for key, x in one.numbers.items()}
         other.joints = tuple(made[id(joint)] for joint in one.joints)
         if hasattr(one, "joint"):
@@ -113,14 +136,15 @@ def _other_body(body: Any, given: Mapping[str, Any]) -> Any:
     return found
 
 
-def points(model: Model, values: Mapping[str, Any]) -> dict[int, Any]:
-    """The other points of frames, by the identity of the frame: motors and springs of a joint share it."""
-    found = {}
-    for one in model._all(Connector):
-        for end, marker in zip(_ENDS, one.markers, strict=False):
-            if f"{one.name}.{end}" in values:
-                found[id(marker)] = values[f"{one.name}.{end}"]
-    return found
+def points(one: Connector) -> list[str]:
+    """The names of the points of its frames. Motors and springs of a joint, and gears, have those of joints.
+
+    Frames after the second one have no name: they are empty.
+    """
+    if one.joints:
+        return [name for joint in one.joints for name in points(joint)]
+    names = [f"{one.name}.{end}" for end in _ENDS]
+    return [*names, *[""] * len(one.markers)][: len(one.markers)]
 
 
 def _put(x: Any, rows: list[Any]) -> Any:

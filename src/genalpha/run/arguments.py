@@ -233,7 +233,9 @@ def alike(args: Args, other: Any, told: str) -> Args:
 
 def is_system(system: Any) -> None:
     if not isinstance(system, System):
-        raise TypeError(f"the first argument must be a ga.System, got {type(system).__name__}")
+        model = isinstance(getattr(system, "system", None), System)
+        advice = ": pass model.system, or call model.solve" if model else ""
+        raise TypeError(f"the first argument must be a ga.System, got {type(system).__name__}{advice}")
 
 
 def trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool = False) -> tuple[Dims, bool]:

@@ -92,12 +92,14 @@ class Handler:
         """The values (E,) of the functions of events at the start.
 
         For an event that is zero, or has ``just`` happened, the value is instead the change a short time
-        later. So an event that returns to zero within one step is found. If the values differ from those
+        later. So an event that returns to zero within one step is found. If a value is larger than that
         ``before`` the resets (E,), a reset may have moved the function away from zero, and if these are None,
         it may be a function of another run. Then the event counts only if its value is small.
         """
         values = np.array(self.values(state))
-        at_zero, certain = values == 0, np.zeros(len(values), bool) if before is None else values == before
+        at_zero, certain = values == 0, np.zeros(len(values), bool)
+        if before is not None:  # a new start with unit quaternions may change them by rounding
+            certain = np.abs(values) <= 2 * np.abs(before)
         at_zero[[i for i in just if i < len(values)]] = True
         if at_zero.any():
             row = lambda x: np.asarray(x, dtype=float)[None]

@@ -88,8 +88,8 @@ def modes(
     ([1.0, 3.0], [[1.0, 1.0], [1.0, 1.0]])
     """
     whole, at = read_state(system, state, args)
-    if count is not None and count < 1:
-        raise ValueError(f"count must be at least 1, got {count}")
+    if count is not None and (not isinstance(count, int | np.integer) or count < 1):
+        raise ValueError(f"count must be a whole number, at least 1, got {count!r}")
     names = tuple(increment_names(whole))
     large = whole.dims.n > DENSE
     values, shapes = _sparse(whole, at, count or 10, near) if large else _dense(whole, at)

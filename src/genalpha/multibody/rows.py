@@ -1,0 +1,45 @@
+"""The rows that a motion of a model is made of."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from genalpha.numerics.tracing import is_traced
+
+if TYPE_CHECKING:
+    from genalpha.multibody.model import Model
+
+# What a solution has in every row, a state once.
+_IN_ROWS = ("t", "q", "v", "a", "lam", "psi", "z")
+
+
+def rows_of(model: Model, sol: Any) -> Any:
+    """A solution of the model, or a state or an equilibrium as one row."""
+    given: dict[str, Any] = {name: getattr(sol, name, None) for name in _IN_ROWS}
+    if any(given[name] is None for name in ("t", "q", "v")):
+        what = "a solution, a state or an equilibrium"
+        raise TypeError(f"a motion needs {what} of the model, got {type(sol).__name__}")
+    if is_traced(given["t"], given["q"], given["v"]):
+        raise TypeError(
+            "a motion is made of numbers, but this run is traced by JAX: inside of jit, grad or vmap use "
+            "sol.q, sol.v and sol.lam, and make a motion of the result of a plain run"
+        )
+    if np.ndim(given["q"]) == 3:
+        raise ValueError("a motion needs one run, but this is a batch: pass one of its members, batch[i]")
+    if np.ndim(given["q"]) == 1 and np.ndim(given["t"]) == 0:
+        sol = SimpleNamespace(**{name: np.asarray(x)[None] for name, x in given.items() if x is not None})
+    q, v = np.asarray(sol.q), np.asarray(sol.v)
+    states = getattr(sol, "z", None)
+    if states is not None and states.shape[-1]:  # an assembly of the model and of first-order states
+        v = v[..., : -states.shape[-1]]
+    found = [x.shape[-1] if x.ndim == 2 else 0 for x in (q, v)]
+    if found != [len(model.q0), len(model.v0)]:
+        raise ValueError(
+            f"the solution has {found[0]} coordinates and {found[1]} velocities in a row, "
+            f"and {model!r} has {len(model.q0)} and {len(model.v0)}: "
+            "pass a solution of this model that saved all of q and v"
+        )
+    return sol
