@@ -85,6 +85,10 @@ class RedundantConstraints(ValueError):
     """Some constraint rows are combinations of others at the start, so the multipliers are not unique."""
 
 
+class NoMultipliers(ValueError):
+    """No accelerations and multipliers satisfy the equations at the start."""
+
+
 class SingularSystem(ValueError):
     """The matrix (12) of JN08 is singular at the start: the accelerations are not determined."""
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.errors import InconsistentInitialValues, RedundantConstraints, SingularSystem
+from genalpha.errors import InconsistentInitialValues, NoMultipliers, RedundantConstraints, SingularSystem
 from genalpha.mechanics.initial_values import Beginning
 from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.spaces import Space
@@ -145,7 +145,7 @@ def _unsolvable(begin: Beginning, labels: Labels) -> None:
             "at least not at the multipliers from which Newton's iteration starts (see the argument "
             "multipliers)." + (f" {nearly}." if nearly else "")
         )
-    raise ValueError(
+    raise NoMultipliers(
         "found no consistent accelerations and multipliers at the start: "
         + codes.reason(int(begin.report.status))
         + f" ({int(begin.report.iterations)} iterations on the equations of motion and hidden constraints)"

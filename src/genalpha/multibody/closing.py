@@ -19,7 +19,7 @@ from genalpha.multibody.connectors import Connector
 from genalpha.multibody.couplings import Driven, Mimic
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
-from genalpha.multibody.joints import Joint, near
+from genalpha.multibody.joints import Joint
 from genalpha.multibody.posing import POSED
 from genalpha.multibody.sides import half_turns
 from genalpha.statics import positions
@@ -85,7 +85,7 @@ class HeldCoordinate(Joint):
         return float(self.numbers["value"])
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
-        return [near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []
+        return [self.driven.near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []
 
 
 class Geometry:

@@ -193,7 +193,7 @@ class Mimic(Joint):
         if not self.driven.turns or len(c) > 2 or (c[1:] % 1).any():
             return []  # a whole turn of the second joint may be half a turn of the first
         led = np.asarray(self.functions["value"](*frames[2:]))
-        return [near(frames[0], frames[1], np.polyval(self.numbers["coefficients"][::-1], led))]
+        return [self.driven.near(frames[0], frames[1], np.polyval(self.numbers["coefficients"][::-1], led))]
 
 
 class Driven(Joint):
@@ -221,4 +221,4 @@ class Driven(Joint):
         return np.nan if is_traced(found) else float(np.asarray(found))
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
-        return [near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []
+        return [self.driven.near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []

@@ -94,7 +94,7 @@ class JointForce(Force):
         """The coordinate and its rate."""
         v, w = relative(a, b)
         if coordinate.turns:
-            return coordinate.value(a, b), w[2]
+            return coordinate.value(a, b), w @ a.seen(b.axis) if coordinate.about_b else w[2]
         along = direction(coordinate)
         return coordinate.value(a, b), v[along]
 
@@ -102,7 +102,7 @@ class JointForce(Force):
     def acting(coordinate: Any, a: FrameState, b: FrameState, size: Any) -> tuple[Wrench, Wrench]:
         """The wrenches of a force or a torque along the coordinate, on a and b."""
         if coordinate.turns:
-            return pair(ZERO, size * a.axis)
+            return pair(ZERO, size * coordinate.axis(a, b))
         force = size * a.R[:, direction(coordinate)]
         # It acts on a at the point where b is.
         return Wrench(-force, -cross(b.x - a.x, force)), Wrench(force, ZERO)

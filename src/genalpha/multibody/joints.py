@@ -45,47 +45,78 @@ def turn(a: FrameState, b: FrameState) -> tuple[Any, Any]:
     return seen[0], seen[1]
 
 
-def angle(a: FrameState, b: FrameState) -> Any:
-    """The angle of b about z of a, from −π to π."""
-    cos, sin = turn(a, b)
-    return jnp.arctan2(sin, cos)
-
-
 def late(a: FrameState, b: FrameState, wanted: Any) -> Any:
     """The sine of the angle about z of a minus a wanted one: smooth over any number of turns."""
-    cos, sin = turn(a, b)
-    return sin * jnp.cos(wanted) - cos * jnp.sin(wanted)
+    return ANGLE.gap(a, b, wanted)
 
 
 def near(a: FrameState, b: FrameState, wanted: Any) -> Any:
     """The cosine of the same angle, by NumPy."""
-    cos, sin = turn(a, b)
-    return cos * np.cos(wanted) + sin * np.sin(wanted)
+    return ANGLE.near(a, b, wanted)
 
 
 class Coordinate(NamedTuple):
-    """How a joint has moved: a function of its two frames. Angles are unwrapped over time."""
+    """How a joint has moved: a function of its two frames. Angles are unwrapped over time.
+
+    ``turn`` is the cosine and the sine of an angle. It is about z of a, or, ``about_b``, about z of b.
+    """
 
     name: str
     value: Callable[..., Any]
     turns: bool = False
+    turn: Callable[..., tuple[Any, Any]] = turn
+    about_b: bool = False
 
     def __call__(self, a: FrameState, b: FrameState) -> Any:
         return self.value(a, b)
 
     def gap(self, a: FrameState, b: FrameState, wanted: Any) -> Any:
-        """The difference to a wanted value, or its sine."""
-        return late(a, b, wanted) if self.turns else self.value(a, b) - wanted
+        """The difference to a wanted value, or its sine: smooth over any number of turns."""
+        if not self.turns:
+            return self.value(a, b) - wanted
+        cos, sin = self.turn(a, b)
+        return sin * jnp.cos(wanted) - cos * jnp.sin(wanted)
+
+    def near(self, a: FrameState, b: FrameState, wanted: Any) -> Any:
+        """The cosine of the difference of angles, by NumPy."""
+        cos, sin = self.turn(a, b)
+        return cos * np.cos(wanted) + sin * np.sin(wanted)
 
     def off(self, a: FrameState, b: FrameState, wanted: Any) -> Any:
         """The difference to a wanted value; that of angles is from −π to π."""
         if not self.turns:
             return self.value(a, b) - wanted
+        cos, sin = self.turn(a, b)
+        return jnp.arctan2(self.gap(a, b, wanted), cos * jnp.cos(wanted) + sin * jnp.sin(wanted))
+
+    def axis(self, a: FrameState, b: FrameState) -> Any:
+        """The axis of an angle, in space-fixed axes."""
+        return b.axis if self.about_b else a.axis
+
+
+def _first_turn(a: FrameState, b: FrameState) -> tuple[Any, Any]:
+    """Of the cross of a cardan joint about z of a."""
+    seen = a.seen(b.axis)
+    return seen[1], -seen[0]
+
+
+def _second_turn(a: FrameState, b: FrameState) -> tuple[Any, Any]:
+    """Of b about its z, from the cross of a cardan joint."""
+    seen = b.seen(a.axis)
+    return -seen[1], -seen[0]
+
+
+def _angle_of(turn: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
+    def value(a: FrameState, b: FrameState) -> Any:
         cos, sin = turn(a, b)
-        return jnp.arctan2(late(a, b, wanted), cos * jnp.cos(wanted) + sin * jnp.sin(wanted))
+        return jnp.arctan2(sin, cos)
+
+    return value
 
 
-ANGLE = Coordinate("angle", angle, turns=True)
+ANGLE = Coordinate("angle", _angle_of(turn), turns=True)
+FIRST = Coordinate("first", _angle_of(_first_turn), True, _first_turn)
+SECOND = Coordinate("second", _angle_of(_second_turn), True, _second_turn, about_b=True)
 SLIDE = Coordinate("displacement", lambda a, b: gap(a, b)[2])
 SLIDE_X = Coordinate("displacement", lambda a, b: gap(a, b)[0])
 ALONG_X, ALONG_Y = Coordinate("x", SLIDE_X.value), Coordinate("y", lambda a, b: gap(a, b)[1])
@@ -198,10 +229,12 @@ class Cylindrical(Joint):
 class Universal(Joint):
     """A cardan joint: z of frame a and z of frame b are perpendicular, and their origins coincide.
 
-    ``axis`` and ``second`` are the directions of the two in space.
+    ``axis`` and ``second`` are the directions of the two in space. Its coordinates are the angles "first"
+    about z of a, and "second" about z of b.
     """
 
     rows = (*SHIFT, "between the axes")
+    coordinates = (FIRST, SECOND)
 
     def __init__(
         self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None, second: Any = None

@@ -12,6 +12,7 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.joints import Joint
 from genalpha.multibody.limits import JointFrames, chosen
+from genalpha.multibody.values import options_of
 from genalpha.numerics.derivatives import jacobian
 from genalpha.statics.equilibrium import Equilibrium, equilibrium
 from genalpha.statics.inverse import InverseDynamics, inverse_dynamics
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def at_rest(model: Model, options: dict[str, Any]) -> Equilibrium:
     """An equilibrium from where the bodies are. They move there, at rest."""
-    found = equilibrium(model.system, model.q0, **options)
+    found = equilibrium(model.system, model.q0, **options_of(model, options))
     if found.found:
         model.place(found.q, found.v)
     return found
@@ -34,16 +35,17 @@ def linear(model: Model, inputs: Any, outputs: Any, options: dict[str, Any]) -> 
     """The linear equations about where the bodies are, with their velocities."""
     state = options.pop("state", (0.0, model.q0, model.v0))
     seen = outputs if outputs is None or callable(outputs) else _each(model, outputs, _measured)
-    return linearize(model.system, state, _each(model, inputs, _action), seen, **options)
+    return linearize(model.system, state, _each(model, inputs, _action), seen, **options_of(model, options))
 
 
 def vibrations(model: Model, count: int | None, options: dict[str, Any]) -> Modes:
-    return modes(model.system, options.pop("state", (0.0, model.q0, model.v0)), count, **options)
+    state = options.pop("state", (0.0, model.q0, model.v0))
+    return modes(model.system, state, count, **options_of(model, options))
 
 
 def needed(model: Model, t: Any, q: Any, actuators: Any, options: dict[str, Any]) -> InverseDynamics:
     given = None if actuators is None else _each(model, actuators, _action)
-    return inverse_dynamics(model.system, t, q, actuators=given, **options)
+    return inverse_dynamics(model.system, t, q, actuators=given, **options_of(model, options))
 
 
 def _each(model: Model, given: Any, make: Callable[..., Any]) -> dict[Any, Any]:

@@ -12,9 +12,9 @@ import numpy as np
 
 from genalpha.backends.native.code import making_code
 from genalpha.engine.events import Event
-from genalpha.errors import InconsistentInitialValues, RedundantConstraints, hint
+from genalpha.errors import hint
 from genalpha.mechanics.assembly import Assembly
-from genalpha.multibody import closing, files, limits, linear, sides
+from genalpha.multibody import closing, files, limits, linear, sides, start_errors
 from genalpha.multibody import values as values_of
 from genalpha.multibody.assembling import assembly
 from genalpha.multibody.bodies import AnyBody, Body, Ground, Marker
@@ -253,7 +253,10 @@ class Model:
         return values_of.numbers(self)
 
     def args(self, changes: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The ``args`` of ``model.system`` with other numbers, by the names of ``values``; may be traced."""
+        """The ``args`` of ``model.system`` with other numbers, by the names of ``values``; may be traced.
+
+        Arrays of numbers, first axis, are for the members of ``ga.solve_batch``.
+        """
         return values_of.args_with(self, changes)
 
     def solve(self, t_span: Any, values: Mapping[str, Any] | None = None, **options: Any) -> Solution:
@@ -262,24 +265,15 @@ class Model:
         ``values`` are other numbers for this run, by the names of ``model.values``. They may be traced, so
         that runs have derivatives with respect to them.
         """
-        if values is not None:
-            if options.get("args"):
-                raise TypeError("pass values or args, not both: model.args(values) are args")
-            options["args"] = self.args(values)
+        options = values_of.options_of(self, options | {"values": values})
         if "state" in options and options["state"] is None:
             raise TypeError("state is None: a solution from a file has none (save sol.state beside it)")
         system = self.system
         start = () if options.get("state") is not None else (self.q0, self.v0)
         if start:
             sides.check_start(self, t_span, start[0], values)
-        try:
+        with start_errors.noted(self):
             return solve(system, t_span, *start, **options)
-        except InconsistentInitialValues as error:
-            error.add_note("The joints are not closed: model.assemble() closes them, at a time t.")
-            raise
-        except RedundantConstraints as error:
-            error.add_note("model.assemble(redundant='drop') leaves redundant rows of joints out.")
-            raise
 
     def equilibrium(self, **options: Any) -> Equilibrium:
         """``ga.equilibrium`` of the model from where its bodies are, with its options. They move there.

@@ -40,9 +40,36 @@ def numbers(model: Model) -> dict[str, np.ndarray]:
     return found
 
 
+def options_of(model: Model, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a function of a system, with args in place of ``values``."""
+    values = options.pop("values", None)
+    if values is None:
+        return options
+    if options.get("args"):
+        raise TypeError("pass values or args, not both: model.args(values) are args")
+    return options | {"args": args_with(model, values)}
+
+
 def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The args of ``model.system`` with some other numbers. They may be traced."""
-    values = _checked(model, values)
+    """The args of ``model.system`` with some other numbers. They may be traced.
+
+    Numbers with one axis more are those of the members of a batch, and so are all args then.
+    """
+    known = numbers(model)
+    extra = {name: np.shape(x) for name, x in _mapping(values).items() if name in known and x is not None}
+    lengths = {shape[0] for name, shape in extra.items() if len(shape) == known[name].ndim + 1}
+    if not lengths:
+        return _args(model, _checked(model, values))
+    if len(lengths) > 1:
+        raise ValueError(f"numbers of a batch must have the same length, got {sorted(lengths)}")
+    own = lambda name, x, k: x[k] if name in extra and len(extra[name]) > known[name].ndim else x
+    pick = lambda k: _checked(model, {name: own(name, x, k) for name, x in values.items()})
+    members = [_args(model, pick(k)) for k in range(lengths.pop())]
+    return jax.tree.map(lambda *x: (jnp if is_traced(*x) else np).stack(x), *members)
+
+
+def _args(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The args with other numbers, which were checked."""
     kinds = dict.fromkeys(type(body) for body in model.bodies)
     owners: list[list[Any]] = [[body for body in model.bodies if type(body) is kind] for kind in kinds]
     owners += [group.members for group in model.groups]
@@ -65,9 +92,7 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
 def _checked(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
     """Other numbers as arrays, with the shapes of those of the model."""
     known, found = numbers(model), dict[str, Any]()
-    if not isinstance(values, Mapping):
-        raise TypeError(f"values must be a dictionary such as {{'spring.stiffness': 50.0}}, got {values!r}")
-    for name, value in values.items():
+    for name, value in _mapping(values).items():
         if name not in known:
             raise ValueError(f"the model has no number {name!r}: {hint(name, known, 'it has')}")
         try:
@@ -81,6 +106,12 @@ def _checked(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
         if not is_traced(number):
             _check_number(name, number, known)
     return found
+
+
+def _mapping(values: Any) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"values must be a dictionary such as {{'spring.stiffness': 50.0}}, got {values!r}")
+    return values
 
 
 def _check_number(name: str, value: np.ndarray, known: Mapping[str, np.ndarray]) -> None:

@@ -40,7 +40,7 @@ MESSAGES = {
     NOT_CONVERGED: "Newton's iteration did not converge. Try a smaller h",
     SINGULAR: (
         "the Newton matrix is singular: constraints are dependent there, or the mass matrix is singular on "
-        "the motions they allow. Look for a kinematic singularity at this configuration"
+        "the motions they allow. Look for a kinematic singularity at this configuration, or try a smaller h"
     ),
     NOT_FINITE: (
         "a force, mass matrix or constraint became NaN or infinite. Evaluate the system's functions at the "
