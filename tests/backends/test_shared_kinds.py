@@ -46,6 +46,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Kind, "_trace", traced)
     monkeypatch.setattr(front, "DENSE", 0)
+    monkeypatch.setenv("GENALPHA_CACHE", "off")
     return found
 
 
@@ -68,7 +69,7 @@ def test_other_models_use_the_same_kinds(
     model = chain("rfsrs", mass=2.0)
     found = model.solve((0.0, 0.2), **RUN, **how)
     assert not counted
-    monkeypatch.setattr(Part, "sharing", lambda self, made: self)
+    monkeypatch.setattr(Part, "sharing", lambda self, made, identity: self)
     alone = chain("rfsrs", mass=2.0)
     expected = alone.solve((0.0, 0.2), **RUN, **how)
     assert len(counted) == len(alone.system.parts)

@@ -155,6 +155,7 @@ def test_other_processors_have_other_files(folder: Path, monkeypatch: pytest.Mon
 
 def test_least_recently_used_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_cache, "MOST_KEPT", 3)
+    monkeypatch.setattr(code_cache, "TIDIED", 1)
     texts = [f"; number {k}\n{TEXT}" for k in range(4)]
     for age, text in zip((400, 300, 200), texts[:3], strict=True):
         machine.Library(text, ["twice"])
@@ -166,7 +167,8 @@ def test_least_recently_used_go_first(folder: Path, monkeypatch: pytest.MonkeyPa
     assert len(files(folder)) == 3
 
 
-def test_leftovers_are_removed(folder: Path) -> None:
+def test_leftovers_are_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_cache, "TIDIED", 1)
     folder.mkdir(parents=True, mode=0o700)
     old, new = folder / "old.part", folder / "new.part"
     for path in (old, new):
@@ -336,7 +338,7 @@ _PROCESS = """
 import ctypes, sys
 from genalpha.compiler import code_cache, machine
 texts = sys.stdin.read().split("---")
-code_cache.MOST_KEPT = 2
+code_cache.MOST_KEPT, code_cache.TIDIED = 2, 1
 for _ in range(10):
     for text in texts:
         library = machine.Library(text, ["twice"])

@@ -73,7 +73,7 @@ class Rowwise:
     @property
     def in_lanes(self) -> bool:
         """Whether there is machine code for several lanes."""
-        return self.rows is not None and not self.rows.program.hosts
+        return self.rows is not None and not self.rows.hosted
 
     def code(self, lanes: int = 1) -> RowCode:
         """The machine code, made on first use."""

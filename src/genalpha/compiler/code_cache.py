@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import stat
 import sys
@@ -22,8 +23,10 @@ from pathlib import Path
 
 from genalpha.errors import warn
 
-# Largest number of kernels in the cache. The least recently used are deleted first.
-MOST_KEPT = 1000
+# Largest number of files in the cache, of 20 kB in the mean. The least recently used are deleted first, each
+# time that so many more have been stored.
+MOST_KEPT, TIDIED = 5000, 64
+_stored = itertools.count()
 # Folders that are not used, and the reasons.
 refused: dict[str, str] = {}
 _MAGIC = b"genalpha kernel 3\n"
@@ -91,7 +94,16 @@ def store(key: bytes, code: bytes) -> None:
         except OSError:
             os.unlink(name)
             raise
-        _tidy(place)
+        if next(_stored) % TIDIED == 0:
+            _tidy(place)
+
+
+def drop(key: bytes) -> None:
+    """Delete code that nobody needs any more."""
+    place = folder()
+    if place is not None:
+        with contextlib.suppress(OSError):
+            _file(place, key).unlink(missing_ok=True)
 
 
 def _file(place: Path, key: bytes) -> Path:

@@ -138,7 +138,13 @@ class Library:
             return
         jobs = objects.jobs(text, 2 if optimized else 0, scheduled)
         first = [job.quick for job in jobs] if quick and " contract" not in text else jobs
-        self._code.append(tiers.ModuleCode(key, jobs, list(map(make, first)), first != jobs))
+        if first == jobs:
+            self._code.append(tiers.ModuleCode(key, jobs, list(map(make, jobs))))
+            return
+        other = _key("; quick\n" + text)  # from a process that ended before its code was optimized
+        kept = code_cache.load(other)
+        parts = list(map(make, first)) if kept is None else list(_parts(kept))
+        self._code.append(tiers.ModuleCode(key, jobs, parts, other, kept is not None))
 
     def function(self, name: str, *kinds: Any, result: Any = None) -> Callable[..., Any]:
         """A function of the library. If other threads are still compiling it, this waits for them."""

@@ -335,6 +335,10 @@ def sharable(program: Program, slots: Iterable[int]) -> list[int]:
         rest.difference_update(apart[0].slots)
 
 
+# The most operations in one compiled function.
+PIECE = 1500
+
+
 def cut(program: Program, most: int) -> Program:
     """The program with kernels of at most ``most`` operations.
 

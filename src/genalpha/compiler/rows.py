@@ -6,14 +6,15 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from genalpha.compiler import lu
+from genalpha.compiler import emit_llvm, kept, lu
 from genalpha.compiler.graph import TRUE, ZERO, Graph, Unsupported
-from genalpha.compiler.program import Builder, Map, Program
+from genalpha.compiler.kept import Kept
+from genalpha.compiler.program import PIECE, Builder, Map, Program, cut
 from genalpha.compiler.reader import Helpers, Symbols, inline, nodes
 from genalpha.numerics import linear
 
@@ -22,14 +23,25 @@ class SingularExample(Unsupported):
     """There may be a scalar form with pivots that suit another example."""
 
 
-class RowFunction:
+class Written(NamedTuple):
+    """The text of a function of rows, the number of its slots, and how many operations it has."""
+
+    text: str
+    slots: int
+    operations: int
+
+
+class RowFunction(Kept):
     """``function(*arguments)`` of pytrees of doubles, as a kernel on rows: a row holds one set of arguments.
 
     Small linear systems are solved with pivots that are chosen for an example. The last column of the result
     is 1 if the pivots were good for that row. ``often`` says whether optimizing its machine code is worth the
     time. In ``graph``, ``columns`` are the nodes of the inputs, ``results`` those of the results; ``given``
-    and ``found`` are the same as pytrees.
+    and ``found`` are the same as pytrees. It may be kept on disk, as ``place``.
     """
+
+    HEAVY = frozenset({"graph", "given", "program", "_numbers", "_factors", "_structure"})
+    place: bytes | None = None
 
     def __init__(
         self,
@@ -58,6 +70,7 @@ class RowFunction:
         function too.
         """
         after = copy.copy(self)
+        after.place = after.remake = None
         builder = Builder(self.graph)
         slots = jax.tree.map(lambda leaf: builder.slot(np.size(leaf)).reshape(np.shape(leaf)), example)
         known = dict(zip(map(id, jax.tree.leaves(same(slots))), jax.tree.leaves(self.given), strict=True))
@@ -98,7 +111,31 @@ class RowFunction:
         results = builder.slot(len(flat))
         builder.kernel(f"{name}_row", 0, (results, flat))
         self.program: Program = builder.build({})
+        self.hosted, self._written = bool(self.program.hosts), dict[int, Written]()
         self.map = Map(f"{name}_row", inputs, range(int(results[0]), int(results[-1]) + 1))
+
+    def written(self, lanes: int) -> Written:
+        """The text of its machine code for several lanes."""
+        if lanes not in self._written:
+            program = cut(self.program, PIECE)
+            text = emit_llvm.emit([(program, {self.name: self.map})], lanes)
+            operations = sum(kernel.operations for kernel in self.program.kernels.values())
+            self._written[lanes] = Written(text, program.slots, operations)
+            if self.place is not None:
+                kept.store(self.place, self.light())
+        return self._written[lanes]
+
+    @classmethod
+    def kept(cls, place: bytes | None, make: Callable[[], RowFunction]) -> RowFunction:
+        """The function that is kept at a place, or else the one that ``make`` makes."""
+        light = None if place is None else kept.load(place)
+        if light is not None:
+            found = cls.of(light, make)
+            found._structure = jax.tree.structure(found.found)
+            return found
+        found = make()
+        found.place = place
+        return found
 
     # --- small linear systems -------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from genalpha.compiler import code_cache
 from genalpha.compiler.objects import CompileJob
 
 # Whether code is optimized in the background at all.
@@ -45,19 +46,22 @@ def workers(threads: int) -> Iterator[ThreadPoolExecutor]:
 class ModuleCode(NamedTuple):
     """The object codes of a module, perhaps not made yet, and how to make them.
 
-    The ``key`` is None if the module was cached. If it is ``quick``, it has not been optimized.
+    The ``key`` is that of optimized code in the cache, or None if it was found there. ``quick`` is the key of
+    code that has not been optimized, if this is what there is; ``cached`` says whether it was found there.
     """
 
     key: bytes | None
     jobs: list[CompileJob]
     parts: list[bytes | Future[bytes]]
-    quick: bool = False
+    quick: bytes | None = None
+    cached: bool = False
 
     def finished(self, keep: Keep) -> list[bytes]:
-        """The object codes. New ones are kept, if they have been optimized."""
+        """The object codes. New ones are kept."""
         found = [part if isinstance(part, bytes) else part.result() for part in self.parts]
-        if self.key is not None and not self.quick:
-            keep(self.key, found)
+        key = self.quick or self.key
+        if key is not None and not self.cached:
+            keep(key, found)
         return found
 
 
@@ -87,9 +91,11 @@ class Improvement(threading.Thread):
                 if not threading.main_thread().is_alive():
                     return
                 with _inside:
-                    done = quick.result() if job == job.quick and isinstance(quick, Future) else job.done()
+                    known = quick if isinstance(quick, bytes) else quick.result()
+                    done = known if job == job.quick else job.done()
                 better.append(done)
             self._keep(module.key, better)
+            code_cache.drop(module.quick)
             found += better
         self._modules = []
         self.parts = found

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from genalpha.compiler import kept
 from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.user_errors import explaining
 from genalpha.numerics.derivatives import by_reader, left_to_reader
@@ -74,6 +75,8 @@ class Part:
     name: str = ""
     # What was traced and compiled of the functions. Parts with the same functions may share it.
     _made: dict[Any, Any] = field(default_factory=dict, repr=False, init=False)
+    # What the functions are, if they are functions of the library: a text that is the same in every process.
+    _identity: str = field(default="", repr=False, init=False)
 
     def __post_init__(self) -> None:
         if all(getattr(self, name) is None for name in FUNCTIONS):
@@ -89,9 +92,13 @@ class Part:
             raise TypeError(f"args of {self.label} must be a tuple; for one array write args=(x,)")
         object.__setattr__(self, "args", self.checked(self.args))
 
-    def sharing(self, made: dict[Any, Any]) -> Part:
-        """This part, which shares what is made of its functions with others that have the same ones."""
+    def sharing(self, made: dict[Any, Any], identity: str = "") -> Part:
+        """This part, which shares what is made of its functions with others that have the same ones.
+
+        If they are functions of the library, their ``identity`` says which, for other processes.
+        """
         object.__setattr__(self, "_made", made)
+        object.__setattr__(self, "_identity", identity)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -180,12 +187,25 @@ class Element:
         self.size, self.n = sum(self.sizes), sum(self.dims)
         number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
         own = jax.tree.map(lambda x: number(*x.shape[1:]), part.args)
+        make = lambda: kept.value(
+            ("sizes", self.identity) if self.identity else None, lambda: self._sizes(own)
+        )
+        self.m, self.p, self.constant_mass = self.made("sizes", make)
+
+    def _sizes(self, own: Any) -> tuple[int, int, bool]:
+        """The numbers of its constraints, and whether its mass is constant. Its functions are checked."""
         self.m = self._rows("holonomic", own)
         self.p = self._rows("nonholonomic", own)
         for name in ("mass", "force", "reaction"):
             if self.has(name):
                 self._check(name, own)
-        self.constant_mass = not callable(part.mass) or not self._depends(own)
+        return self.m, self.p, not callable(self.part.mass) or not self._depends(own)
+
+    @property
+    def identity(self) -> str:
+        """What its functions are, if they are functions of the library."""
+        known = self.part._identity and all(map(kept.of_package, self.spaces))
+        return f"{self.part._identity} of {self.spaces} by {self.part.nodes.ndim}" if known else ""
 
     def has(self, name: str) -> bool:
         """Whether it has a function of this name, or "constraints" of any kind."""
@@ -208,9 +228,8 @@ class Element:
 
     @property
     def traced(self) -> bool:
-        """Whether all functions of the part were traced, and not forgotten since."""
-        known = {key for key, *about in self.part._made if about == [self.spaces, self.part.nodes.ndim]}
-        return all(name in known for name in FUNCTIONS if callable(getattr(self.part, name)))
+        """Whether all functions of the part were traced once, and not forgotten since."""
+        return ("sizes", self.spaces, self.part.nodes.ndim) in self.part._made
 
     def forget(self) -> None:
         """Trace the functions of the part anew when they are next called."""

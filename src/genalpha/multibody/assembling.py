@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.compiler.kept import of_package
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
 
@@ -54,7 +55,7 @@ def _masses(model: Model, kind: Any) -> Part:
         args=(own, *map(np.asarray, model.gravity)),
         name=kind.__name__,
     )
-    return part.sharing(made)
+    return part.sharing(made, f"{kind.__module__}.{kind.__qualname__}" if of_package(kind) else "")
 
 
 @functools.cache

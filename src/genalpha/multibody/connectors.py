@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.compiler.kept import of_package
 from genalpha.mechanics.parts import Part
 from genalpha.mechanics.reads import FOLLOWED, Reads
 from genalpha.multibody import reactions
@@ -25,6 +26,8 @@ from genalpha.multibody.friction import Rubbing
 
 # Functions of connectors, and whether their rows are those of velocities.
 _FUNCTIONS = (("holonomic", False), ("nonholonomic", True), ("force", None), ("kinetic", None))
+# Functions of the library that connectors may have, by what they are called in every process.
+IDENTITIES: dict[Any, str] = {}
 
 
 class Connector:
@@ -82,6 +85,16 @@ class Connector:
         shapes = tuple((key, value.shape) for key, value in self.numbers.items())
         kinds = tuple(marker.body.kind for marker in self.markers)
         return type(self), kinds, self.which, shapes, tuple(self.functions.items()), self.dropped
+
+    @property
+    def identity(self) -> str:
+        """What its functions are, in a text for other processes; empty if some are of the user's own."""
+        cls, kinds, which, shapes, functions, dropped = self.kind
+        known = [(key, IDENTITIES.get(function)) for key, function in functions]
+        if not all(map(of_package, (cls, *kinds))) or any(name is None for _, name in known):
+            return ""
+        names = [kind.name for kind in kinds]
+        return f"{cls.__module__}.{cls.__qualname__} {names} {which} {shapes} {known} but {sorted(dropped)}"
 
     def kept(self, speeds: bool) -> list[tuple[int, str]]:
         """Numbers and names of the rows for positions, or for velocities, that were not left out."""
@@ -208,7 +221,7 @@ class Group(NamedTuple):
         functions, made = of_kind(_functions, Same(copy.copy(one)))
         label = f"{type(one).__name__} {one.name!r}" + ("" if len(self.members) == 1 else " and others")
         nodes = nodes[:, 0] if single else nodes
-        return Part(nodes=nodes, args=(ends, own), name=label, **functions).sharing(made)
+        return Part(nodes=nodes, args=(ends, own), name=label, **functions).sharing(made, one.identity)
 
 
 class Same(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 
 from genalpha.multibody import friction as laws
 from genalpha.multibody.bodies import Marker
-from genalpha.multibody.connectors import Connector, between
+from genalpha.multibody.connectors import IDENTITIES, Connector, between
 from genalpha.multibody.frames import GROUND, PLANAR, POINT, FrameState, along, positive, vector
 from genalpha.multibody.friction import Friction, Rubbing
 
@@ -120,6 +120,9 @@ SECOND = Coordinate("second", _angle_of(_second_turn), True, _second_turn, about
 SLIDE = Coordinate("displacement", lambda a, b: gap(a, b)[2])
 SLIDE_X = Coordinate("displacement", lambda a, b: gap(a, b)[0])
 ALONG_X, ALONG_Y = Coordinate("x", SLIDE_X.value), Coordinate("y", lambda a, b: gap(a, b)[1])
+IDENTITIES |= {
+    way: f"{name} of {__name__}" for name, way in list(vars().items()) if isinstance(way, Coordinate)
+}
 
 
 class Joint(Connector):

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from genalpha.backends.native.code import OPTIMIZED_DATA, PIECE, aligned, small
+from genalpha.backends.native.code import OPTIMIZED_DATA, aligned, small
 from genalpha.backends.native.controlled_step import ControlledWriter
 from genalpha.backends.native.step import Orders, StepKernels
 from genalpha.backends.native.writer import ITERATION, Writer, examined, renewed_by
 from genalpha.compiler import machine, repeated_modules
 from genalpha.compiler.graph import ZERO
 from genalpha.compiler.machine import COUNT, POINTER
-from genalpha.compiler.program import Call, Instructions, Loop, Program, cut
+from genalpha.compiler.program import PIECE, Call, Instructions, Loop, Program, cut
 from genalpha.compiler.reader import Symbols
 from genalpha.compiler.repeated import Factor, Pick, Solve
 from genalpha.compiler.sparse_pattern import Pattern, Singular, address, analysed, patterned

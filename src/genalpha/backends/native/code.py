@@ -13,13 +13,11 @@ import numpy as np
 
 from genalpha.compiler import emit_llvm, machine, tiers
 from genalpha.compiler.machine import COUNT, POINTER
-from genalpha.compiler.program import Loop, Program, cut
+from genalpha.compiler.program import PIECE, Loop, Program, cut
 from genalpha.compiler.rows import RowFunction
 
 # Only one thread at a time makes graphs and programs. Machine code runs in any number of threads.
 MAKING = threading.RLock()
-# The most operations in one compiled function.
-PIECE = 1500
 # The most operations of a program that is optimized: this takes 0.1 to 0.2 ms for each of them, twenty times
 # as long as without it, and makes the code two to three times as fast. Functions of rows run less often.
 # Where factors are data, a program has only the operations of the equations.
@@ -120,13 +118,13 @@ class RowCode:
     """The machine code of a function of rows, one after the other or several in lanes."""
 
     def __init__(self, rows: RowFunction, lanes: int) -> None:
-        self.rows, self.lanes, self.program = rows, lanes, cut(rows.program, PIECE)
-        text = emit_llvm.emit([(self.program, {rows.name: rows.map})], lanes)
+        self.rows, self.lanes = rows, lanes
+        text, self.slots, operations = rows.written(lanes)
         self.library = machine.Library(
             text,
             [rows.name],
-            optimized=rows.often and small(rows.program, OPTIMIZED_ROWS),
-            hosts=self.program.hosts,
+            optimized=rows.often and operations <= OPTIMIZED_ROWS,
+            hosts=rows.program.hosts if rows.hosted else {},
             wait=False,
         )
 
@@ -141,7 +139,7 @@ class RowCode:
         lanes, width = self.lanes, columns.shape[1]
         groups = side_by_side(columns, lanes)
         results = np.empty((len(groups), self.rows.width, lanes))
-        work = aligned(self.program.slots * lanes)
+        work = aligned(self.slots * lanes)
         start = self.rows.map.inputs.start + width
         work.reshape(-1, lanes)[start : start + len(same)] = same[:, None]
         self.run(work.ctypes.data, groups.ctypes.data, results.ctypes.data, len(groups), width)
@@ -154,7 +152,7 @@ class RowCode:
     def numbers(self, arguments: Any) -> np.ndarray:
         """The results as one row of numbers. The last number is 1 if they are good."""
         assert self.lanes == 1
-        slots, inputs = self.program.slots, self.rows.inputs
+        slots, inputs = self.slots, self.rows.inputs
         block = aligned(slots + inputs + self.rows.width)  # one array, because addresses take time
         self.rows.row(arguments, block[slots : slots + inputs])
         address = block.ctypes.data

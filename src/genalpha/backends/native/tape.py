@@ -18,14 +18,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from genalpha.backends.native.code import MAKING, OPTIMIZED, PIECE, aligned, small
+from genalpha.backends.native.code import MAKING, OPTIMIZED, aligned, small
 from genalpha.backends.native.controlled_step import ControlledKernels
 from genalpha.backends.native.step import StepKernels
 from genalpha.backends.native.writer import ITERATION, ids
 from genalpha.compiler import emit_llvm, lu, machine
 from genalpha.compiler.differentiate import along, jacobian, pulled_back
 from genalpha.compiler.graph import ONE, TRUE, ZERO, Unsupported
-from genalpha.compiler.program import AddTo, Builder, Walk, cut, reads
+from genalpha.compiler.program import PIECE, AddTo, Builder, Walk, cut, reads
 from genalpha.compiler.reader import Symbols
 from genalpha.compiler.substitute import substitution
 from genalpha.compiler.table_reads import TableReads

@@ -16,7 +16,7 @@ from genalpha.backends.sparse.matrices import Saddle, SaddlePattern, Structure, 
 from genalpha.backends.sparse.models import KindModel, numbers_of, rows_of
 from genalpha.backends.sparse.terms import Terms, along_motion, read_off, terms_of
 from genalpha.backends.sparse.together import CopyInputs, KindFunction, Together
-from genalpha.compiler import machine
+from genalpha.compiler import kept, machine
 from genalpha.compiler.rows import RowFunction
 from genalpha.mechanics.labels import Labels
 from genalpha.mechanics.system import Dims
@@ -89,11 +89,14 @@ class Equations:
             one, often, row = lambda *x: function(model, *x), model.copies >= MANY, example()
             label = f"{name}_{model.name}"
             read = self._read_off(label, model, row) if function is along_motion else None
-            make = lambda: Rowwise(label, one, row, often=often, make=read)
+            read = read or (lambda: RowFunction(label, one, row, often=often))
             if model.element is None or (on is None and function not in _OF_PARTS):
-                return make()
+                return Rowwise(label, one, row, make=read)
             shapes = tuple(map(np.shape, jax.tree.leaves(row)))  # any assembly may use it
-            return model.element.made((name, on, often, jax.tree.structure(row), shapes), make)
+            about = (name, on, often, jax.tree.structure(row), shapes)
+            place = kept.key(model.element.identity, *about) if model.element.identity else None
+            make = lambda: Rowwise(label, one, row, make=lambda: RowFunction.kept(place, read))
+            return model.element.made(about, make)
 
         return self.made((name, model.name), make)
 
@@ -101,7 +104,7 @@ class Equations:
         """How the rates of the equations are made from the expressions of their terms, if there are any."""
         known = self._functions.get(("terms", model.name))
         terms = None if known is None else known.rows
-        if model.own_reaction or terms is None or terms.program.hosts:
+        if model.own_reaction or terms is None or terms.hosted:
             return None
         return lambda: read_off(label, model, terms, row)
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha.backends.native.code import PIECE
 from genalpha.backends.native.writer import ITERATION, RUN, STEP
 from genalpha.backends.sparse.carried import begun
 from genalpha.backends.sparse.models import BlockPlace, Blocks, KindModel, counts
@@ -17,7 +16,7 @@ from genalpha.backends.sparse.points import NodePoints, PartPoints, Reached
 from genalpha.backends.sparse.shared_kinds import SharedKind
 from genalpha.compiler.differentiate import jacobian
 from genalpha.compiler.graph import ONE, ZERO, Graph
-from genalpha.compiler.program import Builder, Call, Program, cut
+from genalpha.compiler.program import PIECE, Builder, Call, Program, cut
 from genalpha.compiler.reader import Symbols, inline
 from genalpha.compiler.repeated import Add, Each, Gather, Inside, Keep, Largest, Put, Spread
 from genalpha.engine.setup import Setup
@@ -81,6 +80,8 @@ class Kind(SharedKind):
         rare = frozenset(piece for name in self._rare() for piece in whole.pieces[name])
         self.program: Program = replace(whole, rare=rare)
         self.stride = self.program.slots
+        slots = lambda pieces: {slot for piece in pieces for _, slot in whole.kernels[piece].loads}
+        self._loaded = {name: slots(pieces) for name, pieces in whole.pieces.items()}
 
     def _rare(self) -> list[str]:
         """The names of kernels that run rarely, and need not be fast."""
@@ -314,8 +315,7 @@ class Kind(SharedKind):
 
     def needs(self, kernel: str) -> list[str]:
         """The arrays of nodes that a kernel of a part reads."""
-        pieces = () if self.is_node else self.program.pieces.get(self.kernel(kernel), ())
-        loaded = {slot for piece in pieces for _, slot in self.program.kernels[piece].loads}
+        loaded = set() if self.is_node else self._loaded.get(self.kernel(kernel), set())
         return [name for name, slots in self.points.slots.items() if not loaded.isdisjoint(slots.tolist())]
 
     def _of_nodes(self, kernel: str) -> list[Inside]:

@@ -75,6 +75,10 @@ class NodePoints:
         self.builder, self.slots = builder, dict[str, np.ndarray]()
         self.places: list[int] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What others read."""
+        return {"slots": self.slots, "places": self.places}
+
     def write(self, found: Reached, kernel: Callable[[str], str]) -> None:
         """Write the kernels for the end of a step, and for the tangents of its rotations."""
         graph, self.places = self.builder.graph, [rotation.place for rotation in found.rotations]
@@ -95,10 +99,14 @@ class PartPoints:
     def __init__(
         self, builder: Builder, nodes: Sequence[NodePoints], sizes: Sequence[tuple[int, int]]
     ) -> None:
-        self.builder, self.graph, self.nodes, self.sizes = builder, builder.graph, nodes, sizes
+        self.builder, self.graph, self.nodes, self.sizes = builder, builder.graph, nodes, list(sizes)
         self.slots: dict[str, np.ndarray] = {}
         self._read: dict[int, int] = {}  # nodes that are read, and what they stand for
         self._rotations: list[tuple[GivenRotation, Rotation]] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What others read."""
+        return {"slots": self.slots, "sizes": self.sizes}
 
     def read(self, name: str) -> list[list[int]]:
         """The numbers of an array, those of each node of the part."""

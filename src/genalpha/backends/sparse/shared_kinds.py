@@ -11,7 +11,8 @@ import numpy as np
 
 from genalpha.backends.sparse.models import Blocks, KindModel, bare
 from genalpha.backends.sparse.points import NodePoints
-from genalpha.compiler import repeated_modules
+from genalpha.compiler import kept, repeated_modules
+from genalpha.compiler.kept import Kept, of_package
 from genalpha.compiler.program import Program
 from genalpha.compiler.repeated import Each
 from genalpha.compiler.repeated_modules import NAME, KindModule
@@ -24,14 +25,20 @@ MOST = 8
 _nodes = Programs()
 
 
-class SharedKind:
+class SharedKind(Kept):
     """The part of a kind that says who may use it.
 
     A kind of a program is a copy of a general one, with the model of this program and its name. The general
     one is made once for a part, a method and the form of its blocks. Its name is ``NAME``, and ``code_name``
-    is what its kernels call it.
+    is what its kernels call it. It may be kept on disk, as ``place``.
     """
 
+    HEAVY = frozenset(
+        {"graph", "builder", "program", "traced", "value", "variables", "begun", "_scale_nodes"}
+    )
+    place: bytes | None = None
+    points: Any
+    nodes: Mapping[Space, NodePoints]
     setup: Setup
     model: KindModel
     blocks: Blocks
@@ -51,16 +58,40 @@ class SharedKind:
     ) -> Self:
         """The kind of a model. What does not depend on the other kinds is made once for all programs."""
         about = (cls, taped, setup.method, bool(setup.dims.m), bool(setup.dims.p), blocks.outline)
-        make = lambda: cls(bare(setup), model._replace(name=NAME), blocks, taped, nodes)  # type: ignore[call-arg]
+        given = (bare(setup), model._replace(name=NAME), blocks, taped, nodes)
         if model.element is None:
-            found = _nodes.made((*about, model.space), make)
+            identity = f"nodes of {model.space}" if of_package(model.space) else ""
+            more: tuple[Any, ...] = (model.space,)
+            programs = _nodes
         else:
             leaves, structure = jax.tree.flatten(model.data)
-            shapes = tuple(np.shape(leaf)[1:] for leaf in leaves)
-            reads = tuple(nodes[space] for space in model.element.spaces)
-            programs: Programs = model.element.made("kinds", lambda: Programs(MOST))
-            found = programs.made((*about, structure, shapes, reads), make)
+            identity, shapes = model.element.identity, tuple(np.shape(leaf)[1:] for leaf in leaves)
+            more = structure, shapes, tuple(nodes[space] for space in model.element.spaces)
+            programs = model.element.made("kinds", lambda: Programs(MOST))
+        place = None
+        if identity and not taped and of_package(setup.method):
+            place = kept.key(identity, cls.__qualname__, *about[2:], *more[:2])
+        found = programs.made((*about, *more), lambda: cls._kept(place, *given))
         return found._for(setup, model, blocks)
+
+    @classmethod
+    def _kept(cls, place: bytes | None, *given: Any) -> Self:
+        """The kind that is kept at a place, or else a new one of what is ``given``."""
+        light = None if place is None else kept.load(place)
+        if light is None:
+            found = cls(*given)
+        else:
+            found = cls.of(light, lambda: cls(*given))
+            found.setup, found.model, found.blocks, _, found.nodes = given
+            found._derived = Programs(MOST)
+            if found.model.element is not None:
+                found.points.nodes = [found.nodes[space] for space in found.model.element.spaces]
+        found.place = place
+        return found
+
+    def light(self) -> dict[str, Any]:
+        others = ("setup", "model", "blocks", "nodes", "_general", "_derived")
+        return {name: value for name, value in super().light().items() if name not in others}
 
     def _for(self, setup: Setup, model: KindModel, blocks: Blocks) -> Self:
         """This kind for the copies of a model."""
@@ -79,7 +110,10 @@ class SharedKind:
         mine, general = (list(dict.fromkeys(loops(kind))) for kind in (self, self._general))
         key = (self.model.lanes, tuple(general))
         if key not in self._modules:
-            self._modules[key] = repeated_modules.of_kind(key[0], self.program, general, self.held)
+            program = self._general.program
+            self._modules[key] = repeated_modules.of_kind(key[0], program, general, self.held)
+            if self.place is not None:
+                kept.store(self.place, self._general.light())
         return self._modules[key], mine
 
     @property

@@ -101,7 +101,7 @@ class Together:
                 call = (code, 8 * at, 8 * self._first[k], groups, table.shape[1])
                 self._calls.append(call)
                 at += read[-1].size
-                self._slots = max(self._slots, code.program.slots)
+                self._slots = max(self._slots, code.slots)
         self._read = np.concatenate([np.zeros(0, int), *(x.reshape(-1) for x in read)])
 
     def _add(self, k: int, function: Rowwise, example: Any) -> None:

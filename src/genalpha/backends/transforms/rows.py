@@ -11,13 +11,13 @@ import jax
 import numpy as np
 
 from genalpha.backends.batch.pool import Pool
-from genalpha.backends.native.code import MAKING, PIECE, RowCode, aligned, one_by_one, side_by_side
+from genalpha.backends.native.code import MAKING, RowCode, aligned, one_by_one, side_by_side
 from genalpha.backends.transforms.operation import Arrays, Asked, Operation, Shape
 from genalpha.compiler import emit_llvm, machine
 from genalpha.compiler.differentiate import along, pulled_back
 from genalpha.compiler.graph import ZERO, CallsHost
 from genalpha.compiler.machine import COUNT, POINTER
-from genalpha.compiler.program import Builder, Map, cut
+from genalpha.compiler.program import PIECE, Builder, Map, cut
 from genalpha.compiler.rows import RowFunction
 from genalpha.compiler.table_reads import TableReads
 
