@@ -79,7 +79,7 @@ def value(about: Any, make: Callable[[], Any]) -> Any:
     return found
 
 
-class Kept:
+class KeptOnDisk:
     """An object without its expressions. They are made anew where they are asked for.
 
     ``HEAVY`` are the names of attributes that are not kept. ``remake`` makes the whole object.

@@ -13,7 +13,7 @@ import numpy as np
 
 from genalpha.compiler import emit_llvm, kept, lu
 from genalpha.compiler.graph import TRUE, ZERO, Graph, Unsupported
-from genalpha.compiler.kept import Kept
+from genalpha.compiler.kept import KeptOnDisk
 from genalpha.compiler.program import PIECE, Builder, Map, Program, cut
 from genalpha.compiler.reader import Helpers, Symbols, inline, nodes
 from genalpha.numerics import linear
@@ -31,7 +31,7 @@ class Written(NamedTuple):
     operations: int
 
 
-class RowFunction(Kept):
+class RowFunction(KeptOnDisk):
     """``function(*arguments)`` of pytrees of doubles, as a kernel on rows: a row holds one set of arguments.
 
     Small linear systems are solved with pivots that are chosen for an example. The last column of the result

@@ -249,7 +249,7 @@ class Element:
     def evaluate(self, name: str, *inputs: Any, own: tuple[Any, ...]) -> Array:
         """The same as ``call``, by the Python code of the function."""
         given = [self._apart(x, kind) for x, kind in zip(inputs, INPUTS[name], strict=True)]
-        with explaining(f"{name} of {self.label}"), left_to_reader(False):
+        with explaining(f"{name} of {self.label}", noted=True), left_to_reader(False):
             found = getattr(self.part, name)(*given, *own)
             return self._together(found) if name in ("force", "reaction") else jnp.asarray(found, float)
 

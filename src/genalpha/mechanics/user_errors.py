@@ -30,7 +30,6 @@ _MATH = "works on plain numbers only; write jnp.{name}"
 _CONVERT = (
     "converts to a plain number, whose value is not known when the function is compiled; leave out {name}()"
 )
-_HAPPENED = "This happened in"
 
 
 class NotTraceable(TypeError):
@@ -47,15 +46,19 @@ class CodeLine(NamedTuple):
 
 
 @contextlib.contextmanager
-def explaining(name: str) -> Iterator[None]:
-    """Explain errors in this context, in which the user's function ``name`` is traced."""
+def explaining(name: str, noted: bool = False) -> Iterator[None]:
+    """Explain errors in this context, in which the user's function ``name`` is traced.
+
+    Other errors get a note with its name, if they are to be ``noted``.
+    """
     try:
         yield
     except Exception as error:
         better = explained(name, error)
         if better is None:
-            if not any(note.startswith(_HAPPENED) for note in getattr(error, "__notes__", ())):
-                error.add_note(f"{_HAPPENED} {name}.")
+            note = f"This happened in {name}."
+            if noted and note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
             raise
         raise better from error
 

@@ -12,7 +12,7 @@ import numpy as np
 from genalpha.backends.sparse.models import Blocks, KindModel, bare
 from genalpha.backends.sparse.points import NodePoints
 from genalpha.compiler import kept, repeated_modules
-from genalpha.compiler.kept import Kept, of_package
+from genalpha.compiler.kept import KeptOnDisk, of_package
 from genalpha.compiler.program import Program
 from genalpha.compiler.repeated import Each
 from genalpha.compiler.repeated_modules import NAME, KindModule
@@ -25,7 +25,7 @@ MOST = 8
 _nodes = Programs()
 
 
-class SharedKind(Kept):
+class SharedKind(KeptOnDisk):
     """The part of a kind that says who may use it.
 
     A kind of a program is a copy of a general one, with the model of this program and its name. The general
