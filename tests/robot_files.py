@@ -115,8 +115,9 @@ COMPOUND = f"""
       <joint name="rooty" axis="0 1 0" damping="0.3" ref="-0.2" pos="0.05 0 0"/>
       <geom type="capsule" size="0.05" fromto="0 0 -0.2 0.05 0 0.2"/>
       <body name="cross" pos="0 0 0.2">
-        <joint name="first" axis="1 0 0" pos="0 0 0.01" ref="0.3"/>
-        <joint name="second" axis="0 1 0" pos="0 0 0.01" ref="-0.1"/>
+        <joint name="first" axis="1 0 0" pos="0 0 0.01" ref="0.3" stiffness="3" springref="0.2"
+          armature="0.02"/>
+        <joint name="second" axis="0 1 0" pos="0 0 0.01" ref="-0.1" stiffness="2" damping="0.4"/>
         <geom type="box" size="0.1 0.05 0.07" pos="0.02 0.01 0.1"/>
         <body name="bolt" pos="0.1 0 0.2">
           <joint name="out" type="slide" axis="1 0 1" stiffness="30" damping="1"/>
@@ -126,6 +127,10 @@ COMPOUND = f"""
       </body>
     </body>
   </worldbody>
+  <actuator>
+    <motor name="push" joint="second" gear="1.5"/>
+    <position name="servo" joint="first" kp="4" kv="0.3"/>
+  </actuator>
 </mujoco>"""
 
 MIXED = f"""

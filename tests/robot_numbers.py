@@ -1,4 +1,4 @@
-"""Accelerations that MuJoCo 4.0.0 computes (mj_forward) for the files of robot_files.py.
+"""Accelerations that MuJoCo 4.0.0 (COMPOUND: 4.0.1) computes (mj_forward) for the files of robot_files.py.
 
 Values, rates and accelerations are by joint, as `mujoco_states.Peer.state` gives them. Those of closed loops
 are solved from the mass matrix, forces and Jacobians of MuJoCo with exact constraints.
@@ -70,9 +70,9 @@ STATES = {
         },
         {"torso joint": [-0.49, 1.34, -0.62], "cross joint": [0.49, 0.36], "bolt joint": [0.11, -0.93]},
         {
-            "torso joint": [-11.596297932776691, -0.5213441664561335, -5.500012247409533],
-            "cross joint": [-3.710014583161804, 3.555402313869976],
-            "bolt joint": [13.7278614174278, 0.00463100673075445],
+            "torso joint": [-11.574974473426693, -0.48267123389328964, -5.322064378869477],
+            "cross joint": [8.476438848205156, 6.352199691626206],
+            "bolt joint": [13.387186876600666, -12.743103138196211],
         },
     ),
     "URDF": (

@@ -324,3 +324,39 @@ def test_a_driven_universal_joint() -> None:
     np.testing.assert_allclose(sol.q[-1, :3], q[:3], atol=1e-9)
     np.testing.assert_allclose(sol.v[-1], v, atol=1e-9)
     assert model.motion(sol).coordinate("joint", "second")[-1] == pytest.approx(start["second"] + 5.0)
+
+
+# --- assemble ------------------------------------------------------------------------------------------
+
+
+def test_rates_and_holds_of_several_coordinates() -> None:
+    """A cylindrical joint keeps both coordinates, or one of them, and takes two rates."""
+    model = mb.Model()
+    body = model.add(mb.Body("body", mb.box(2.0, (0.4, 0.3, 0.2)), at=(0.3, 0.2, 0.5), velocity=(0, 0, 3.0)))
+    model.add(mb.Cylindrical("axle", model.ground, body, at=(0, 0, 0), axis=(0, 0, 1)))
+    state = lambda: model.motion(ga.State(0.0, model.q0, model.v0, *[np.zeros(0)] * 3))
+    values = lambda: [state().coordinate("axle", name)[0] for name in ("displacement", "angle")]
+    rates = lambda: [state().rate("axle", name)[0] for name in ("displacement", "angle")]
+    before = values()
+    model.assemble(rates={"axle": (0.5, 2.0)})
+    np.testing.assert_allclose((values(), rates()), (before, (0.5, 2.0)), atol=1e-12)
+    model.assemble(rates={("axle", "angle"): -1.0}, hold=[("axle", "displacement")])
+    np.testing.assert_allclose((values(), rates()), (before, (0.5, -1.0)), atol=1e-12)
+    model.assemble(hold=["axle"], rates={"axle": 0.7})  # one number is the rate of the first
+    np.testing.assert_allclose((values(), rates()), (before, (0.7, -1.0)), atol=1e-12)
+    with pytest.raises(ValueError, match="'axle' has 2 coordinates, but 3 rates are given"):
+        model.assemble(rates={"axle": (0.5, 2.0, 1.0)})
+    with pytest.raises(ValueError, match="no coordinate 'way'"):
+        model.assemble(rates={("axle", "way"): 0.5})
+
+
+def test_rates_that_contradict_each_other() -> None:
+    model = mb.Model()
+    bars = [model.add(mb.Body.bar(f"bar {k}", 1.0, (k, 0, 0), (k + 1, 0, 0))) for k in range(2)]
+    model.add(mb.Revolute("first", model.ground, bars[0], at=(0, 0, 0), axis=(0, 1, 0)))
+    model.add(mb.Weld("weld", bars[0], bars[1], at=(1, 0, 0)))
+    model.add(mb.Revolute("second", model.ground, bars[1], at=(0, 0, 0), axis=(0, 1, 0)))
+    with pytest.raises(
+        ValueError, match=r"no velocities satisfy all joints.*angle of (first|second) is held"
+    ):
+        model.assemble(rates={"first": 1.0, "second": -2.0})

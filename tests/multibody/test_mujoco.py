@@ -13,7 +13,7 @@ TREES = {
     "pendulum": (files.PENDULUM, {}),
     "arm": (files.ARM, files.CONTROLS),
     "tree": (files.TREE, {}),
-    "compound": (files.COMPOUND, {}),
+    "compound": (files.COMPOUND, {"push": 0.7, "servo": -0.2}),
     "servos": (files.SERVOS, {"p": 0.3, "v": 1.1, "g": -0.4, "s": 0.6, "off": 5.0}),
     "mixed": (files.MIXED, {"p": 0.3, "g": 1.1}),
 }

@@ -19,7 +19,7 @@ from genalpha.multibody.connectors import Connector
 from genalpha.multibody.couplings import Driven, Mimic
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
-from genalpha.multibody.joints import Joint
+from genalpha.multibody.joints import Coordinate, Joint
 from genalpha.multibody.posing import POSED
 from genalpha.multibody.sides import half_turns
 from genalpha.statics import positions
@@ -70,11 +70,11 @@ class HeldCoordinate(Joint):
 
     rows = ("held",)
 
-    def __init__(self, joint: Joint, value: Any, rate: Any, t: float) -> None:
-        self.joints, by = (joint,), joint.coordinate()
-        self.joint, self.driven = joint, by
+    def __init__(self, joint: Joint, by: Coordinate, value: Any, rate: Any, t: float) -> None:
+        self.joint, self.driven, self.joints = joint, by, (joint,)
         numbers = {"value": value, "speed": rate, "start": t}
-        Connector.__init__(self, f"{joint.name} is held", joint.markers, numbers, {"gap": by.gap})
+        name = f"{by.name} of {joint.name} is held"
+        Connector.__init__(self, name, joint.markers, numbers, {"gap": by.gap})
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState, value: Any, speed: Any, start: Any, gap: Any) -> Any:
@@ -116,7 +116,7 @@ class Geometry:
 
 
 def closed(
-    model: Model, hold: Sequence[str], redundant: str, rates: Mapping[str, Any], t: float = 0.0
+    model: Model, hold: Sequence[Any], redundant: str, rates: Mapping[Any, Any], t: float = 0.0
 ) -> Closed:
     """Close the joints of a model, and move its bodies."""
     if redundant not in ("error", "drop", "keep"):
@@ -145,26 +145,34 @@ def closed(
 
 
 def _held(
-    model: Model, hold: Sequence[str], rates: Mapping[str, Any], t: float
+    model: Model, hold: Sequence[Any], rates: Mapping[Any, Any], t: float
 ) -> tuple[np.ndarray, list[HeldCoordinate]]:
     """Which velocities (n,) may change, one or zero, and the joint coordinates that are held."""
     names = [hold] if isinstance(hold, str) else list(hold)
     bodies = {body.name for body in model.bodies}
-    held = []
-    for name in dict.fromkeys([*(name for name in names if name not in bodies), *rates]):
+    held: dict[tuple[str, str], HeldCoordinate] = {}
+    for named in [*(name for name in names if name not in bodies), *rates]:
+        name, *one = named if isinstance(named, tuple) else (named,)
         joint = model._things.get(name)
         if not isinstance(joint, Joint):
-            what = "rates" if name in rates else "hold"
-            kinds = "joint" if name in rates else "body and no joint"
+            what = "rates" if named in rates else "hold"
+            kinds = "joint" if named in rates else "body and no joint"
             raise ValueError(
                 f"{what} names {name!r}, which is no {kinds} of the model: {model.nearest(name)}"
             )
+        ways = [joint.coordinate(*one)] if one or not joint.coordinates else list(joint.coordinates)
+        given = [None] * len(ways)
+        if named in rates:
+            given = [rates[named]] if np.ndim(rates[named]) == 0 else list(rates[named])
+            if np.ndim(rates[named]) and len(given) != len(ways):
+                raise ValueError(f"{name!r} has {len(ways)} coordinates, but {len(given)} rates are given")
         a, b = (_moving(marker) for marker in joint.markers[:2])
-        now, speed = (float(x) for x in JointForce.moved(joint.coordinate(), a, b))
-        rate = finite(rates[name], f"the rate of {name!r}") if name in rates else speed
-        held.append(HeldCoordinate(joint, now, rate, t))
+        for way, rate in zip(ways, given, strict=False):  # one number is the rate of the first
+            now, speed = (float(x) for x in JointForce.moved(way, a, b))
+            rate = speed if rate is None else finite(rate, f"the rate of {name!r}")
+            held[name, way.name] = HeldCoordinate(joint, way, now, rate, t)
     parts = [np.full(body.kind.sizes[1], float(body.name not in names)) for body in model.bodies]
-    return np.concatenate(parts), held
+    return np.concatenate(parts), [*held.values()]
 
 
 def _moving(marker: Marker) -> FrameState:
@@ -251,11 +259,13 @@ def _velocities(geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarr
             return v
         v = v + positions.least(at.B, -value, free)
     at = geometry.at(q, v)
-    worst = np.abs(np.concatenate([at.g_dot, at.k])).max(initial=0.0)
-    if worst > 1e-9 * (1 + np.abs(v).max(initial=0.0)):
+    left = np.abs(np.concatenate([at.g_dot, at.k]))
+    if not left.max(initial=0.0) <= 1e-9 * (1 + np.abs(v).max(initial=0.0)):
+        rows = geometry.rows()
+        worst = [f"{rows[i]} ({left[i]:.3g})" for i in np.argsort(-left, kind="stable")[:4] if left[i] > 0]
         raise ValueError(
-            f"no velocities satisfy all joints: the constraints on velocities are broken by {worst:.3g}. "
-            "Hold fewer bodies, or check prescribed motions"
+            f"no velocities satisfy all joints. Those of {', '.join(worst)} contradict others: give fewer "
+            "rates, hold fewer bodies and joints, or check prescribed motions"
         )
     return v
 

@@ -145,7 +145,10 @@ def _compound(specs: list[Spec], link: str, name: str) -> tuple[Plan, list[Way]]
         first, second = np.stack([x, axes[1], axes[0]], axis=1), np.stack([x, -axes[0], axes[1]], axis=1)
         at = specs[0].pos
         a, b = first @ orientation(-specs[0].ref, "ref"), second @ orientation(specs[1].ref, "ref")
-        return Plan(name, Universal, Pose(at, a), Pose(at, b)), [Way(one, link, "") for one in specs]
+        ways = zip(specs, Universal.coordinates, strict=True)
+        return Plan(name, Universal, Pose(at, a), Pose(at, b)), [
+            Way(one, link, way.name) for one, way in ways
+        ]
     if sorted(kinds) == ["hinge", "slide"] and angles[0, 1] > 1 - small:
         hinge, slide = sorted(specs, key=lambda spec: spec.kind)
         frame = Pose(hinge.pos, along(hinge.axis, "axis"))
@@ -183,9 +186,6 @@ def forces(model: Model, tree: Tree, way: Way) -> None:
         if getattr(spec, key):
             tree.notes.add(f"{key} of a joint without a coordinate is not read", repr(spec.name))
     if not (spec.stiffness or spec.damping):
-        return
-    if spec.kind == "hinge":
-        tree.notes.add("springs and dampers of a universal joint are not read", repr(spec.name))
         return
     b = tree.on(way.link)
     a, b = joint.markers[:2] if joint is not None else (model.ground.frame_in_space(*b.pose), b)

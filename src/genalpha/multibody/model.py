@@ -223,17 +223,18 @@ class Model:
 
     def assemble(
         self,
-        hold: Sequence[str] = (),
+        hold: Sequence[Any] = (),
         redundant: str = "error",
         *,
-        rates: Mapping[str, Any] | None = None,
+        rates: Mapping[Any, Any] | None = None,
         t: float = 0.0,
     ) -> Closed:
         """Move the bodies so that all joints close at time ``t``, and correct their velocities.
 
-        ``hold`` are names of bodies that must not move, and of joints that keep their (first) coordinate and
-        its rate. ``rates`` are those of joints by name, which keep their coordinate too; all velocities
-        follow. Raises :class:`ValueError` with the joints that cannot be closed, and by how much.
+        ``hold`` are names of bodies that must not move, and of joints that keep their coordinates and rates.
+        ``rates`` are those of joints by name, one number or one for each coordinate, which is kept too; all
+        velocities follow. ("axle", "angle") is one of the coordinates of a joint. Raises
+        :class:`ValueError` with the joints that cannot be closed, and by how much.
 
         Returns the degrees of freedom, and the rows of joints that depend on others, as in planar loops in
         space. ``redundant`` says what to do with these: "error", "drop" them (the motion is the same, their

@@ -241,10 +241,13 @@ class Tree:
         moments = self._moments[link]
         if not joint.coordinate(coordinate).turns:
             return float(moments[3, 3])
-        x, R = joint.markers[1].pose
+        x, axis = (
+            joint.markers[1].pose[0],
+            joint.coordinate(coordinate).axis(*(marker.state for marker in joint.markers[:2])),
+        )
         back = np.vstack([np.eye(3), -x]).T  # [1, −x]
         about = back @ moments @ back.T
-        return float(np.trace(about) - R[:, 2] @ about @ R[:, 2])
+        return float(np.trace(about) - axis @ about @ axis)
 
     @functools.cached_property
     def _moments(self) -> dict[str, np.ndarray]:
