@@ -63,8 +63,11 @@ def load(place: bytes) -> Any:
 
 
 def store(place: bytes, value: Any) -> None:
-    """Keep a value. It is written by another thread."""
-    data = pickle.dumps(value)
+    """Keep a value, if it can be written down. Another thread does this."""
+    try:
+        data = pickle.dumps(value)
+    except Exception:
+        return
     threading.Thread(target=lambda: code_cache.store(place, zlib.compress(data, 1))).start()
 
 
