@@ -130,9 +130,9 @@ def test_rows_move_with_the_impact(steps):
 # --- mechanisms, against differences of accurate runs ------------------------------------------------------
 
 
-def differences(function, p):
+def differences(function, p, accuracy=1e-10):
     """Derivatives by differences of accurate runs."""
-    precise = lambda p: np.asarray(function(p, accuracy=1e-10))
+    precise = lambda p: np.asarray(function(p, accuracy=accuracy))
     each = [richardson(lambda e, d=d: precise(np.asarray(p) + e * d), 2e-3, 3) for d in np.eye(len(p))]
     return np.stack(each, axis=-1)
 
@@ -241,7 +241,7 @@ def test_a_slider_crank_with_a_stop():
         sol = ga.solve(problem.system, (0.0, 0.4), problem.q0, problem.v0, **options)
         return jnp.concatenate([sol.q[-1, 3:6], sol.v[-1, :7], sol.lam[-1, :2], sol.t_events[0][:1]])
 
-    converges(run, [0.5, 0.2], 0.002, 2e-3)
+    converges(run, [0.5, 0.2], 0.002, 2e-3, differences(run, [0.5, 0.2], accuracy=1e-9))
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_couplings_half_a_turn_off_are_named() -> None:
 
 
 def four_bar() -> mb.Model:
-    model = mb.Model()
+    model = mb.Model(gravity=(0, 0, 0))
     points = ((0, 0), (0.2, 0.3), (1.0, 0.7), (1.2, 0))
     bars = []
     for name, a, b in zip(("crank", "coupler", "rocker"), points, points[1:], strict=False):
@@ -156,7 +156,7 @@ def test_a_joint_that_follows_by_halves_may_start_after_a_turn() -> None:
 
 def test_derivatives_through_a_drive() -> None:
     def end(w: Any) -> Any:
-        model = mb.Model()
+        model = mb.Model(gravity=(0, 0, 0))
         arm = model.add(mb.PlanarBody("arm", 1.0, 1.0, at=(1, 0)))
         hinge = model.add(mb.Revolute("hinge", model.ground, arm, at=(0, 0)))
         model.add(mb.Driven("drive", hinge, lambda t: w * t * t))

@@ -215,13 +215,14 @@ def test_momentum_of_bodies_in_free_fall():
 # --- bad input --------------------------------------------------------------------------------------------
 
 BAD = {
+    "'s' has one end, but an angle comes back after a turn": lambda m, j: mb.Limit("s", j, 0, stiffness=1),
     "'s' has no end": lambda m, j: mb.Limit("s", j, stiffness=1.0),
     "lower of 's' must be less than upper": lambda m, j: mb.Limit("s", j, 1.0, 0.0, stiffness=1.0),
     "the range of 's' must be less than one turn": lambda m, j: mb.Limit("s", j, -4, 4, stiffness=1.0),
     "upper of 's' must be finite": lambda m, j: mb.Limit("s", j, upper=np.inf, stiffness=1.0),
-    "'s' needs a stiffness": lambda m, j: mb.Limit("s", j, 0.0),
-    "stiffness of 's' must be positive": lambda m, j: mb.Limit("s", j, 0.0, stiffness=0),
-    "damping of 's' must be zero or positive": lambda m, j: mb.Limit("s", j, 0.0, stiffness=1, damping=-1),
+    "'s' needs a stiffness": lambda m, j: mb.Limit("s", j, 0.0, 1.0),
+    "stiffness of 's' must be positive": lambda m, j: mb.Limit("s", j, 0, 1, stiffness=0),
+    "damping of 's' must be zero or positive": lambda m, j: mb.Limit("s", j, 0, 1, stiffness=1, damping=-1),
     "'s' needs a joint, got str": lambda m, j: mb.Limit("s", "hinge", 0.0, stiffness=1),
     "has no coordinate 'way': it has angle": lambda m, j: m.event("hinge", coordinate="way"),
     "do you mean 'hinge'": lambda m, j: m.event("hinges"),

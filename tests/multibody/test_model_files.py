@@ -45,7 +45,7 @@ def everything():
     model.add(mb.SpringDamper("spring", one, bob, 10.0, damping=0.1))
     model.add(mb.JointSpring("coil", hinge, 3.0, free=0.1))
     model.add(mb.Motor("motor", slot, effort=2.0, limit=5.0))
-    model.add(mb.Limit("range", hinge, -1.0, stiffness=1e3, damping=0.1))
+    model.add(mb.Limit("range", hinge, -1.0, 2.0, stiffness=1e3, damping=0.1))
     model.add(mb.DryFriction("rub", hinge, 0.2, speed=0.05))
     model.add(mb.Bushing("rubber", one, two, stiffness=[1, 2, 3, 4, 5, 6]))
     model.add(mb.AppliedForce("push", one.frame((0.1, 0, 0)), force=(1, 2, 3), follows=True))
@@ -173,6 +173,7 @@ friction = { coefficient = 0.2, radius = 0.01 }
 name = "range"
 type = "Limit"
 joint = "pin"
+lower = -1.0
 upper = 1.5
 stiffness = 100.0
 """
@@ -214,7 +215,7 @@ WRONG = {
         "coefficient = 0.2",
         "coefficient = -1",
     ),
-    "forces\\[0\\] \\(range\\): 'range' has no end": ("upper = 1.5", ""),
+    "forces\\[0\\] \\(range\\): 'range' has one end": ("upper = 1.5", ""),
     "this is no model": ("genalpha model 1", "something"),
     "is no TOML": ("[[bodies]]", "[[bodies"),
     "gravitas is unknown: do you mean 'gravity'": ("gravity =", "gravitas ="),

@@ -330,8 +330,8 @@ def _placed() -> Any:
 
 
 WRONG = {
-    "has gains and no a target": lambda: _motor(kp=1.0),
-    "has a target and no kp and kd": lambda: _motor(target=lambda t: t),
+    "has kp or kd and no target": lambda: _motor(kp=1.0),
+    "has a target and no kp or kd": lambda: _motor(target=lambda t: t),
     "effort of 'motor' must be a number": lambda: _motor(effort="x"),
     "the joint 'new' is not in the model": _other_joint,
     "couples <PlanarRevolute 'hinge' of 'ground' and 'wheel'> with itself": _geared,

@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.compiler.kept import of_package
+from genalpha.errors import warn
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.parts import Part
+from genalpha.multibody.frames import PLANAR
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
@@ -19,14 +21,21 @@ if TYPE_CHECKING:
 
 def assembly(model: Model) -> Assembly:
     """The assembly of a model."""
-    bodies = model.bodies
-    if not bodies:
-        raise ValueError("the model has no body: add one, such as mb.Body")
+    bodies = model.bodies or no_body()
+    if model.gravity[2] and not any(model.gravity[:2]) and all(body.kind is PLANAR for body in bodies):
+        warn(
+            "all bodies move in the plane of x and y, and gravity is along z: they do not fall. Pass "
+            "gravity=(0, -9.81, 0), or (0, 0, 0) if this is meant"
+        )
     numbers = {body.name: i for i, body in enumerate(bodies)}
     parts = [_masses(model, kind) for kind in dict.fromkeys(type(body) for body in bodies)]
     parts += [group.part(numbers) for group in model.groups]
     spaces: Sequence[Any] = [body.kind.space for body in bodies]
     return Assembly(parts, space=spaces, names=_names(model))
+
+
+def no_body() -> Any:
+    raise ValueError("the model has no body: add one, such as mb.Body")
 
 
 def _names(model: Model) -> dict[str, list[str]]:

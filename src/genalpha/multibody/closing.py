@@ -12,7 +12,7 @@ import scipy.linalg
 from genalpha.backends.sparse import models
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.projection import Projector
-from genalpha.errors import warn
+from genalpha.errors import hint, warn
 from genalpha.mechanics.system import Dims
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector
@@ -121,6 +121,10 @@ def closed(
     """Close the joints of a model, and move its bodies."""
     if redundant not in ("error", "drop", "keep"):
         raise ValueError(f"redundant must be 'error', 'drop' or 'keep', got {redundant!r}")
+    if redundant == "keep" and any(joint.dropped for joint in model.joints):
+        for joint in model.joints:
+            joint.dropped = frozenset()
+        model._forget()
     geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
     more = {one.name: one for one in held}
     closer = Geometry(model._like(model._things | more), t=t) if held else geometry
@@ -131,6 +135,7 @@ def closed(
     v = _velocities(closer, q, model.v0, free)
     model.place(q, v)
     dependent, freedom = _dependent(geometry, q, v)
+    before = [Row(joint, joint.row_names[k], k) for joint in model.joints for k in sorted(joint.dropped)]
     names = tuple(str(row) for row in dependent)
     if dependent and redundant == "error":
         raise ValueError(
@@ -141,7 +146,7 @@ def closed(
         model.drop([(row.joint, row.number) for row in dependent])
     if freedom == 0 and not any(joint.own_functions for joint in model.joints):  # none is driven
         warn("the joints leave the bodies no motion: 0 degrees of freedom", RuntimeWarning)
-    return Closed(freedom, names, redundant == "drop", gap)
+    return Closed(freedom, (*map(str, before), *names), redundant == "drop" or bool(before), gap)
 
 
 def _held(
@@ -157,8 +162,9 @@ def _held(
         if not isinstance(joint, Joint):
             what = "rates" if named in rates else "hold"
             kinds = "joint" if named in rates else "body and no joint"
+            known = [one.name for one in model.joints] + ([] if named in rates else [*bodies])
             raise ValueError(
-                f"{what} names {name!r}, which is no {kinds} of the model: {model.nearest(name)}"
+                f"{what} names {name!r}, which is no {kinds} of the model: {hint(name, known, 'it has')}"
             )
         ways = [joint.coordinate(*one)] if one or not joint.coordinates else list(joint.coordinates)
         given = [None] * len(ways)

@@ -96,6 +96,11 @@ class Connector:
         names = [kind.name for kind in kinds]
         return f"{cls.__module__}.{cls.__qualname__} {names} {which} {shapes} {known} but {sorted(dropped)}"
 
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of all its rows, also of those that were left out."""
+        return (*self.rows, *self.speed_rows)
+
     def kept(self, speeds: bool) -> list[tuple[int, str]]:
         """Numbers and names of the rows for positions, or for velocities, that were not left out."""
         first = len(self.rows) if speeds else 0

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.multibody.bodies import Marker
-from genalpha.multibody.connectors import Connector, between
+from genalpha.multibody.connectors import Connector, between, returned
 from genalpha.multibody.frames import FrameState, finite, positive
 from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Joint, gap, late, near, tilt, turn
 from genalpha.numerics.tracing import is_traced
@@ -213,7 +213,7 @@ class Driven(Joint):
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState, motion: Any, gap: Any) -> Any:
-        return gap(a, b, jnp.asarray(motion(t), float))[None]
+        return gap(a, b, returned(motion(t), (), "motion"))[None]
 
     def wanted(self, t: float) -> float:
         """The prescribed value at one time, or NaN while JAX traces it."""

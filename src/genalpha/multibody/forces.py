@@ -33,7 +33,7 @@ class Force(Connector):
 class SpringDamper(Force):
     """A spring and a damper between two points.
 
-    The pull is stiffness·(length − free length) + damping·rate, or ``law(length, rate)``. Without ``length``
+    The pull is stiffness·(length − free length) + damping·rate + ``law(length, rate)``. Without ``length``
     the spring is free where the bodies are in the model.
     """
 
@@ -186,7 +186,7 @@ class Motor(JointForce):
         if target is not None:
             functions["target"] = target
         if (target is None) == any(numbers[key] > 0 for key in ("kp", "kd")):
-            has, lacks = ("gains", "a target") if target is None else ("a target", "kp and kd")
+            has, lacks = ("kp or kd", "target") if target is None else ("a target", "kp or kd")
             raise ValueError(f"the motor {name!r} has {has} and no {lacks}: its controller needs both")
         if limit is not None:
             numbers["limit"] = positive(limit, f"limit of {name!r}")

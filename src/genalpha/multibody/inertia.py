@@ -106,6 +106,8 @@ def total(*parts: Inertia) -> Inertia:
     >>> bar.mass, bar.tensor[2, 2].round(3).item()
     (2.0, 2.008)
     """
+    if not parts or not all(isinstance(part, Inertia) for part in parts):
+        raise TypeError(f"total needs one or more of Inertia, such as mb.sphere(1.0, 0.1), got {parts!r}")
     mass = sum(part.mass for part in parts)
     center = sum(part.mass * part.center for part in parts) / mass
     return Inertia(mass, sum(part.about(center) for part in parts), center)
@@ -185,6 +187,7 @@ def mesh(vertices: Any, triangles: Any, *, mass: Any = None, density: Any = None
     (6.0, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
     drawn = shapes.Mesh(vertices, triangles)
+    _check_closed(np.asarray(vertices, dtype=float), np.asarray(triangles))
     corners = np.asarray(vertices, dtype=float)[np.asarray(triangles)]  # (T, 3, 3)
     volumes = np.einsum("ti,ti->t", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])) / 6
     volume = volumes.sum()
@@ -201,3 +204,20 @@ def mesh(vertices: Any, triangles: Any, *, mass: Any = None, density: Any = None
     spread = square - np.outer(center, center)
     placed = shapes.Mesh(np.asarray(vertices, dtype=float) - center, drawn.triangles)
     return Inertia(m, m * (np.trace(spread) * EYE - spread), center, placed)
+
+
+def _check_closed(vertices: np.ndarray, triangles: np.ndarray) -> None:
+    """Refuse a surface in which an edge has not the two directions of two triangles."""
+    same = np.unique(vertices, axis=0, return_inverse=True)[1].reshape(-1)
+    edges = np.concatenate([same[triangles[:, pair]] for pair in ([0, 1], [1, 2], [2, 0])])
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    lowest, direction = np.sort(edges, axis=1), np.where(edges[:, 0] < edges[:, 1], 1, -1)
+    _, first, which = np.unique(lowest, axis=0, return_index=True, return_inverse=True)
+    wrong = np.flatnonzero(np.bincount(which.reshape(-1), direction))
+    if wrong.size:
+        a, b = (np.flatnonzero(same == i)[0] for i in edges[first[wrong[0]]])
+        raise ValueError(
+            f"{wrong.size} edges of the mesh do not belong to two triangles with opposite directions, the "
+            f"first from {vertices[a].tolist()} to {vertices[b].tolist()}: it must be closed, with triangles "
+            "that are seen counter-clockwise from outside"
+        )

@@ -233,7 +233,7 @@ class Universal(Joint):
     """A cardan joint: z of frame a and z of frame b are perpendicular, and their origins coincide.
 
     ``axis`` and ``second`` are the directions of the two in space. Its coordinates are the angles "first"
-    about z of a, and "second" about z of b.
+    about z of a, and "second" about z of b. They are zero where z of b is y of a, and y of b is −z of a.
     """
 
     rows = (*SHIFT, "between the axes")
@@ -248,11 +248,15 @@ class Universal(Joint):
             Connector.__init__(self, name, between(name, a, b))
             return
         axis, second = (1, 0, 0) if axis is None else axis, (0, 1, 0) if second is None else second
-        first, other = between(name, a, b, at, axis)
-        axes = along(second, f"second of {name!r}")
-        if abs(axes[:, 2] @ along(axis, f"axis of {name!r}")[:, 2]) > 1e-6:
+        ends = between(name, a, b, at, axis)
+        z, y = (along(x, f"{key} of {name!r}")[:, 2] for key, x in (("axis", axis), ("second", second)))
+        if abs(y @ z) > 1e-6:
             raise ValueError(f"axis and second of {name!r} must be perpendicular")
-        Connector.__init__(self, name, (first, other.body.frame_in_space(at, axes)))
+        y = y - (y @ z) * z
+        y, x = y / np.linalg.norm(y), np.cross(y, z) / np.linalg.norm(y)
+        axes = (np.stack(columns, axis=1) for columns in ((x, y, z), (x, -z, y)))  # both angles are zero
+        frames = (end.body.frame_in_space(at, R) for end, R in zip(ends, axes, strict=True))
+        Connector.__init__(self, name, tuple(frames))
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:

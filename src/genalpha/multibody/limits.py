@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 TURN = 2 * np.pi
 _AT = 1e-10  # how far beyond its value a stop is, in units of the coordinate
+_VALUE = "wanted"  # what functions of events call the value that is reached
+_RESTS = 1e-6  # how far beyond its stop a joint may start
 _FREE = 1e-12  # the least mobility of a coordinate, relative to that without joints
 
 
@@ -49,8 +51,8 @@ class Limit(JointForce):
     """A spring that pushes a joint coordinate back into its range, ``lower`` to ``upper``; one may be None.
 
     Beyond an end by p, the push is stiffness·p·(1 + damping·p'), never a pull; p is smoothed over ``soft``,
-    in units of the coordinate. The range of an angle is less than one turn. An angle counts as that within
-    half a turn of the middle of the range, or of its only end.
+    in units of the coordinate. The range of an angle has both ends, and is less than one turn. An angle
+    counts as that within half a turn of the middle of the range.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class Limit(JointForce):
     ) -> None:
         turns = isinstance(joint, Joint) and joint.coordinate(coordinate).turns
         numbers = ends_of(lower, upper, turns, repr(name))
+        if turns and len(numbers) < 2:
+            raise ValueError(f"{name!r} has one end, but an angle comes back after a turn: pass both")
         if stiffness is None:
             raise TypeError(f"{name!r} needs a stiffness")
         numbers |= {
@@ -93,6 +97,17 @@ class Limit(JointForce):
             value = middle + np.remainder(value - middle + np.pi, TURN) - np.pi
         deep = [_beyond(sign * (value - end), soft, np)[0] for end, sign in ends]
         return 0.5 * self.numbers["stiffness"] * sum(p**2 for p in deep)
+
+
+def contact_energy(of: Mapping[str, Any], deep: np.ndarray) -> np.ndarray:
+    """The energy (K,) in a :class:`SphereContact` without damping, for penetrations (K,) before smoothing.
+
+    With p = (d + √(d² + s²))/2, it is the integral of k pᵉ over d = p − s²/(4p).
+    """
+    k, e, s = (of[key] for key in ("stiffness", "exponent", "soft"))
+    p = _beyond(deep, s, np)[0]
+    rest = np.log(p / s) if e == 1 else p ** (e - 1) / (e - 1)
+    return np.asarray(k * (p ** (e + 1) / (e + 1) + 0.25 * s**2 * rest))
 
 
 def _range(of: Mapping[str, Any]) -> tuple[list[tuple[Any, float]], Any]:
@@ -156,6 +171,8 @@ def event(
         a, b = frames(q, v, args)
         return by.off(a, b, wanted)
 
+    setattr(reached, _VALUE, wanted)
+
     def fast(t: Any, q: Any, v: Any, *args: Any) -> Any:
         return JointForce.moved(by, *frames(q, v, args))[1] - wanted
 
@@ -176,8 +193,33 @@ def stops(
     for key, value in ends_of(*ends, by.turns, what).items():
         way = -1 if key == "lower" else 1
         # A joint that starts at its stop is not beyond it, and hits it if it moves there.
-        made.append(event(model, found, value + way * _AT, coordinate, direction=way, reset=bounce))
+        made.append(_stop(bounce, value + way * _AT, way))
     return made
+
+
+def _stop(bounce: _Bounce, value: float, way: int) -> Event:
+    """The event of a stop at a value, out of the range in the direction ``way``."""
+    return event(bounce.model, bounce.joint, value, bounce.by.name, direction=way, reset=bounce)
+
+
+def from_start(events: Any, q: Any, v: Any, args: Any) -> Any:
+    """Events of a run that starts at q: a stop at which a joint rests is where the joint is.
+
+    A joint that starts further beyond its stop is refused.
+    """
+    listed = list(events) if isinstance(events, list | tuple) else [events]
+    if is_traced(q, v, args) or not any(isinstance(getattr(e, "reset", None), _Bounce) for e in listed):
+        return events
+    for k, one in enumerate(listed):
+        bounce = getattr(one, "reset", None)
+        if not isinstance(bounce, _Bounce):
+            continue
+        way, beyond = int(one.direction), float(one.function(0.0, q, v, *args))
+        if way * beyond > _RESTS:
+            raise ValueError(f"{bounce.joint!r} starts beyond its stop, by {way * beyond:.3g}")
+        if way * beyond >= 0:
+            listed[k] = _stop(bounce, getattr(one.function, _VALUE) + beyond + way * _AT, way)
+    return listed
 
 
 class _Bounce:

@@ -16,7 +16,7 @@ from genalpha.errors import hint
 from genalpha.mechanics.assembly import Assembly
 from genalpha.multibody import closing, files, limits, linear, sides, start_errors
 from genalpha.multibody import values as values_of
-from genalpha.multibody.assembling import assembly
+from genalpha.multibody.assembling import assembly, no_body
 from genalpha.multibody.bodies import AnyBody, Body, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
@@ -169,7 +169,7 @@ class Model:
     @property
     def q0(self) -> np.ndarray:
         """Coordinates of all bodies where the model has them."""
-        bodies = self.bodies
+        bodies = self.bodies or no_body()
         turned = iter(quaternions_of([body.R for body in bodies if type(body) is Body]))
         own = lambda body: (body.x, next(turned)) if type(body) is Body else (body.coordinates(),)
         return np.concatenate([part for body in bodies for part in own(body)])
@@ -177,7 +177,7 @@ class Model:
     @property
     def v0(self) -> np.ndarray:
         """Velocities of all bodies in the model."""
-        return np.concatenate([body.velocities() for body in self.bodies])
+        return np.concatenate([body.velocities() for body in self.bodies or no_body()])
 
     # --- use --------------------------------------------------------------------------------------
 
@@ -238,8 +238,8 @@ class Model:
 
         Returns the degrees of freedom, and the rows of joints that depend on others, as in planar loops in
         space. ``redundant`` says what to do with these: "error", "drop" them (the motion is the same, their
-        reactions count as zero), or "keep" them, for ``solve(..., redundant="min_norm")``. A dependence that
-        exists at this position only is not one.
+        reactions count as zero), or "keep" them, for ``solve(..., redundant="min_norm")``, with those that
+        were left out before. A dependence that exists at this position only is not one.
         """
         with making_code:
             return closing.closed(self, hold, redundant, rates or {}, finite(t, "t"))
@@ -273,6 +273,9 @@ class Model:
         start = () if options.get("state") is not None else (self.q0, self.v0)
         if start:
             sides.check_start(self, t_span, start[0], values)
+        if options.get("events") is not None:
+            q, v = start or (options["state"].q, options["state"].v)
+            options["events"] = limits.from_start(options["events"], q, v, options.get("args") or ())
         with start_errors.noted(self):
             return solve(system, t_span, *start, **options)
 

@@ -18,10 +18,10 @@ from genalpha.compiler import machine
 from genalpha.multibody import reactions
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
 from genalpha.multibody.connectors import Connector, Same, of_kind
-from genalpha.multibody.forces import Bushing, Force, JointForce, JointSpring, SpringDamper
+from genalpha.multibody.forces import Bushing, Force, JointForce, JointSpring, SphereContact, SpringDamper
 from genalpha.multibody.frames import BodyKind, FrameState, Wrench
 from genalpha.multibody.joints import Coordinate, Joint
-from genalpha.multibody.limits import TURN, Limit
+from genalpha.multibody.limits import TURN, Limit, contact_energy
 from genalpha.multibody.rotors import Rotor
 from genalpha.multibody.rows import rows_of
 from genalpha.multibody.sharing import shared
@@ -262,8 +262,8 @@ class Motion:
     def energy(self) -> dict[str, np.ndarray]:
         """Kinetic energy, and potential energy of gravity and of springs (K,), and their total.
 
-        That of rotors, bushings and limits counts, that of laws of the user's own does not. Torques of a
-        bushing have an energy if its rotation is small, or its stiffness the same about all axes.
+        That of rotors, bushings, limits and contacts counts, that of laws of the user's own does not. Torques
+        of a bushing have an energy if its rotation is small, or its stiffness the same about all axes.
         """
         kinetic, gravity = np.zeros(len(self.t)), np.zeros(len(self.t))
         for body in self.model.bodies:
@@ -306,6 +306,10 @@ class Motion:
             return 0.5 * longer**2 @ one.numbers["stiffness"]
         elif isinstance(one, Limit):
             return one.stored(self.coordinate(one.joint, one.driven.name))
+        elif isinstance(one, SphereContact):
+            plane, ball = (self._state(marker) for marker in one.markers)
+            height = np.einsum("ki,ki->k", ball.x - plane.x, plane.R[:, :, 2])
+            return contact_energy(one.numbers, one.numbers["radius"] - height)
         else:
             return 0.0
         return 0.5 * one.numbers["stiffness"] * longer**2

@@ -22,6 +22,7 @@ from genalpha.statics.whole import WholeSystem
 _SMALL = 1e-6
 # Newton's matrix gets this part of its size more, so that it exists where a motion needs no force.
 _ADDED = 1e-9
+_ROUNDED = 1e-14  # forces that are left, relative to those that act
 _MOST_LEFT = 8  # how often an unstable equilibrium is left
 _LONGEST = 0.5  # the first steps, times 1 + |q|
 _FEW = 8  # turns in which a step must come back onto the constraints
@@ -190,6 +191,9 @@ class _Search:
         """The equilibrium that the steps lead to, or why there is none."""
         near, mu = 1 + np.abs(here.at.q).max(), 0.0
         self.radius, far = _LONGEST * near, _FAR * near
+        if self._at_rest(here):
+            self.step = 0.0
+            return here, ""
         while self.iterations < most:
             self.iterations += 1
             K, M = self.whole.stiffness(here.at, *self.whole.split(here.mult)), here.at.M
@@ -250,6 +254,14 @@ class _Search:
             return None, mu, False
         self.radius = max(0.5 * step, self.tol * near)
         return None, more, False
+
+    def _at_rest(self, here: _Place) -> bool:
+        """Whether the forces balance up to rounding: then there is no way to go."""
+        loads = abs(here.solver.L) @ np.abs(here.mult)
+        sizes = np.abs(here.at.applied) + np.asarray(loads).reshape(-1)
+        return bool(
+            (np.abs(here.push) <= _ROUNDED * np.maximum(sizes, _SMALL * sizes.max(initial=0.0))).all()
+        )
 
     def _balanced(self, here: _Place, K: Any) -> bool:
         """Whether small motions balance what is left of the forces, up to rounding of all that act."""

@@ -56,7 +56,9 @@ def judged(whole: WholeSystem, at: AtState, lam: np.ndarray, psi: np.ndarray) ->
     size, worst = np.abs(growth).max(), growth.real.max()
     if moving.all() and symmetric(stiffness):
         values, vectors = scipy.linalg.eigh(0.5 * (stiffness + stiffness.T), mass)
-        verdict = _by_curvature(values, w @ vectors[:, 0], np.abs(values).max())
+        # Curvatures may be differences of large numbers, such as those of weights and reactions.
+        parts = 1e-3 * (_size(whole.stiffness(at, lam, psi), at) + _weight(at, lam, psi))
+        verdict = _by_curvature(values, w @ vectors[:, 0], max(np.abs(values).max(), parts))
         if verdict.stable and worst > _NEUTRAL**0.5 * size:  # damping that adds energy
             text = f"unstable equilibrium: an oscillation grows by {worst:.3g} per unit of time"
             return Stability(False, values[:6], None, text)
@@ -86,5 +88,15 @@ def _of_large(whole: WholeSystem, at: AtState, lam: np.ndarray, psi: np.ndarray)
             None, np.zeros(0), None, "equilibrium: stability was not judged, forces have no potential"
         )
     values, vectors = pencil.curvatures(K, at.M, at.B, np.asarray(at.scale.a), 6)
-    unit = np.asarray(at.scale.a)
-    return _by_curvature(values, vectors[:, 0], float(np.abs(K.diagonal() * unit**2).max()) * 1e-3)
+    return _by_curvature(values, vectors[:, 0], 1e-3 * (_size(K, at) + _weight(at, lam, psi)))
+
+
+def _size(K: Any, at: AtState) -> float:
+    """The size of a stiffness, as a square of frequencies."""
+    return float(np.abs(K.diagonal() * np.asarray(at.scale.a) ** 2).max(initial=0.0))
+
+
+def _weight(at: AtState, lam: np.ndarray, psi: np.ndarray) -> float:
+    """The size of forces and reactions over masses and lengths, in the same units."""
+    forces = np.abs(at.applied) + abs(at.B).T @ np.abs(np.concatenate([lam, psi]))
+    return float((forces * np.asarray(at.scale.a) ** 2).max(initial=0.0) / (1 + np.abs(at.q).max()))

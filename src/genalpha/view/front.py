@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from genalpha.engine import files
+from genalpha.errors import hint
 from genalpha.results.solution import Solution
 from genalpha.view.page import embedded, page
 from genalpha.view.rows import MotionRows, Sampled
@@ -144,6 +146,14 @@ def shown(
     """A view of shapes that are functions of the rows of a solution. ``options`` are those of a scene."""
     if not isinstance(sol, Solution):
         raise TypeError(f"a view needs a Solution, got {type(sol).__name__}: pass what ga.solve returned")
+    known = [
+        name for name in inspect.signature(Scene).parameters if name not in ("times", "shapes", "notice")
+    ]
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"a view has no option {name!r}: {hint(name, [*known, 'frames', 'height'], 'it has')}"
+            )
     rows = Sampled(sol, frames)
     notice = "" if sol.success else f"The run failed: {sol.message}"
     return View(Scene(rows.t, shapes(rows), notice=notice, **options), height=height)

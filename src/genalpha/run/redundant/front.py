@@ -58,8 +58,8 @@ def run(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Soluti
 def _refuse(system: System, given: Options) -> None:
     if system.reaction is not None:
         raise ValueError(
-            "redundant='min_norm' is not possible with a reaction of your own, only with −Gᵀλ − Kᵀψ: state "
-            "independent constraints"
+            "redundant='min_norm' is not possible with a reaction of your own, or with friction in joints, "
+            "only with −Gᵀλ − Kᵀψ: state independent constraints"
         )
     if given.multipliers is not None:
         raise ValueError(
