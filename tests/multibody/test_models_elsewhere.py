@@ -54,6 +54,16 @@ def test_gradients_with_error_control() -> None:
     assert abs(expected) > 1e-4
 
 
+def test_points_with_traced_numbers_among_others() -> None:
+    """A tuple of which one entry is traced is one point."""
+    model = arm()
+    height = lambda x: model.solve((0.0, 0.1), values={"hinge.b": (x, 0.0, 0.0)}, h=0.01, initial="assume")
+    slope = jax.jvp(lambda x: height(x).q[-1, 2], (-0.5,), (1.0,))[1]
+    assert np.isfinite(slope)
+    args = model.args({"gravity": (0.0, 0.0, -1.0)})
+    assert [float(x) for x in args[0][1:]] == [0.0, 0.0, -1.0]
+
+
 def test_stops_under_transforms() -> None:
     """Short rebounds after an impact are found, although a new start changes quaternions by rounding."""
     model = arm()

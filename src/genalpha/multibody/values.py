@@ -56,7 +56,8 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     Numbers with one axis more are those of the members of a batch, and so are all args then.
     """
     known = numbers(model)
-    extra = {name: np.shape(x) for name, x in _mapping(values).items() if name in known and x is not None}
+    shape = lambda x: jnp.asarray(x).shape if is_traced(x) else np.shape(x)  # x may be a tuple
+    extra = {name: shape(x) for name, x in _mapping(values).items() if name in known and x is not None}
     lengths = {shape[0] for name, shape in extra.items() if len(shape) == known[name].ndim + 1}
     if not lengths:
         return _args(model, _checked(model, values))
