@@ -20,9 +20,9 @@ class Programs(OrderedDict[tuple[Any, ...], Any]):
     ['compiled', 'compiled']
     """
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int | None = None) -> None:
         super().__init__()
-        self._most = most
+        self._most = MOST if most is None else most
         self._lock = threading.RLock()
         # Whether a run may profit from what earlier runs found out. Its last bits may then depend on them.
         self.learning = True
