@@ -168,3 +168,12 @@ def test_planar_bodies_that_do_not_fall() -> None:
     model.add(mb.PlanarBody("body", 1.0, 1.0))
     with pytest.warns(UserWarning, match="they do not fall"):
         assert model.solve((0.0, 1.0), h=0.1).q[-1].tolist() == [0, 0, 0]
+
+
+def test_the_angle_of_a_planar_body_turns_its_axes() -> None:
+    model = mb.Model(gravity=(0, 0, 0))
+    body = model.add(mb.PlanarBody("body", 1.0, 1.0))
+    body.angle = 0.5
+    model.add(mb.Revolute("hinge", model.ground, body, at=(1, 0)))
+    assert model.assemble().gap < 1e-15
+    assert model.q0.tolist() == [0, 0, 0.5]

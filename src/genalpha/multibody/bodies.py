@@ -248,9 +248,19 @@ class PlanarBody(AnyBody):
             raise ValueError(f"the body {name!r} moves in the plane of x and y: its z must be 0, got {at!r}")
         super().__init__(name, origin + R @ middle, R, middle)
         self.mass, self.moment = positive(mass, f"mass of {name!r}"), positive(moment, f"moment of {name!r}")
-        self.angle, self.shape = finite(angle, f"angle of {name!r}"), shape
+        self.angle, self.shape = angle, shape
         self.velocity = vector(velocity, f"velocity of {name!r}")[:2]
         self.angular_velocity = finite(angular_velocity, f"angular_velocity of {name!r}")
+
+    @property
+    def angle(self) -> float:
+        """About z. A body that is turned keeps its centre of mass."""
+        return self._angle
+
+    @angle.setter
+    def angle(self, value: float) -> None:
+        self._angle = finite(value, f"angle of {self.name!r}")
+        self.R = orientation(self._angle, "angle")
 
     def coordinates(self) -> np.ndarray:
         return np.array([*self.x[:2], self.angle])
@@ -260,7 +270,6 @@ class PlanarBody(AnyBody):
 
     def put(self, q: np.ndarray, v: np.ndarray) -> None:
         self.x, self.angle = np.array([q[0], q[1], 0.0]), float(q[2])
-        self.R = orientation(self.angle, "angle")
         self.velocity, self.angular_velocity = v[:2].copy(), float(v[2])
 
     def numbers(self) -> dict[str, np.ndarray]:
