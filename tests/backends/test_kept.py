@@ -40,7 +40,7 @@ def chain(count: int = 4, law: Any = None) -> mb.Model:
 def forget() -> None:
     """As in a new process: nothing is known but what is on disk."""
     for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
+        if thread.name == kept.WRITER:
             thread.join()
     connectors._functions.cache_clear()
     assembling._of_bodies.cache_clear()

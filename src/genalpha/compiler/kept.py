@@ -22,6 +22,7 @@ import numpy as np
 
 from genalpha.compiler import code_cache
 
+WRITER = "genalpha writer"  # the name of threads
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -68,7 +69,8 @@ def store(place: bytes, value: Any) -> None:
         data = pickle.dumps(value)
     except Exception:
         return
-    threading.Thread(target=lambda: code_cache.store(place, zlib.compress(data, 1))).start()
+    write = lambda: code_cache.store(place, zlib.compress(data, 1))
+    threading.Thread(target=write, name=WRITER).start()
 
 
 def value(about: Any, make: Callable[[], Any]) -> Any:
