@@ -18,6 +18,14 @@ from genalpha.backends.batch.pool import Pool, Stopped
 from genalpha.numerics import codes
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """Programs that a shell starts in the background ignore Ctrl-C, and so do their tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press():
     """As Ctrl-C, a while later."""
     threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()

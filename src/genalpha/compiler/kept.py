@@ -47,11 +47,15 @@ def of_package(thing: Any) -> bool:
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-def key(*about: Any) -> bytes | None:
-    """The key of something with this description, whose text is the same in every process."""
-    if code_cache.folder() is None or not _version():
+def key(identity: str, *about: Any) -> bytes | None:
+    """The key of something made of functions of the library, None if it cannot be kept.
+
+    ``identity`` says which functions, and is empty for others. The text of ``about``, all else that matters,
+    is the same in every process.
+    """
+    if not identity or code_cache.folder() is None or not _version():
         return None
-    return hashlib.sha256(f"kept\n{_version()}\n{about!r}".encode()).digest()
+    return hashlib.sha256(f"kept\n{_version()}\n{(identity, *about)!r}".encode()).digest()
 
 
 def load(place: bytes) -> Any:
@@ -73,9 +77,8 @@ def store(place: bytes, value: Any) -> None:
     threading.Thread(target=write, name=WRITER).start()
 
 
-def value(about: Any, make: Callable[[], Any]) -> Any:
-    """A value with a description that is the same in every process; None if there is no such description."""
-    place = None if about is None else key(about)
+def value(place: bytes | None, make: Callable[[], Any]) -> Any:
+    """The value that is kept under a key, or else the one that ``make`` makes."""
     found = None if place is None else load(place)
     if found is None:
         found = make()
@@ -85,13 +88,15 @@ def value(about: Any, make: Callable[[], Any]) -> Any:
 
 
 class KeptOnDisk:
-    """An object without its expressions. They are made anew where they are asked for.
+    """An object that may be kept on disk, without its expressions: they are made anew if asked for.
 
-    ``HEAVY`` are the names of attributes that are not kept. ``remake`` makes the whole object.
+    ``HEAVY`` are the names of attributes that are not kept. ``remake`` makes the whole object. ``place`` is
+    the key under which it is kept.
     """
 
     HEAVY: ClassVar[frozenset[str]]
     remake: Any = None
+    place: bytes | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name not in type(self).HEAVY or self.remake is None:
@@ -102,13 +107,23 @@ class KeptOnDisk:
 
     def light(self) -> dict[str, Any]:
         """All other attributes, to be kept."""
-        dropped = {*type(self).HEAVY, "remake"}
+        dropped = {*type(self).HEAVY, "remake", "place"}
         return {name: value for name, value in self.__dict__.items() if name not in dropped}
 
+    def keep(self) -> None:
+        """Write it to its place, if it has one."""
+        if self.place is not None:
+            store(self.place, self.light())
+
     @classmethod
-    def of(cls, light: dict[str, Any], remake: Any) -> Self:
-        """The object that has these attributes."""
-        found = cls.__new__(cls)
-        found.__dict__ |= light
-        found.remake = remake
+    def at(cls, place: bytes | None, make: Callable[[], Self]) -> Self:
+        """The object that is kept at a place, or else the one that ``make`` makes."""
+        light = None if place is None else load(place)
+        if light is None:
+            found = make()
+        else:
+            found = cls.__new__(cls)
+            found.__dict__ |= light
+            found.remake = make
+        found.place = place
         return found

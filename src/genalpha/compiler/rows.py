@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha.compiler import emit_llvm, kept, lu
+from genalpha.compiler import emit_llvm, lu
 from genalpha.compiler.graph import TRUE, ZERO, Graph, Unsupported
 from genalpha.compiler.kept import KeptOnDisk
 from genalpha.compiler.program import PIECE, Builder, Map, Program, cut
@@ -37,11 +37,10 @@ class RowFunction(KeptOnDisk):
     Small linear systems are solved with pivots that are chosen for an example. The last column of the result
     is 1 if the pivots were good for that row. ``often`` says whether optimizing its machine code is worth the
     time. In ``graph``, ``columns`` are the nodes of the inputs, ``results`` those of the results; ``given``
-    and ``found`` are the same as pytrees. It may be kept on disk, as ``place``.
+    and ``found`` are the same as pytrees.
     """
 
-    HEAVY = frozenset({"graph", "given", "program", "_numbers", "_factors", "_structure"})
-    place: bytes | None = None
+    HEAVY = frozenset({"graph", "given", "program", "_numbers", "_factors"})
 
     def __init__(
         self,
@@ -101,7 +100,7 @@ class RowFunction(KeptOnDisk):
     def _write(self, name: str, often: bool, builder: Builder) -> None:
         """Write the kernel for the nodes that were found."""
         inputs = range(builder.slots)
-        leaves, self._structure = jax.tree.flatten(self.found)
+        leaves = jax.tree.leaves(self.found)
         sizes = itertools.accumulate((leaf.size for leaf in leaves), initial=0)
         cuts = itertools.starmap(slice, itertools.pairwise(sizes))
         self._parts = [(at, leaf.shape) for at, leaf in zip(cuts, leaves, strict=True)]
@@ -121,21 +120,8 @@ class RowFunction(KeptOnDisk):
             text = emit_llvm.emit([(program, {self.name: self.map})], lanes)
             operations = sum(kernel.operations for kernel in self.program.kernels.values())
             self._written[lanes] = Written(text, program.slots, operations)
-            if self.place is not None:
-                kept.store(self.place, self.light())
+            self.keep()
         return self._written[lanes]
-
-    @classmethod
-    def kept(cls, place: bytes | None, make: Callable[[], RowFunction]) -> RowFunction:
-        """The function that is kept at a place, or else the one that ``make`` makes."""
-        light = None if place is None else kept.load(place)
-        if light is not None:
-            found = cls.of(light, make)
-            found._structure = jax.tree.structure(found.found)
-            return found
-        found = make()
-        found.place = place
-        return found
 
     # --- small linear systems -------------------------------------------------------------------
 
@@ -201,7 +187,7 @@ class RowFunction(KeptOnDisk):
         """The results (count, width) as the pytree that the function returns, and which rows are good."""
         lead = table.shape[:-1]
         leaves = [table[..., at].reshape((*lead, *shape)) for at, shape in self._parts]
-        return jax.tree.unflatten(self._structure, leaves), table[..., -1] != 0
+        return jax.tree.unflatten(jax.tree.structure(self.found), leaves), table[..., -1] != 0
 
 
 def _doubles(ids: np.ndarray) -> Symbols:

@@ -187,9 +187,7 @@ class Element:
         self.size, self.n = sum(self.sizes), sum(self.dims)
         number = lambda *shape: jax.ShapeDtypeStruct(shape, float)
         own = jax.tree.map(lambda x: number(*x.shape[1:]), part.args)
-        make = lambda: kept.value(
-            ("sizes", self.identity) if self.identity else None, lambda: self._sizes(own)
-        )
+        make = lambda: kept.value(kept.key(self.identity, "sizes"), lambda: self._sizes(own))
         self.m, self.p, self.constant_mass = self.made("sizes", make)
 
     def _sizes(self, own: Any) -> tuple[int, int, bool]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -114,6 +115,13 @@ class AnyBody:
     def put(self, q: np.ndarray, v: np.ndarray) -> None:
         """Move the body to coordinates and velocities."""
         raise NotImplementedError
+
+    def moved(self, q: np.ndarray) -> Self:
+        """A copy of the body at coordinates, at rest. The ground is where it is."""
+        found = copy.copy(self)
+        if self.kind.space is not None:
+            found.put(q, np.zeros(self.kind.sizes[1]))
+        return found
 
     def numbers(self) -> dict[str, np.ndarray]:
         """The args of its mass and force."""

@@ -15,8 +15,7 @@ from genalpha.backends.sparse.projection import Projector
 from genalpha.errors import hint, warn
 from genalpha.mechanics.system import Dims
 from genalpha.multibody.bodies import Marker
-from genalpha.multibody.connectors import Connector
-from genalpha.multibody.couplings import Driven, Mimic
+from genalpha.multibody.couplings import Mimic, OfCoordinate
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
 from genalpha.multibody.joints import Coordinate, Joint
@@ -65,27 +64,21 @@ class Closed(NamedTuple):
         return text
 
 
-class HeldCoordinate(Joint):
+class HeldCoordinate(OfCoordinate):
     """A joint coordinate that keeps its value, or its rate: for :meth:`Model.assemble` alone."""
 
     rows = ("held",)
 
     def __init__(self, joint: Joint, by: Coordinate, value: Any, rate: Any, t: float) -> None:
-        self.joint, self.driven, self.joints = joint, by, (joint,)
         numbers = {"value": value, "speed": rate, "start": t}
-        name = f"{by.name} of {joint.name} is held"
-        Connector.__init__(self, name, joint.markers, numbers, {"gap": by.gap})
+        super().__init__(f"{by.name} of {joint.name} is held", joint, by, numbers, {})
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState, value: Any, speed: Any, start: Any, gap: Any) -> Any:
         return gap(a, b, value + speed * (t - start))[None]
 
     def wanted(self, t: float) -> float:
-        """The value that is kept."""
         return float(self.numbers["value"])
-
-    def sides(self, t: float, *frames: FrameState) -> list[Any]:
-        return [self.driven.near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []
 
 
 class Geometry:
@@ -218,7 +211,7 @@ def _wanted(model: Model, t: float) -> dict[str, list[float]]:
     """The coordinates of joints that are driven, held, or follow others."""
     found: dict[str, list[float]] = {}
     for drive in model.joints:
-        if isinstance(drive, Driven | HeldCoordinate):
+        if isinstance(drive, OfCoordinate):
             both = zip(drive.joint.coordinates, _coordinates(drive.joint), strict=True)
             found[drive.joint.name] = [drive.wanted(t) if way == drive.driven else x for way, x in both]
     for mimic in model.joints:

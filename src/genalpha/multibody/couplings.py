@@ -11,7 +11,7 @@ import numpy as np
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector, between, returned
 from genalpha.multibody.frames import FrameState, finite, positive
-from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Joint, gap, late, near, tilt, turn
+from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Coordinate, Joint, gap, late, near, tilt, turn
 from genalpha.numerics.tracing import is_traced
 
 
@@ -196,7 +196,22 @@ class Mimic(Joint):
         return [self.driven.near(frames[0], frames[1], np.polyval(self.numbers["coefficients"][::-1], led))]
 
 
-class Driven(Joint):
+class OfCoordinate(Joint):
+    """A constraint on one coordinate of a joint."""
+
+    def __init__(self, name: str, joint: Joint, by: Coordinate, numbers: Any, functions: Any) -> None:
+        self.joint, self.driven, self.joints = joint, by, (joint,)
+        Connector.__init__(self, name, joint.markers, numbers, functions | {"gap": by.gap})
+
+    def wanted(self, t: float) -> float:
+        """The value that the coordinate is to have at one time."""
+        raise NotImplementedError
+
+    def sides(self, t: float, *frames: FrameState) -> list[Any]:
+        return [self.driven.near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []
+
+
+class Driven(OfCoordinate):
     """A prescribed motion of a joint coordinate: ``motion(t)``, an angle or a displacement.
 
     The multiplier is minus the torque or the force of the drive.
@@ -207,9 +222,7 @@ class Driven(Joint):
     def __init__(self, name: str, joint: Joint, motion: Callable[[Any], Any], coordinate: str = "") -> None:
         if not isinstance(joint, Joint):
             raise TypeError(f"{name!r} needs a joint with a coordinate, got {joint!r}")
-        by = joint.coordinate(coordinate)
-        Connector.__init__(self, name, joint.markers, functions={"motion": motion, "gap": by.gap})
-        self.joint, self.driven, self.joints = joint, by, (joint,)
+        super().__init__(name, joint, joint.coordinate(coordinate), {}, {"motion": motion})
 
     @staticmethod
     def holonomic(t: Any, a: FrameState, b: FrameState, motion: Any, gap: Any) -> Any:
@@ -219,6 +232,3 @@ class Driven(Joint):
         """The prescribed value at one time, or NaN while JAX traces it."""
         found = self.functions["motion"](np.float64(t))
         return np.nan if is_traced(found) else float(np.asarray(found))
-
-    def sides(self, t: float, *frames: FrameState) -> list[Any]:
-        return [self.driven.near(frames[0], frames[1], self.wanted(t))] if self.driven.turns else []

@@ -82,12 +82,12 @@ class Coordinate(NamedTuple):
         cos, sin = self.turn(a, b)
         return cos * np.cos(wanted) + sin * np.sin(wanted)
 
-    def off(self, a: FrameState, b: FrameState, wanted: Any) -> Any:
-        """The difference to a wanted value; that of angles is from −π to π."""
+    def off(self, a: FrameState, b: FrameState, wanted: Any, xp: Any = jnp) -> Any:
+        """The difference to a wanted value, by JAX or NumPy; that of angles is from −π to π."""
         if not self.turns:
             return self.value(a, b) - wanted
-        cos, sin = self.turn(a, b)
-        return jnp.arctan2(self.gap(a, b, wanted), cos * jnp.cos(wanted) + sin * jnp.sin(wanted))
+        (cos, sin), c, s = self.turn(a, b), xp.cos(wanted), xp.sin(wanted)
+        return xp.arctan2(sin * c - cos * s, cos * c + sin * s)
 
     def axis(self, a: FrameState, b: FrameState) -> Any:
         """The axis of an angle, in space-fixed axes."""

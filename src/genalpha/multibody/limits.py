@@ -11,6 +11,7 @@ import numpy as np
 from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.engine.events import Event, Reset
+from genalpha.multibody.bodies import Marker
 from genalpha.multibody.closing import Geometry
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import FrameState, finite, nonnegative, positive
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 TURN = 2 * np.pi
 _AT = 1e-10  # how far beyond its value a stop is, in units of the coordinate
-_VALUE = "wanted"  # what functions of events call the value that is reached
 _RESTS = 1e-6  # how far beyond its stop a joint may start
 _FREE = 1e-12  # the least mobility of a coordinate, relative to that without joints
 
@@ -139,7 +139,7 @@ class JointFrames:
 
     def __init__(self, model: Model, joint: Joint) -> None:
         slices, none = model.slices(), (slice(0, 0), slice(0, 0))
-        self._ends = [(m.body.kind, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
+        self._ends = [(m.body, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
         first = len({type(body) for body in model.bodies})
         groups = [(i, group.members) for i, group in enumerate(model.groups) if joint in group.members]
         self._place = next(((first + i, members.index(joint)) for i, members in groups), None)
@@ -156,7 +156,28 @@ class JointFrames:
 
     def at(self, q: Any, v: Any, *points: Any) -> list[FrameState]:
         both = zip(self._ends, points, strict=True)
-        return [kind.state(q[at], v[by], r, Q) for (kind, at, by, _, Q), r in both]
+        return [body.kind.state(q[at], v[by], r, Q) for (body, at, by, _, Q), r in both]
+
+    def still(self, q: Any, args: Any) -> list[FrameState]:
+        """The frames without velocities, by NumPy."""
+        both = zip(self._ends, self.points(args), strict=True)
+        return [Marker(body.moved(q[at]), r, Q).state for (body, at, _, _, Q), r in both]
+
+
+class _Reached:
+    """The difference of a joint coordinate to a value, as a function of an event."""
+
+    def __init__(self, frames: JointFrames, by: Coordinate, value: float) -> None:
+        self.frames, self.by, self.value = frames, by, value
+
+    def __call__(self, t: Any, q: Any, v: Any, *args: Any) -> Any:
+        a, b = self.frames(q, v, args)
+        return self.by.off(a, b, self.value)
+
+    def now(self, q: np.ndarray, args: Any) -> float:
+        """The same for numbers."""
+        a, b = self.frames.still(q, args)
+        return float(self.by.off(a, b, self.value, np))
 
 
 def event(
@@ -166,17 +187,10 @@ def event(
     found, by = chosen(model, joint, coordinate)
     wanted = finite(value, f"the value of the event of {found.name!r}")
     frames = JointFrames(model, found)
-
-    def reached(t: Any, q: Any, v: Any, *args: Any) -> Any:
-        a, b = frames(q, v, args)
-        return by.off(a, b, wanted)
-
-    setattr(reached, _VALUE, wanted)
-
-    def fast(t: Any, q: Any, v: Any, *args: Any) -> Any:
-        return JointForce.moved(by, *frames(q, v, args))[1] - wanted
-
-    return Event(fast if rate else reached, period=TURN if by.turns and not rate else None, **options)
+    if not rate:
+        return Event(_Reached(frames, by, wanted), period=TURN if by.turns else None, **options)
+    fast = lambda t, q, v, *args: JointForce.moved(by, *frames(q, v, args))[1] - wanted
+    return Event(fast, **options)
 
 
 def stops(
@@ -214,11 +228,11 @@ def from_start(events: Any, q: Any, v: Any, args: Any) -> Any:
         bounce = getattr(one, "reset", None)
         if not isinstance(bounce, _Bounce):
             continue
-        way, beyond = int(one.direction), float(one.function(0.0, q, v, *args))
+        way, beyond = int(one.direction), one.function.now(q, args)
         if way * beyond > _RESTS:
             raise ValueError(f"{bounce.joint!r} starts beyond its stop, by {way * beyond:.3g}")
         if way * beyond >= 0:
-            listed[k] = _stop(bounce, getattr(one.function, _VALUE) + beyond + way * _AT, way)
+            listed[k] = _stop(bounce, one.function.value + beyond + way * _AT, way)
     return listed
 
 

@@ -145,10 +145,9 @@ def _compound(specs: list[Spec], link: str, name: str) -> tuple[Plan, list[Way]]
         first, second = np.stack([x, axes[1], axes[0]], axis=1), np.stack([x, -axes[0], axes[1]], axis=1)
         at = specs[0].pos
         a, b = first @ orientation(-specs[0].ref, "ref"), second @ orientation(specs[1].ref, "ref")
-        ways = zip(specs, Universal.coordinates, strict=True)
-        return Plan(name, Universal, Pose(at, a), Pose(at, b)), [
-            Way(one, link, way.name) for one, way in ways
-        ]
+        angles_of = zip(specs, Universal.coordinates, strict=True)
+        ways = [Way(one, link, way.name) for one, way in angles_of]
+        return Plan(name, Universal, Pose(at, a), Pose(at, b)), ways
     if sorted(kinds) == ["hinge", "slide"] and angles[0, 1] > 1 - small:
         hinge, slide = sorted(specs, key=lambda spec: spec.kind)
         frame = Pose(hinge.pos, along(hinge.axis, "axis"))

@@ -26,7 +26,6 @@ from genalpha.multibody.frames import finite, quaternions_of, vector
 from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.motion import Motion
 from genalpha.multibody.posing import posed
-from genalpha.multibody.rows import rows_of
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
 from genalpha.statics.equilibrium import Equilibrium
@@ -341,8 +340,7 @@ class Model:
 
         A state such as ``sol(0.5)``, or an equilibrium, is one row. ``values`` are those of :meth:`solve`.
         """
-        rows = rows_of(self, sol)
-        return Motion(values_of.with_values(self, values) if values else self, rows)
+        return Motion(self, sol, values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a JSON file that people can read. Functions of the user's own are refused."""

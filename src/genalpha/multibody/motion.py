@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ from genalpha.multibody.limits import TURN, Limit, contact_energy
 from genalpha.multibody.rotors import Rotor
 from genalpha.multibody.rows import rows_of
 from genalpha.multibody.sharing import shared
+from genalpha.multibody.values import with_values
 from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
 
@@ -49,8 +50,8 @@ class Momentum(NamedTuple):
 class Motion:
     """A solution of a model, or a state. Every result has one entry for each row of it, first axis."""
 
-    def __init__(self, model: Model, sol: Solution) -> None:
-        self.model, self.sol = model, rows_of(model, sol)
+    def __init__(self, model: Model, sol: Solution, values: Mapping[str, Any] | None = None) -> None:
+        self.sol, self.model = rows_of(model, sol), with_values(model, values) if values else model
         self._functions: dict[Any, Rowwise] = {}
         self.t, self._q = np.asarray(self.sol.t), np.asarray(self.sol.q)
         self._v = np.asarray(self.sol.v)[:, : len(model.v0)]  # first-order states come after them

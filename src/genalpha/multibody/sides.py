@@ -10,7 +10,7 @@ import numpy as np
 
 from genalpha.errors import InconsistentInitialValues
 from genalpha.multibody import values as values_of
-from genalpha.multibody.frames import FrameState
+from genalpha.multibody.bodies import AnyBody, Marker
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -21,18 +21,17 @@ def half_turns(
     model: Model, t: float, q: np.ndarray | None = None, values: Mapping[str, Any] | None = None
 ) -> list[Any]:
     """The joints that are half a turn off, at positions q or where the bodies are, with other ``values``."""
-    place = {body.name: (body.x, body.R) for body in (model.ground, *model.bodies)}
+    place: dict[str, AnyBody] = {body.name: body for body in (model.ground, *model.bodies)}
     if q is not None:
         at = model.slices()
-        place |= {body.name: _pose(body, q[at[body.name][0]]) for body in model.bodies}
+        place |= {body.name: body.moved(q[at[body.name][0]]) for body in model.bodies}
     values = values or {}
-    found, still = [], np.zeros(3)
+    found = []
     for joint in model.joints:
         frames = []
         for name, marker in zip(values_of.points(joint), joint.markers, strict=True):
-            x, R = place[marker.body.name]
-            r = values.get(name, marker.r)
-            frames.append(FrameState(x + R @ r, R @ marker.Q, still, still))
+            r = np.asarray(values.get(name, marker.r), float)
+            frames.append(Marker(place[marker.body.name], r, marker.Q).state)
         if any(bool(side < 0) for side in _numbered(joint, values).sides(t, *frames)):
             found.append(joint)
     return found
@@ -47,12 +46,6 @@ def _numbered(joint: Any, values: Mapping[str, Any]) -> Any:
     found = copy.copy(joint)
     found.numbers = joint.numbers | {key: np.asarray(x, float) for key, x in other.items()}
     return found
-
-
-def _pose(body: Any, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    put = copy.copy(body)
-    put.put(q, np.zeros(body.kind.sizes[1]))
-    return put.x, put.R
 
 
 def check_start(model: Model, t_span: Any, q: np.ndarray, values: Mapping[str, Any] | None) -> None:

@@ -241,10 +241,8 @@ class Tree:
         moments = self._moments[link]
         if not joint.coordinate(coordinate).turns:
             return float(moments[3, 3])
-        x, axis = (
-            joint.markers[1].pose[0],
-            joint.coordinate(coordinate).axis(*(marker.state for marker in joint.markers[:2])),
-        )
+        a, b = (marker.state for marker in joint.markers[:2])
+        x, axis = b.x, joint.coordinate(coordinate).axis(a, b)
         back = np.vstack([np.eye(3), -x]).T  # [1, −x]
         about = back @ moments @ back.T
         return float(np.trace(about) - axis @ about @ axis)

@@ -60,11 +60,11 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     extra = {name: shape(x) for name, x in _mapping(values).items() if name in known and x is not None}
     lengths = {shape[0] for name, shape in extra.items() if len(shape) == known[name].ndim + 1}
     if not lengths:
-        return _args(model, _checked(model, values))
+        return _args(model, _checked(known, values))
     if len(lengths) > 1:
         raise ValueError(f"numbers of a batch must have the same length, got {sorted(lengths)}")
     own = lambda name, x, k: x[k] if name in extra and len(extra[name]) > known[name].ndim else x
-    pick = lambda k: _checked(model, {name: own(name, x, k) for name, x in values.items()})
+    pick = lambda k: _checked(known, {name: own(name, x, k) for name, x in values.items()})
     members = [_args(model, pick(k)) for k in range(lengths.pop())]
     return jax.tree.map(lambda *x: (jnp if is_traced(*x) else np).stack(x), *members)
 
@@ -90,9 +90,9 @@ def _args(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _checked(model: Model, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Other numbers as arrays, with the shapes of those of the model."""
-    known, found = numbers(model), dict[str, Any]()
+def _checked(known: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Other numbers as arrays, with the shapes of those of the model, which are ``known``."""
+    found = dict[str, Any]()
     for name, value in _mapping(values).items():
         if name not in known:
             raise ValueError(f"the model has no number {name!r}: {hint(name, known, 'it has')}")
@@ -133,7 +133,7 @@ def _check_number(name: str, value: np.ndarray, known: Mapping[str, np.ndarray])
 
 def with_values(model: Model, values: Mapping[str, Any]) -> Model:
     """A copy of a model with other numbers, for results: it is not to be saved or changed."""
-    given = _checked(model, values)
+    given = _checked(numbers(model), values)
     bodies = {id(body): _other_body(body, given) for body in (model.ground, *model.bodies)}
     made: dict[Any, Any] = {}  # frames and joints that several things share
 

@@ -137,9 +137,19 @@ class _Place:
         return self.at.M @ self.a
 
     @property
+    def acting(self) -> np.ndarray:
+        """The sizes (n,) of all forces that act, with reactions."""
+        return np.abs(self.at.applied) + abs(self.solver.L) @ np.abs(self.mult)
+
+    @property
     def size(self) -> float:
         """The unbalanced force in units of √mass."""
         return float(np.sqrt(max(self.a @ self.push, 0.0)))
+
+
+def _small(force: np.ndarray, part: float, sizes: np.ndarray) -> bool:
+    """Whether forces (n,) are a small part of those that act, with ``sizes``; none of them counts as zero."""
+    return bool((np.abs(force) <= part * np.maximum(sizes, _SMALL * sizes.max(initial=0.0))).all())
 
 
 class _Search:
@@ -257,20 +267,15 @@ class _Search:
 
     def _at_rest(self, here: _Place) -> bool:
         """Whether the forces balance up to rounding: then there is no way to go."""
-        loads = abs(here.solver.L) @ np.abs(here.mult)
-        sizes = np.abs(here.at.applied) + np.asarray(loads).reshape(-1)
-        return bool(
-            (np.abs(here.push) <= _ROUNDED * np.maximum(sizes, _SMALL * sizes.max(initial=0.0))).all()
-        )
+        return _small(here.push, _ROUNDED, here.acting)
 
     def _balanced(self, here: _Place, K: Any) -> bool:
         """Whether small motions balance what is left of the forces, up to rounding of all that act."""
         if here.solver.sparse:
             return True
         d, mult = here.solver.solve(K, here.push, least=True)
-        loads, rest = here.solver.L, here.push - K @ d - here.solver.L @ mult
-        sizes = np.abs(here.at.applied) + abs(K) @ self._sizes(here.at) + abs(loads) @ np.abs(here.mult)
-        return bool((np.abs(rest) <= _SMALL * np.maximum(sizes, _SMALL * sizes.max(initial=0.0))).all())
+        rest = here.push - K @ d - here.solver.L @ mult
+        return _small(rest, _SMALL, here.acting + abs(K) @ self._sizes(here.at))
 
     def _left(self, here: _Place, way: np.ndarray) -> _Place:
         """A place beside an unstable equilibrium."""

@@ -94,8 +94,8 @@ class Equations:
                 return Rowwise(label, one, row, make=read)
             shapes = tuple(map(np.shape, jax.tree.leaves(row)))  # any assembly may use it
             about = (name, on, often, jax.tree.structure(row), shapes)
-            place = kept.key(model.element.identity, *about) if model.element.identity else None
-            make = lambda: Rowwise(label, one, row, make=lambda: RowFunction.kept(place, read))
+            key = functools.partial(kept.key, model.element.identity, *about)
+            make = lambda: Rowwise(label, one, row, make=lambda: RowFunction.at(key(), read))
             return model.element.made(about, make)
 
         return self.made((name, model.name), make)

@@ -30,13 +30,12 @@ class SharedKind(KeptOnDisk):
 
     A kind of a program is a copy of a general one, with the model of this program and its name. The general
     one is made once for a part, a method and the form of its blocks. Its name is ``NAME``, and ``code_name``
-    is what its kernels call it. It may be kept on disk, as ``place``.
+    is what its kernels call it.
     """
 
     HEAVY = frozenset(
         {"graph", "builder", "program", "traced", "value", "variables", "begun", "_scale_nodes"}
     )
-    place: bytes | None = None
     points: Any
     nodes: Mapping[Space, NodePoints]
     setup: Setup
@@ -68,25 +67,20 @@ class SharedKind(KeptOnDisk):
             identity, shapes = model.element.identity, tuple(np.shape(leaf)[1:] for leaf in leaves)
             more = structure, shapes, tuple(nodes[space] for space in model.element.spaces)
             programs = model.element.made("kinds", lambda: Programs(MOST))
-        place = None
-        if identity and not taped and of_package(setup.method):
-            place = kept.key(identity, cls.__qualname__, *about[2:], *more[:2])
-        found = programs.made((*about, *more), lambda: cls._kept(place, *given))
+        known = identity if not taped and of_package(setup.method) else ""
+        key = lambda: kept.key(known, cls.__qualname__, *about[2:], *more[:2])
+        found = programs.made((*about, *more), lambda: cls._kept(key(), *given))
         return found._for(setup, model, blocks)
 
     @classmethod
     def _kept(cls, place: bytes | None, *given: Any) -> Self:
         """The kind that is kept at a place, or else a new one of what is ``given``."""
-        light = None if place is None else kept.load(place)
-        if light is None:
-            found = cls(*given)
-        else:
-            found = cls.of(light, lambda: cls(*given))
+        found = cls.at(place, lambda: cls(*given))
+        if found.remake is not None:  # it was kept
             found.setup, found.model, found.blocks, _, found.nodes = given
             found._derived = Programs(MOST)
             if found.model.element is not None:
                 found.points.nodes = [found.nodes[space] for space in found.model.element.spaces]
-        found.place = place
         return found
 
     def light(self) -> dict[str, Any]:
@@ -112,8 +106,7 @@ class SharedKind(KeptOnDisk):
         if key not in self._modules:
             program = self._general.program
             self._modules[key] = repeated_modules.of_kind(key[0], program, general, self.held)
-            if self.place is not None:
-                kept.store(self.place, self._general.light())
+            self._general.keep()
         return self._modules[key], mine
 
     @property
