@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from genalpha.multibody.frames import (
     orientation,
     positive,
     quaternion_of,
+    quaternions_of,
     vector,
 )
 from genalpha.multibody.inertia import Inertia, rod
@@ -112,6 +114,13 @@ class AnyBody:
         """v at the start."""
         raise NotImplementedError
 
+    @staticmethod
+    def starts(bodies: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """q and v at the start of several bodies of this class, a row for each."""
+        rows = [(body.coordinates(), body.velocities()) for body in bodies]
+        q, v = map(np.array, zip(*rows, strict=True))
+        return q, v
+
     def put(self, q: np.ndarray, v: np.ndarray) -> None:
         """Move the body to coordinates and velocities."""
         raise NotImplementedError
@@ -201,6 +210,14 @@ class Body(AnyBody):
 
     def velocities(self) -> np.ndarray:
         return np.concatenate([self.velocity, self.R.T @ self.angular_velocity])
+
+    @staticmethod
+    def starts(bodies: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """All at once: models may have thousands of bodies."""
+        of_all = [part for body in bodies for part in (body.x, body.velocity, body.angular_velocity)]
+        x, velocity, spin = np.concatenate(of_all, dtype=float).reshape(-1, 3, 3).transpose(1, 0, 2)
+        R = np.concatenate([body.R for body in bodies], dtype=float).reshape(-1, 3, 3)
+        return np.hstack([x, quaternions_of(R)]), np.hstack([velocity, np.einsum("kij,ki->kj", R, spin)])
 
     def put(self, q: np.ndarray, v: np.ndarray) -> None:
         self.x, self.R = q[:3].copy(), axes_of(q[3:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -20,14 +19,14 @@ from genalpha.view.poses import matrices, quaternions, rotations
 axes_of, quaternion_of = matrices, quaternions  # of one quaternion (4,), of one matrix (3, 3)
 
 
-def quaternions_of(R: Sequence[np.ndarray]) -> np.ndarray:
-    """The quaternions (K, 4) of many matrices. Those of the last calls are kept: SciPy takes 0.1 ms."""
-    return _kept_quaternions(np.array(R, dtype=float).tobytes())
+def quaternions_of(R: np.ndarray) -> np.ndarray:
+    """The quaternions (K, 4) of matrices (K, 3, 3). Those of the last calls are kept: SciPy takes 0.1 ms."""
+    return _kept_quaternions(R.tobytes())
 
 
 @functools.lru_cache(8)
 def _kept_quaternions(R: bytes) -> np.ndarray:
-    return quaternions(np.frombuffer(R).reshape(-1, 3, 3)) if R else np.zeros((0, 4))
+    return quaternions(np.frombuffer(R).reshape(-1, 3, 3))
 
 
 class FrameState(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -17,12 +18,12 @@ from genalpha.mechanics.assembly import Assembly
 from genalpha.multibody import closing, files, limits, linear, sides, start_errors
 from genalpha.multibody import values as values_of
 from genalpha.multibody.assembling import assembly, no_body
-from genalpha.multibody.bodies import AnyBody, Body, Ground, Marker
+from genalpha.multibody.bodies import AnyBody, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
 from genalpha.multibody.drawing import drawn
 from genalpha.multibody.forces import Force
-from genalpha.multibody.frames import finite, quaternions_of, vector
+from genalpha.multibody.frames import finite, vector
 from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.motion import Motion
 from genalpha.multibody.posing import posed
@@ -165,18 +166,21 @@ class Model:
             q, v = q + size, v + n
         return found
 
+    def _start(self) -> list[np.ndarray]:
+        """Coordinates and velocities of all bodies."""
+        runs = itertools.groupby(self.bodies or no_body(), lambda body: body.__class__)
+        rows = [kind.starts(list(bodies)) for kind, bodies in runs]
+        return [np.concatenate([x.reshape(-1) for x in of_all]) for of_all in zip(*rows, strict=True)]
+
     @property
     def q0(self) -> np.ndarray:
         """Coordinates of all bodies where the model has them."""
-        bodies = self.bodies or no_body()
-        turned = iter(quaternions_of([body.R for body in bodies if type(body) is Body]))
-        own = lambda body: (body.x, next(turned)) if type(body) is Body else (body.coordinates(),)
-        return np.concatenate([part for body in bodies for part in own(body)])
+        return self._start()[0]
 
     @property
     def v0(self) -> np.ndarray:
         """Velocities of all bodies in the model."""
-        return np.concatenate([body.velocities() for body in self.bodies or no_body()])
+        return self._start()[1]
 
     # --- use --------------------------------------------------------------------------------------
 
@@ -269,7 +273,7 @@ class Model:
         if "state" in options and options["state"] is None:
             raise TypeError("state is None: a solution from a file has none (save sol.state beside it)")
         system = self.system
-        start = () if options.get("state") is not None else (self.q0, self.v0)
+        start = [] if options.get("state") is not None else self._start()
         if start:
             sides.check_start(self, t_span, start[0], values)
         if options.get("events") is not None:

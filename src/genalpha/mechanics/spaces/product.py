@@ -59,7 +59,7 @@ class Product(Space):
     def __repr__(self) -> str:
         return f"Product({', '.join(map(repr, self.factors))})"
 
-    @property
+    @functools.cached_property
     def rotations(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(
             f"factor {i} ({name})" for i, factor in enumerate(self.factors) for name in factor.rotations
