@@ -8,7 +8,7 @@ import gc
 import importlib.util
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # All of this must be set before JAX starts. XLA compiles twice as fast with little optimization, in one piece
@@ -71,7 +71,7 @@ def run(name: str, *, t_end: float | None = None, **options: object) -> ga.Solut
 
 
 # Tracing makes many objects that live long. Frequent garbage collections would be a waste of time.
-gc.set_threshold(200_000, 20, 100)
+gc.set_threshold(5_000_000, 20, 100)
 
 REPEATED = Path(__file__).with_name("repeated_cases.txt")
 
@@ -99,6 +99,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_sessionfinish() -> None:
     """pytest looks for forgotten objects several times at the end: among those of programs there are none."""
     gc.freeze()
+
+
+@pytest.fixture
+def new_garbage() -> Iterator[None]:
+    """``gc.collect()`` examines objects of this test alone. Those of all tests take it ten seconds."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -101,7 +101,7 @@ def test_derivatives_share_kinds(counted: list[str]) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-def test_systems_are_freed(counted: list[str]) -> None:
+def test_systems_are_freed(counted: list[str], new_garbage: None) -> None:
     """What is shared holds no assembly."""
     model = chain("rs")
     model.solve((0.0, 0.05), h=0.01, rho_inf=0.6, method="index3")

@@ -292,7 +292,7 @@ def test_dense_output_is_that_of_the_dense_run():
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-9 * np.abs(two).max(), err_msg=name)
 
 
-def test_a_run_leaves_no_memory_behind():
+def test_a_run_leaves_no_memory_behind(new_garbage):
     """The memory of a large run is freed with its solution, without waiting for the garbage collector."""
     rods(**GIVEN, save="final")
     gc.collect()

@@ -310,7 +310,7 @@ def test_equilibrium():
     assert ga.equilibrium(system, [0.3]).q == pytest.approx([math.pi / 6], abs=1e-10)
 
 
-def test_systems_are_freed():
+def test_systems_are_freed(new_garbage):
     system = ga.System(np.eye(1), lambda t, q, v: np.sin(q))
     left = weakref.ref(system)
     with warnings.catch_warnings():

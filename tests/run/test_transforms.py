@@ -213,17 +213,13 @@ def test_the_same_system_and_shapes_compile_once():
     assert count_compilations(again) == 0  # other initial values, parameters, step sizes, numbers of steps
 
 
-def test_programs_are_freed_with_their_system():
-    gc.freeze()  # older objects need not be examined
-    try:
-        system = ga.System(np.eye(1), lambda t, q, v: -q)
-        ga.solve(system, (0, 1), [1.0], [0.0], h=0.1)
-        alive = weakref.ref(system)
-        del system
-        gc.collect()
-        assert alive() is None
-    finally:
-        gc.unfreeze()
+def test_programs_are_freed_with_their_system(new_garbage):
+    system = ga.System(np.eye(1), lambda t, q, v: -q)
+    ga.solve(system, (0, 1), [1.0], [0.0], h=0.1)
+    alive = weakref.ref(system)
+    del system
+    gc.collect()
+    assert alive() is None
 
 
 def test_failures_under_transforms_become_status_and_nan():
