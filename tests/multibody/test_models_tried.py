@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -177,3 +178,37 @@ def test_the_angle_of_a_planar_body_turns_its_axes() -> None:
     model.add(mb.Revolute("hinge", model.ground, body, at=(1, 0)))
     assert model.assemble().gap < 1e-15
     assert model.q0.tolist() == [0, 0, 0.5]
+
+
+def test_motions_of_one_joint_that_contradict_each_other() -> None:
+    """Two motions with the same rate at the start depend on each other, but want different accelerations."""
+
+    def model(second: Callable[[Any], Any]) -> mb.Model:
+        found = mb.Model()
+        bar = found.add(mb.Body.bar("bar", 1.0, (0, 0, 0), (1, 0, 0)))
+        hinge = found.add(mb.Revolute("hinge", found.ground, bar, at=(0, 0, 0), axis=(0, 1, 0)))
+        found.add(mb.Driven("first", hinge, lambda t: t))
+        found.add(mb.Driven("second", hinge, second))
+        return found
+
+    assert model(lambda t: t + 0.0).assemble(redundant="drop").redundant == ("'second', drive",)
+    for second, what in ((lambda t: 2 * t, "velocities"), (lambda t: t + t**2, "accelerations")):
+        for redundant in ("drop", "keep"):
+            with pytest.raises(ValueError, match=f"no {what} satisfy all joints.*'first', drive"):
+                model(second).assemble(redundant=redundant)
+
+
+def test_a_singular_position_is_not_taken_for_redundancy() -> None:
+    """A parallelogram in line: elsewhere the rows along the line do not depend on each other."""
+    model = mb.Model(gravity=(0, -9.81, 0))
+    ends = {"crank": (0, 1), "coupler": (1, 3), "rocker": (2, 3)}
+    crank, coupler, rocker = (
+        model.add(mb.Body.bar(name, 1.0, (a, 0, 0), (b, 0, 0))) for name, (a, b) in ends.items()
+    )
+    pairs = [(model.ground, crank, 0), (crank, coupler, 1), (coupler, rocker, 3), (model.ground, rocker, 2)]
+    for name, (a, b, x) in zip("ABCD", pairs, strict=True):
+        model.add(mb.Revolute(name, a, b, at=(x, 0, 0), axis=(0, 0, 1)))
+    assert model.assemble(redundant="drop").freedom == 1
+    with pytest.raises(ga.RedundantConstraints, match="kinematic singularity") as caught:
+        model.solve((0.0, 0.1), h=0.01)
+    assert any("away from this singular position" in note for note in caught.value.__notes__)

@@ -260,13 +260,29 @@ def _velocities(geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarr
     at = geometry.at(q, v)
     left = np.abs(np.concatenate([at.g_dot, at.k]))
     if not left.max(initial=0.0) <= 1e-9 * (1 + np.abs(v).max(initial=0.0)):
-        rows = geometry.rows()
-        worst = [f"{rows[i]} ({left[i]:.3g})" for i in np.argsort(-left, kind="stable")[:4] if left[i] > 0]
         raise ValueError(
-            f"no velocities satisfy all joints. Those of {', '.join(worst)} contradict others: give fewer "
-            "rates, hold fewer bodies and joints, or check prescribed motions"
+            f"no velocities satisfy all joints. Those of {_worst(geometry.rows(), left)} contradict others: "
+            "give fewer rates, hold fewer bodies and joints, or check prescribed motions"
         )
     return v
+
+
+def _worst(rows: list[Row], left: np.ndarray) -> str:
+    """The names of the rows with the largest entries of ``left``."""
+    largest = left.max(initial=0.0)
+    order = [i for i in np.argsort(-left, kind="stable")[:4] if left[i] > 1e-6 * largest]
+    return ", ".join(f"{rows[i]} ({left[i]:.3g})" for i in order)
+
+
+def _check_accelerations(at: AtState, rows: list[Row]) -> None:
+    """Refuse rows that depend on others, but want another motion, such as two motions of one joint."""
+    wanted = -np.concatenate([at.g_ddot, at.k_dot])
+    left = np.abs(wanted - at.B @ positions.least(at.B, wanted, np.ones(at.dims.n)))
+    if not left.max() <= 1e-6 * (1 + np.abs(wanted).max()):
+        raise ValueError(
+            f"no accelerations satisfy all joints. Those of {_worst(rows, left)} contradict others: check "
+            "prescribed motions"
+        )
 
 
 def _rank(B: np.ndarray) -> np.ndarray:
@@ -298,8 +314,9 @@ def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[R
     n, rows = len(v), geometry.rows()
     if len(rows) > MOST_ROWS:
         return [], n - len(rows)
-    B = geometry.at(q, v).B.toarray()
-    kept = _rank(B)
+    at = geometry.at(q, v)
+    B = at.B.toarray()
+    kept = here = _rank(B)
     if len(kept) < len(rows):  # somewhere else there may be more
         basis = scipy.linalg.null_space(B) if n > len(kept) else np.zeros((n, 0))
         if basis.size:
@@ -311,5 +328,7 @@ def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[R
                 there = q
             elsewhere = _rank(geometry.at(there, v).B.toarray())
             kept = elsewhere if len(elsewhere) > len(kept) else kept
+        if kept is here:  # at a singular position there may be no accelerations
+            _check_accelerations(at, rows)
     left = sorted(set(range(len(rows))) - set(kept.tolist()))
     return [rows[i] for i in left], n - len(kept)

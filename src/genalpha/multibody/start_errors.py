@@ -21,7 +21,10 @@ def noted(model: Model) -> Iterator[None]:
         error.add_note("The joints are not closed: model.assemble() closes them, at a time t.")
         raise
     except RedundantConstraints as error:
-        error.add_note("model.assemble(redundant='drop') leaves redundant rows of joints out.")
+        if any(joint.dropped for joint in model.joints):
+            error.add_note("Redundant rows were left out: move the model away from this singular position.")
+        else:
+            error.add_note("model.assemble(redundant='drop') leaves redundant rows of joints out.")
         raise
     except (NoMultipliers, SingularSystem) as error:
         rubbing = [repr(joint.name) for joint in model.joints if "friction" in joint.numbers]
