@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
@@ -353,6 +354,7 @@ class Method(ABC):
             )
         return rows
 
+    @functools.lru_cache(maxsize=256)  # noqa: B019  (methods are small, and few)
     def blocks(self, dims: Dims) -> tuple[Unknown, ...]:
         """The unknowns. Their names must differ, and their sizes fit to ``like`` and ``start``."""
         blocks = tuple(self.unknowns(dims))
