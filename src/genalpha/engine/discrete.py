@@ -10,17 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from genalpha.numerics.data import State
+from genalpha.numerics.data import Signals, State
 
 # Times that differ by less than this fraction of the sample time are the same.
 _SAME = 1e-6
-
-
-class Signals(NamedTuple):
-    """What a controller holds between two samples: its output ``u`` and its own state ``s``."""
-
-    u: Any
-    s: Any
 
 
 class ControlRecord(NamedTuple):
@@ -43,6 +36,9 @@ class Controller:
     u0 : the output before the first sample: a number, an array, or a tree of them. Every u has this form.
     s0 : the state of the controller before the first sample, in the same way. The default is none.
     offset : samples are at offset + k · sample. The default is 0.
+    into : function (args, u) -> args, for an :class:`Assembly`: the args of its parts with the output;
+        ``update`` gets no args then. A multibody model needs none: there, u is a dictionary of numbers by
+        the names of ``model.values``.
 
     Pass it as ``ga.solve(..., controller=...)``. Functions of the system get one more argument c after
     ``args``. ``c.u`` is the output that holds now, and ``c.s`` is the state. A sample at the start counts,
@@ -66,6 +62,7 @@ class Controller:
     u0: Any
     s0: Any = ()
     offset: float = 0.0
+    into: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] | None = None
     first: Signals = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +78,10 @@ class Controller:
             )
         first = Signals(_numbers("u0", self.u0), _numbers("s0", self.s0))
         object.__setattr__(self, "first", first)
+
+    def put(self, args: tuple[Any, ...], signals: Signals) -> tuple[Any, ...]:
+        """The args of a system with signals. They are the last of them."""
+        return (*(args if self.into is None else self.into(tuple(args), signals.u)), signals)
 
     def due(self, t: float) -> bool:
         """Whether there is a sample at time t."""
@@ -102,7 +103,8 @@ class Controller:
         t = float(at.t)
         copy = lambda tree: jax.tree.map(np.array, tree)  # the function may change it in place
         try:
-            found = self.update(t, np.array(at.q), np.array(at.v), copy(held.s), *own)
+            given = own if self.into is None else ()
+            found = self.update(t, np.array(at.q), np.array(at.v), copy(held.s), *given)
         except Exception as error:
             error.add_note(f"This happened in update of the controller at t = {t:.9g}.")
             raise
@@ -116,7 +118,7 @@ class Controller:
                     f"update of the controller returned {name} of the form {forms[1]} at t = {t:.9g}, but "
                     f"{name}0 has the form {forms[0]}: both must be alike"
                 )
-        return (*own, new)
+        return self.put(tuple(own), new)
 
 
 def _numbers(name: str, tree: Any, t: float | None = None) -> Any:

@@ -17,6 +17,7 @@ from genalpha.mechanics.labels import Listed
 from genalpha.mechanics.parts import FUNCTIONS, Element, Part, Places
 from genalpha.mechanics.spaces import Product, Space
 from genalpha.mechanics.system import Args, System
+from genalpha.numerics.data import Signals
 from genalpha.numerics.tracing import zeros
 
 _MOST_NAMED = 6  # in messages
@@ -147,6 +148,8 @@ class Assembly(System):
         """The args of every part."""
         if not args:
             return [part.args for part in self.parts]
+        if isinstance(args[-1], Signals):  # a controller has put its output into the others
+            args = args[:-1]
         if len(args) != len(self.parts):
             raise ValueError(
                 f"args has {len(args)} entries, but there are {len(self.parts)} parts: pass net.args, or a "

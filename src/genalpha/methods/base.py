@@ -391,10 +391,8 @@ class Method(ABC):
     def first_blocks(self, dims: Dims, scale: Scale, carry: Carry, state: State) -> list[Any]:
         """The blocks of ``first_guess``, arrays of the same kind as the given ones."""
         known = {"a": carry.a, "v_dot": state.a, "lam": state.lam, "psi": state.psi}
-        return [
-            np.zeros(u.size) if u.start is None else known[u.start] / _unit(u, scale)
-            for u in self.blocks(dims)
-        ]
+        first = lambda u: np.zeros(u.size) if u.start is None else known[u.start] / _unit(u, scale)
+        return [first(u) for u in self.blocks(dims)]
 
 
 def _unit(u: Unknown, scale: Scale) -> Any:

@@ -272,7 +272,7 @@ class Model:
         options = values_of.options_of(self, options | {"values": values})
         if "state" in options and options["state"] is None:
             raise TypeError("state is None: a solution from a file has none (save sol.state beside it)")
-        system = self.system
+        options, system = values_of.with_controller(self, options), self.system
         start = [] if options.get("state") is not None else self._start()
         if start:
             sides.check_start(self, t_span, start[0], values)
@@ -342,7 +342,8 @@ class Model:
     def motion(self, sol: Any, values: Mapping[str, Any] | None = None) -> Motion:
         """Positions, velocities, joint coordinates, reactions and energies of a solution, by name.
 
-        A state such as ``sol(0.5)``, or an equilibrium, is one row. ``values`` are those of :meth:`solve`.
+        A state such as ``sol(0.5)``, an equilibrium, or (t, q, v) is one row. ``values`` are those of
+        :meth:`solve`.
         """
         return Motion(self, sol, values)
 

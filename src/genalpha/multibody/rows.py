@@ -17,7 +17,9 @@ _IN_ROWS = ("t", "q", "v", "a", "lam", "psi", "z")
 
 
 def rows_of(model: Model, sol: Any) -> Any:
-    """A solution of the model, or a state or an equilibrium as one row."""
+    """A solution of the model, or a state, an equilibrium or (t, q, v) as one row."""
+    if type(sol) is tuple and len(sol) == 3:
+        sol = SimpleNamespace(t=sol[0], q=np.asarray(sol[1]), v=np.asarray(sol[2]))
     given: dict[str, Any] = {name: getattr(sol, name, None) for name in _IN_ROWS}
     if any(given[name] is None for name in ("t", "q", "v")):
         what = "a solution, a state or an equilibrium"

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.engine.discrete import Controller
 from genalpha.errors import hint
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import Connector
@@ -60,22 +61,36 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     extra = {name: shape(x) for name, x in _mapping(values).items() if name in known and x is not None}
     lengths = {shape[0] for name, shape in extra.items() if len(shape) == known[name].ndim + 1}
     if not lengths:
-        return _args(model, _checked(known, values))
+        return _args(model, _checked(known, values), model.system.args)
     if len(lengths) > 1:
         raise ValueError(f"numbers of a batch must have the same length, got {sorted(lengths)}")
     own = lambda name, x, k: x[k] if name in extra and len(extra[name]) > known[name].ndim else x
     pick = lambda k: _checked(known, {name: own(name, x, k) for name, x in values.items()})
-    members = [_args(model, pick(k)) for k in range(lengths.pop())]
+    members = [_args(model, pick(k), model.system.args) for k in range(lengths.pop())]
     return jax.tree.map(lambda *x: (jnp if is_traced(*x) else np).stack(x), *members)
 
 
-def _args(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The args with other numbers, which were checked."""
+def with_controller(model: Model, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a run in which a controller puts out numbers of the model, by name."""
+    given = options.get("controller")
+    if not isinstance(given, Controller) or given.into is not None:
+        return options
+    if not isinstance(given.u0, Mapping):
+        raise TypeError(
+            "u0 of the controller of a model must be a dictionary of numbers by the names of model.values, "
+            f"such as {{'motor.constant': 0.0}}, got {given.u0!r}"
+        )
+    _checked(numbers(model), given.u0)
+    return options | {"controller": replace(given, into=lambda args, u: _args(model, u, args))}
+
+
+def _args(model: Model, values: Mapping[str, Any], before: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The args ``before`` with other numbers, which were checked."""
     kinds = dict.fromkeys(type(body) for body in model.bodies)
     owners: list[list[Any]] = [[body for body in model.bodies if type(body) is kind] for kind in kinds]
     owners += [group.members for group in model.groups]
     found = []
-    for number, (of, args) in enumerate(zip(owners, model.system.args, strict=True)):
+    for number, (of, args) in enumerate(zip(owners, before, strict=True)):
         args = jax.tree.map(lambda x: x, args)  # the dictionaries are copied
         if number < len(kinds):
             own, gravity = args[0], values.get(GRAVITY, args[1:])

@@ -18,6 +18,13 @@ class State(NamedTuple):
     psi: Array
 
 
+class Signals(NamedTuple):
+    """What a discrete controller holds between two samples: its output ``u`` and its own state ``s``."""
+
+    u: Any
+    s: Any
+
+
 class Times(NamedTuple):
     """The steps of a run, or one of them: their start times ``t`` and sizes ``h``.
 

@@ -119,13 +119,21 @@ def possible_with_accuracy(given: Any) -> None:
         raise ValueError("events: not possible with extrapolate, whose steps are given. Use accuracy")
 
 
-def with_signals(given: Any) -> Any:
+def with_signals(system: System, given: Any) -> Any:
     """``args``, and then the first signals of the controller if there is one."""
-    if given.controller is None or not isinstance(given.args, tuple | list):
-        return given.args
-    if not isinstance(given.controller, Controller):
-        raise TypeError(f"controller must be a ga.Controller, got {given.controller!r}")
-    return (*given.args, given.controller.first)
+    args, controller = given.args, given.controller
+    if controller is None or not isinstance(args, tuple | list):
+        return args
+    if not isinstance(controller, Controller):
+        raise TypeError(f"controller must be a ga.Controller, got {controller!r}")
+    if isinstance(system, Assembly):
+        if controller.into is None:
+            raise TypeError(
+                "the functions of parts get no output of a controller: pass ga.Controller(..., into=...), "
+                "which puts it into their args, or call model.solve of a multibody model"
+            )
+        args = args or system.args
+    return controller.put(tuple(args), controller.first)
 
 
 def possible_with_controller(given: Any, steps: Any, span: tuple[float, float], traced: bool) -> None:

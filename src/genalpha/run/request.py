@@ -123,7 +123,7 @@ class Request(NamedTuple):
 
 def parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options) -> Request:
     """Read and check the arguments of ``solve``."""
-    span, args = arguments.span(t_span), arguments.arguments(arguments.with_signals(given))
+    span, args = arguments.span(t_span), arguments.arguments(arguments.with_signals(system, given))
     state = arguments.state(q0, v0, given.state)
     if state is not None:
         span, q0, v0 = arguments.from_state(span, state), state.q, state.v

@@ -136,7 +136,8 @@ class SingleRun:
     ) -> tuple[StartPoint, Steps, None]:
         """The start after the sample there, and the steps. The run starts anew, because forces jump."""
         if state is not None:
-            start = StartPoint(*self.asked.start[:3], (state.lam, state.psi), "assume", just=state.just)
+            at = (self.asked.start.t, state.q, state.v)  # as they are, with the rounding of their rotations
+            start = StartPoint(*at, (state.lam, state.psi), "assume", just=state.just)
             steps = self._paced(steps, lambda: state.fields)
         self._sample(State(start.t, start.q, start.v, *np.zeros((3, 0))))  # type: ignore[arg-type]
         return start, steps, None
