@@ -56,8 +56,11 @@ def test_a_mesh_has_the_inertia_of_its_volume(tmp_path):
         load(tmp_path, body.replace('mesh="t"', 'mesh="x"'), f"<asset>{mesh}</asset>")
     with pytest.raises(ValueError, match=r"asset/mesh \(t\).inertia is 'convex', which is not supported"):
         load(tmp_path, body, f"<asset>{mesh}</asset>".replace("name=", "inertia='convex' name="))
+    missing = '<asset><mesh name="t" file="a.stl"/></asset>'
     with pytest.raises(ValueError, match=r"asset/mesh \(t\): there is no mesh 'a.stl'"):
-        load(tmp_path, body, '<asset><mesh name="t" file="a.stl"/></asset>')
+        load(tmp_path, body, missing)
+    with pytest.raises(ValueError, match="its inertia is not known: state that of the body"):
+        load(tmp_path, body, missing, meshes="ignore")
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,12 @@ def test_folders_for_meshes_and_missing_ones(tmp_path):
     ):
         mb.load(path)
     assert mb.load(path, folders=[tmp_path / "far"])["arm"].shape is not None
+    with pytest.warns(UserWarning, match="meshes are not read"):
+        bare = mb.load(path, meshes="ignore")
+    assert bare["arm"].shape is None
+    assert bare.notes == ["meshes are not read: robot/link (arm)/visual/geometry/mesh: package://arm/part.obj"]
+    with pytest.raises(ValueError, match="meshes must be 'read' or 'ignore', got None"):
+        mb.load(path, meshes=None)
     with pytest.raises(ValueError, match="is not on this machine"):
         mb.load(files.written(tmp_path, drawn("http://example.org/part.stl"), "robot.urdf"))
     (tmp_path / "part.dae").write_text("")

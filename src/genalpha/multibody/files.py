@@ -190,9 +190,10 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
     """The model in a file: JSON or TOML, a robot in URDF (.urdf), or a MuJoCo model in MJCF (.xml, .mjcf).
 
     Options for URDF: ``base="fixed"`` or ``"free"``, whether the first link can move. For URDF and MJCF:
-    ``folders``, where meshes are looked for as well, and ``limits="stiff"`` or ``"ignore"``, whether joints
-    have a :class:`Limit` at the ends of their ranges. For MJCF: ``controls``, values or functions of t of
-    actuators by name. What a robot or MuJoCo model has that is not supported is listed in ``model.notes``.
+    ``folders``, where meshes are looked for as well; ``meshes="read"`` or ``"ignore"``; ``limits="stiff"`` or
+    ``"ignore"``, whether joints have a :class:`Limit` at the ends of their ranges. For MJCF: ``controls``,
+    values or functions of t of actuators by name. What a robot or MuJoCo model has that is not supported is
+    listed in ``model.notes``.
     """
     file = Path(os.path.expanduser(os.fspath(path)))
     if file.suffix.lower() in (".urdf", ".xml", ".mjcf"):

@@ -18,7 +18,7 @@ from genalpha.multibody.mjcf_joints import Spec, Way
 from genalpha.multibody.mjcf_parts import Parts
 from genalpha.multibody.mjcf_settings import Settings, silent, whole
 from genalpha.multibody.model import Model
-from genalpha.multibody.trees import ORIGIN, Pose, Tree, TreeLink
+from genalpha.multibody.trees import ORIGIN, MeshFiles, Pose, Tree, TreeLink
 
 # Sections that are no part of the motion, and those that are and are not read.
 _SILENT = ("compiler", "option", "size", "statistic", "visual", "default", "custom")
@@ -52,6 +52,7 @@ def load(
     folders: Sequence[Any] = (),
     controls: Mapping[str, Any] | None = None,
     limits: str = "stiff",
+    meshes: str = "read",
 ) -> Model:
     """The model in an MJCF file. See :func:`genalpha.multibody.load`."""
     if not isinstance(controls, Mapping | None):
@@ -65,17 +66,16 @@ def load(
         more = ": a URDF file has the ending .urdf" if root.tag == "robot" else ""
         raise ValueError(f"its first element is {root.tag!r}, and must be 'mujoco'{more}")
     root.finish({"model": ""})
-    return _Reader(root, path, folders, limits).model(controls or {})
+    return _Reader(root, Tree(path, notes, limits), MeshFiles(path, folders, meshes)).model(controls or {})
 
 
 class _Reader:
     """A file that is being read."""
 
-    def __init__(self, root: Entry, path: Path, folders: Sequence[Any], limits: str) -> None:
+    def __init__(self, root: Entry, tree: Tree, files: MeshFiles) -> None:
         self.root, self.notes = root, root.notes
         self.settings = Settings(root, self.notes)
-        self.meshes = Meshes(self.settings, path, folders)
-        self.tree = Tree(path, self.notes, limits)
+        self.meshes, self.tree = Meshes(self.settings, files), tree
         self.ways: dict[str, Way] = {}
         self.sites: dict[str, tuple[str, Pose]] = {}
         self._names, self._joints = set[str](), set[str]()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from genalpha.multibody.inertia import Inertia
 from genalpha.multibody.markup import Entry
 from genalpha.multibody.meshes import Surface
 from genalpha.multibody.mjcf_settings import Settings, silent, upright
-from genalpha.multibody.trees import Pose, mesh_file, surface_of
+from genalpha.multibody.trees import MeshFiles, Pose
 
 _SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "ellipsoid": 3, "box": 3}
 TYPES = (*_SIZES, "plane", "mesh", "hfield", "sdf")
@@ -33,8 +33,8 @@ class Geom(NamedTuple):
 class Meshes:
     """The meshes of a file by name. They are read when they are first needed."""
 
-    def __init__(self, settings: Settings, path: Path, folders: Sequence[Any]) -> None:
-        self.settings, self.path, self.folders = settings, path, folders
+    def __init__(self, settings: Settings, files: MeshFiles) -> None:
+        self.settings, self.files = settings, files
         self.entries: dict[str, Entry] = {}
         self._read: dict[str, Surface | None] = {}
 
@@ -64,9 +64,7 @@ class Meshes:
         if file is not None:
             name = Path(file).name if self.settings.strip else file
             inside = str(Path(self.settings.folder) / name)
-            found = surface_of(
-                mesh_file(inside, self.path, self.folders, entry.where), entry.where, entry.notes
-            )
+            found = self.files.surface(inside, entry.where, entry.notes)
         elif points is None or corners is None:
             raise ValueError(f"{entry.where} has no file, or vertices and faces, which are needed")
         else:

@@ -269,30 +269,42 @@ class Tree:
         return model
 
 
-def mesh_file(name: str, file: Path, folders: Any, where: str) -> Path:
-    """The mesh that a file names: ``package://`` and relative names are looked up in folders."""
-    plain = name
-    for prefix in ("package://", "model://", "file://"):
-        plain = plain.removeprefix(prefix)
-    if "://" in plain:
-        raise ValueError(f"{where}: the mesh {name!r} is not on this machine: pass folders=[...] with a copy")
-    tails = [Path(plain)]
-    if name.startswith(("package://", "model://")) and len(Path(plain).parts) > 1:
-        tails.append(Path(*Path(plain).parts[1:]))  # without the name of the package
-    near = [file.parent, *(Path(one).expanduser() for one in folders)]
-    if len(tails) > 1:
-        near += list(file.resolve().parents)[1:4]  # a package has its robots in a folder such as urdf/
-    for folder in near:
-        for tail in tails:
-            if (folder / tail).is_file():
-                return folder / tail
-    tried = ", ".join(str(folder) for folder in near[: 1 + len(folders)])
-    raise ValueError(f"{where}: there is no mesh {name!r}. It was looked for in {tried}: pass folders=[...]")
+class MeshFiles:
+    """The meshes that a file names. ``how`` says whether they are read; without them there is less to see."""
 
+    def __init__(self, file: Path, folders: Any, how: str) -> None:
+        if how not in ("read", "ignore"):
+            raise ValueError(f"meshes must be 'read' or 'ignore', got {how!r}")
+        self.file, self.folders, self.how = file, [Path(one).expanduser() for one in folders], how
 
-def surface_of(path: Path, where: str, notes: Notes) -> Surface | None:
-    """The surface in a mesh file, or a note."""
-    if path.suffix.lower() not in meshes.FORMATS:
-        notes.add(f"meshes are read from {' and '.join(meshes.FORMATS)} only", f"{where}: {path.name}")
-        return None
-    return meshes.read(path)
+    def surface(self, name: str, where: str, notes: Notes) -> Surface | None:
+        """The surface in a mesh file, or a note."""
+        if self.how == "ignore":
+            notes.add("meshes are not read", f"{where}: {name}")
+            return None
+        path = self._found(name, where)
+        if path.suffix.lower() not in meshes.FORMATS:
+            notes.add(f"meshes are read from {' and '.join(meshes.FORMATS)} only", f"{where}: {path.name}")
+            return None
+        return meshes.read(path)
+
+    def _found(self, name: str, where: str) -> Path:
+        """The file of a mesh: ``package://`` and relative names are looked up in folders."""
+        plain = name
+        for prefix in ("package://", "model://", "file://"):
+            plain = plain.removeprefix(prefix)
+        more = "pass folders=[...], or meshes='ignore' to leave all meshes out"
+        if "://" in plain:
+            raise ValueError(f"{where}: the mesh {name!r} is not on this machine: {more}")
+        tails = [Path(plain)]
+        if name.startswith(("package://", "model://")) and len(Path(plain).parts) > 1:
+            tails.append(Path(*Path(plain).parts[1:]))  # without the name of the package
+        near = [self.file.parent, *self.folders]
+        if len(tails) > 1:
+            near += list(self.file.resolve().parents)[1:4]  # robots of a package may be in urdf/
+        for folder in near:
+            for tail in tails:
+                if (folder / tail).is_file():
+                    return folder / tail
+        tried = ", ".join(str(folder) for folder in near[: 1 + len(self.folders)])
+        raise ValueError(f"{where}: there is no mesh {name!r}. It was looked for in {tried}: {more}")

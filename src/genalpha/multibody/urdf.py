@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from genalpha.multibody import meshes
+from genalpha.multibody import meshes as surfaces
 from genalpha.multibody.couplings import Mimic
 from genalpha.multibody.forces import DryFriction, JointSpring
 from genalpha.multibody.frames import along
@@ -18,7 +18,7 @@ from genalpha.multibody.joints import Joint, Planar, Prismatic, Revolute
 from genalpha.multibody.markup import Entry, Notes, parsed
 from genalpha.multibody.meshes import Surface
 from genalpha.multibody.model import GRAVITY, Model
-from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Span, Tree, TreeLink, mesh_file, surface_of
+from genalpha.multibody.trees import FREE, ORIGIN, MeshFiles, Plan, Pose, Span, Tree, TreeLink
 from genalpha.multibody.vectors import EYE
 
 JOINTS: dict[str, Any] = {
@@ -47,11 +47,12 @@ def load(
     folders: Sequence[Any] = (),
     gravity: Any = GRAVITY,
     limits: str = "stiff",
+    meshes: str = "read",
 ) -> Model:
     """The robot in a URDF file. See :func:`genalpha.multibody.load`."""
     if base not in ("fixed", "free"):
         raise ValueError(f"base must be 'fixed' or 'free', got {base!r}")
-    notes = Notes()
+    notes, files = Notes(), MeshFiles(path, folders, meshes)
     root = Entry(parsed(path), "", notes)
     if root.tag != "robot":
         raise ValueError(f"its first element is {root.tag!r}, and must be 'robot'")
@@ -80,7 +81,7 @@ def load(
         )
         above, pose = (numbers[joint.parent], joint.origin) if joint else (None, ORIGIN)
         link = TreeLink(name, above, pose, links[name].where, plan)
-        _read_link(links[name], link, path, folders)
+        _read_link(links[name], link, files)
         numbers[name] = len(tree.links)
         tree.links.append(link)
     model = tree.model(gravity)
@@ -188,14 +189,14 @@ def _origin(entry: Entry) -> Pose:
     return Pose(x, Rotation.from_euler("xyz", rpy).as_matrix() if rpy.any() else EYE)
 
 
-def _read_link(entry: Entry, link: TreeLink, path: Path, folders: Sequence[Any]) -> None:
+def _read_link(entry: Entry, link: TreeLink, files: MeshFiles) -> None:
     """Inertia and surfaces of a link."""
     entry.finish({"name": "", "type": ""})
     for one in entry.children():
         if one.tag == "inertial":
             _inertial(one, link)
         elif one.tag == "visual":
-            _visual(one, link, path, folders)
+            _visual(one, link, files)
         elif one.tag in ("collision", "contact", "self_collision_checking"):
             entry.notes.add(_CONTACT, repr(link.name))
         else:
@@ -230,7 +231,7 @@ def _inertial(entry: Entry, link: TreeLink) -> None:
         link.points.append((mass, at.x))
 
 
-def _visual(entry: Entry, link: TreeLink, path: Path, folders: Sequence[Any]) -> None:
+def _visual(entry: Entry, link: TreeLink, files: MeshFiles) -> None:
     entry.finish({"name": ""})
     at, surface = ORIGIN, None
     for one in entry.children():
@@ -238,7 +239,7 @@ def _visual(entry: Entry, link: TreeLink, path: Path, folders: Sequence[Any]) ->
             at = _origin(one)
         elif one.tag == "geometry":
             for shape in one.children():
-                surface = _geometry(shape, path, folders)
+                surface = _geometry(shape, files)
                 shape.finish()
         elif one.tag != "material":
             raise one.unknown(("origin", "geometry", "material"))
@@ -254,18 +255,17 @@ def _size(entry: Entry, key: str, count: int = 1) -> np.ndarray:
     return found
 
 
-def _geometry(entry: Entry, path: Path, folders: Sequence[Any]) -> Surface | None:
+def _geometry(entry: Entry, files: MeshFiles) -> Surface | None:
     if entry.tag == "box":
-        return meshes.box(_size(entry, "size", 3) / 2)
+        return surfaces.box(_size(entry, "size", 3) / 2)
     if entry.tag == "sphere":
-        return meshes.capsule(float(_size(entry, "radius")[0]), 0.0)
+        return surfaces.capsule(float(_size(entry, "radius")[0]), 0.0)
     if entry.tag in ("cylinder", "capsule"):
         sizes = float(_size(entry, "radius")[0]), float(_size(entry, "length")[0]) / 2
-        return meshes.cylinder(*sizes) if entry.tag == "cylinder" else meshes.capsule(*sizes)
+        return surfaces.cylinder(*sizes) if entry.tag == "cylinder" else surfaces.capsule(*sizes)
     if entry.tag == "mesh":
         scale = entry.numbers("scale", 3, np.ones(3))
-        file = mesh_file(entry.needed("filename"), path, folders, entry.where)
-        found = surface_of(file, entry.where, entry.notes)
+        found = files.surface(entry.needed("filename"), entry.where, entry.notes)
         return found and Surface(found.points * scale, found.triangles)
     raise entry.unknown(("box", "cylinder", "sphere", "mesh"))
 
