@@ -6,7 +6,7 @@ import pytest
 from scipy.integrate import cumulative_trapezoid
 
 from genalpha import multibody as mb
-from genalpha.multibody.motion import _of_kind
+from genalpha.multibody.motion_functions import function_of_kind
 
 G = 9.81
 
@@ -143,7 +143,7 @@ def test_results_of_one_kind_are_compiled_once():
         rate = motion.rate(f"pin {k}")
         np.testing.assert_allclose(motion.power(f"pin {k}"), torque * rate, rtol=1e-9)
         np.testing.assert_allclose(motion.power(f"damper {k}"), -friction * rate**2, rtol=1e-12)
-        made.append(_of_kind.cache_info().misses)
+        made.append(function_of_kind.cache_info().misses)
     assert made[0] == made[1]
 
 

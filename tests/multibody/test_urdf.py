@@ -233,7 +233,9 @@ def test_folders_for_meshes_and_missing_ones(tmp_path):
     with pytest.warns(UserWarning, match="meshes are not read"):
         bare = mb.load(path, meshes="ignore")
     assert bare["arm"].shape is None
-    assert bare.notes == ["meshes are not read: robot/link (arm)/visual/geometry/mesh: package://arm/part.obj"]
+    assert bare.notes == [
+        "meshes are not read: robot/link (arm)/visual/geometry/mesh: package://arm/part.obj"
+    ]
     with pytest.raises(ValueError, match="meshes must be 'read' or 'ignore', got None"):
         mb.load(path, meshes=None)
     with pytest.raises(ValueError, match="is not on this machine"):

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 
 from genalpha.backends.sparse import models
 from genalpha.backends.sparse.equations import AtState, Equations
@@ -20,16 +19,13 @@ from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
 from genalpha.multibody.joints import Coordinate, Joint
 from genalpha.multibody.posing import POSED
+from genalpha.multibody.ranks import independent
 from genalpha.multibody.sides import half_turns
 from genalpha.statics import positions
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
-# Rows are redundant if a combination of the others comes as close to them, in units of their length.
-RANK = 1e-8
-# The most rows whose rank is found.
-MOST_ROWS = 3000
 _FAR = 0.02  # how far a mechanism is moved to see whether a dependence is one of this position alone
 
 
@@ -285,48 +281,22 @@ def _check_accelerations(at: AtState, rows: list[Row]) -> None:
         )
 
 
-def _rank(B: np.ndarray) -> np.ndarray:
-    """Numbers of rows that are independent: the first ones where they are far enough from each other.
-
-    So the rows that are left out belong to few joints.
-    """
-    lengths = np.linalg.norm(B, axis=1)
-    unit = B / np.where(lengths > 0, lengths, 1.0)[:, None]
-    if not unit.size:
-        return np.zeros(0, int)
-    triangle, order = scipy.linalg.qr(unit.T, mode="r", pivoting=True)
-    best = np.sort(order[: int((np.abs(np.diagonal(triangle)) > RANK).sum())])
-    if len(best) == len(B):
-        return best
-    first: list[int] = []
-    basis = np.zeros((B.shape[1], 0))
-    for i, row in enumerate(unit):
-        rest = row - basis @ (basis.T @ row)
-        rest -= basis @ (basis.T @ rest)
-        if np.linalg.norm(rest) > _FAR:
-            first.append(i)
-            basis = np.column_stack([basis, rest / np.linalg.norm(rest)])
-    return np.array(first) if len(first) == len(best) else best
-
-
 def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[Row], int]:
     """Rows that depend on others here and nearby, and the degrees of freedom."""
     n, rows = len(v), geometry.rows()
-    if len(rows) > MOST_ROWS:
-        return [], n - len(rows)
     at = geometry.at(q, v)
-    B = at.B.toarray()
-    kept = here = _rank(B)
+    kept = here = independent(at.B)
     if len(kept) < len(rows):  # somewhere else there may be more
-        basis = scipy.linalg.null_space(B) if n > len(kept) else np.zeros((n, 0))
-        if basis.size:
-            away = basis @ np.random.default_rng(0).normal(size=basis.shape[1])
+        if n > len(kept):
+            away = np.random.default_rng(0).normal(size=n)
+            for _ in range(2):  # along the constraints
+                away += positions.least(at.B, -(at.B @ away), np.ones(n))
             there = geometry.retract(q, _FAR * away / np.abs(away).max())
             try:
                 there, _ = _positions(geometry, there, v, np.ones(n))
             except ValueError:
                 there = q
-            elsewhere = _rank(geometry.at(there, v).B.toarray())
+            elsewhere = independent(geometry.at(there, v).B)
             kept = elsewhere if len(elsewhere) > len(kept) else kept
         if kept is here:  # at a singular position there may be no accelerations
             _check_accelerations(at, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -145,7 +146,16 @@ class JointFrames:
         self._place = next(((first + i, members.index(joint)) for i, members in groups), None)
 
     def __call__(self, q: Any, v: Any, args: Any = ()) -> list[FrameState]:
-        return self.at(q, v, *self.points(args))
+        return self.at(self.positions(q), [v[by] for by in self.speeds], self.points(args))
+
+    def positions(self, q: Any) -> list[Any]:
+        """The coordinates of both bodies."""
+        return [q[at] for _, at, _, _, _ in self._ends]
+
+    @property
+    def speeds(self) -> list[slice]:
+        """Where the velocities of both bodies are."""
+        return [by for _, _, by, _, _ in self._ends]
 
     def points(self, args: Any) -> list[Any]:
         """The points of the frames on their bodies; those of a run with other values are in its args."""
@@ -154,14 +164,38 @@ class JointFrames:
         part, number = self._place
         return [end["r"][number] for end in args[part][0][:2]]
 
-    def at(self, q: Any, v: Any, *points: Any) -> list[FrameState]:
-        both = zip(self._ends, points, strict=True)
-        return [body.kind.state(q[at], v[by], r, Q) for (body, at, by, _, Q), r in both]
+    def at(self, q: list[Any], v: list[Any], points: list[Any]) -> list[FrameState]:
+        """The frames for coordinates and velocities of both bodies."""
+        ends = [(body, Q) for body, _, _, _, Q in self._ends]
+        given = zip(ends, q, v, points, strict=True)
+        return [body.kind.state(own, speed, r, Q) for (body, Q), own, speed, r in given]
 
     def still(self, q: Any, args: Any) -> list[FrameState]:
         """The frames without velocities, by NumPy."""
-        both = zip(self._ends, self.points(args), strict=True)
-        return [Marker(body.moved(q[at]), r, Q).state for (body, at, _, _, Q), r in both]
+        both = zip(self._ends, self.positions(q), self.points(args), strict=True)
+        return [Marker(body.moved(own), r, Q).state for (body, _, _, _, Q), own, r in both]
+
+
+class JointRate:
+    """The rate of a joint coordinate, and its derivative (n,) with respect to v. It is linear in v."""
+
+    def __init__(self, frames: JointFrames, by: Coordinate) -> None:
+        self.frames, self.by = frames, by
+        self._rates: Rowwise | None = None
+
+    def __call__(self, q: np.ndarray, v: np.ndarray, args: Any) -> tuple[float, np.ndarray]:
+        frames, by = self.frames, self.by
+        own = frames.positions(q), [np.asarray(r) for r in frames.points(args)]
+        places = np.concatenate([np.arange(at.start, at.stop) for at in frames.speeds])
+        cut = frames.speeds[0].stop - frames.speeds[0].start
+        if self._rates is None:
+            one = lambda q, points, v: JointForce.moved(by, *frames.at(q, [v[:cut], v[cut:]], points))[1]
+            self._rates = Rowwise("rate", one, (*own, v[places]))
+        rows = np.vstack([v[places], np.eye(len(places))])
+        found = np.asarray(self._rates((*jax.tree.map(lambda x: x[None], own), rows), machine.lanes()))
+        c = np.zeros_like(v)
+        c[places] = found[1:]
+        return float(found[0]), c
 
 
 class _Reached:
@@ -245,13 +279,12 @@ class _Bounce:
 
     def __init__(self, model: Model, joint: Joint, by: Coordinate, part: float, rest: float) -> None:
         self.model, self.joint, self.by, self.part, self.rest = model, joint, by, part, rest
-        self._rates: Rowwise | None = None
+        self._rate = JointRate(JointFrames(model, joint), by)
 
     def __call__(self, t: Any, q: Any, v: Any, *args: Any) -> Reset:
         if is_traced(q, v, args):
             return self._traced(t, q, v, args)
-        rates = self._rate(q, np.vstack([v, np.eye(len(v))]), args)
-        rate, c = rates[0], rates[1:]
+        rate, c = self._rate(np.asarray(q), np.asarray(v), args)
         at = Geometry(self.model, args).at(np.asarray(q), np.asarray(v), float(t))
         m, p = at.dims[2:]
         try:
@@ -268,7 +301,7 @@ class _Bounce:
 
     def _traced(self, t: Any, q: Any, v: Any, args: Any) -> Reset:
         """The same with dense matrices, for runs under a JAX transform."""
-        frames, system, n = JointFrames(self.model, self.joint), self.model.system, len(v)
+        frames, system, n = self._rate.frames, self.model.system, len(v)
         rate = lambda v: JointForce.moved(self.by, *frames(q, v, args))[1]
         c = jnp.stack([rate(row) for row in np.eye(n)])
         rows = jnp.concatenate([system.G(t, q, args), system.K(t, q, v, args)])
@@ -277,12 +310,3 @@ class _Bounce:
         w = jnp.linalg.solve(saddle, jnp.concatenate([c, zeros[0]]))[:n]
         after = v - ((1 + self.part) * rate(v) / (c @ w)) * w
         return Reset(v=after, stop=self.part * jnp.abs(rate(v)) < self.rest)
-
-    def _rate(self, q: np.ndarray, v: np.ndarray, args: Any) -> np.ndarray:
-        """The rates (K,) of the coordinate for velocities (K, n)."""
-        frames, by = JointFrames(self.model, self.joint), self.by
-        points = [np.asarray(r) for r in frames.points(args)]
-        if self._rates is None:
-            one = lambda q, v, *points: JointForce.moved(by, *frames.at(q, v, *points))[1]
-            self._rates = Rowwise("rate", one, (np.asarray(q), v[0], *points))
-        return np.asarray(self._rates((np.asarray(q)[None], v, *(r[None] for r in points)), machine.lanes()))

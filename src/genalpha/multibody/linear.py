@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.rowwise import Rowwise
-from genalpha.multibody.forces import JointForce
 from genalpha.multibody.joints import Joint
-from genalpha.multibody.limits import JointFrames, chosen
+from genalpha.multibody.limits import JointFrames, JointRate, chosen
 from genalpha.multibody.values import options_of
-from genalpha.numerics.derivatives import jacobian
 from genalpha.statics.equilibrium import Equilibrium, equilibrium
 from genalpha.statics.inverse import InverseDynamics, inverse_dynamics
 from genalpha.statics.linear import Linear, linearize
@@ -80,8 +76,5 @@ def _measured(model: Model, joint: Any, coordinate: str) -> Callable[..., Any]:
 def _action(model: Model, joint: Any, coordinate: str) -> Callable[..., Any]:
     """The generalized force (n,) of a unit force or torque along a coordinate: the gradient of its rate."""
     found, by = chosen(model, joint, coordinate)
-    frames, n = JointFrames(model, found), len(model.v0)
-    rate = lambda q, v, points: jnp.reshape(JointForce.moved(by, *frames.at(q, v, *points))[1], (1,))
-    gradient = lambda q, *points: jacobian(lambda v: rate(q, v, points), jnp.zeros(n))[0]
-    one = Rowwise("action", gradient, (model.q0, *frames.points(())))
-    return lambda t, q, *args: np.asarray(one.one((np.asarray(q), *map(np.asarray, frames.points(args)))))
+    rate, still = JointRate(JointFrames(model, found), by), np.zeros(len(model.v0))
+    return lambda t, q, *args: rate(np.asarray(q), still, args)[1]

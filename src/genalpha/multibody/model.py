@@ -25,7 +25,7 @@ from genalpha.multibody.drawing import drawn
 from genalpha.multibody.forces import Force
 from genalpha.multibody.frames import finite, vector
 from genalpha.multibody.joints import Joint, turns_a_point
-from genalpha.multibody.motion import Motion
+from genalpha.multibody.motion_phases import Motion, motion_of
 from genalpha.multibody.posing import posed
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
@@ -342,10 +342,10 @@ class Model:
     def motion(self, sol: Any, values: Mapping[str, Any] | None = None) -> Motion:
         """Positions, velocities, joint coordinates, reactions and energies of a solution, by name.
 
-        A state such as ``sol(0.5)``, an equilibrium, or (t, q, v) is one row. ``values`` are those of
-        :meth:`solve`.
+        A state such as ``sol(0.5)``, an equilibrium, or (t, q, v) is one row. A solution knows the numbers of
+        its run; for a state or a member of a batch they are ``values``.
         """
-        return Motion(self, sol, values)
+        return motion_of(self, sol, values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a JSON file that people can read. Functions of the user's own are refused."""

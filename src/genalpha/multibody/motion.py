@@ -8,25 +8,32 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
-from genalpha.multibody import reactions
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
 from genalpha.multibody.connectors import Connector, Same, of_kind
-from genalpha.multibody.forces import Bushing, Force, JointForce, JointSpring, SphereContact, SpringDamper
-from genalpha.multibody.frames import BodyKind, FrameState, Wrench
-from genalpha.multibody.joints import Coordinate, Joint
+from genalpha.multibody.forces import Bushing, Force, JointSpring, SphereContact, SpringDamper
+from genalpha.multibody.frames import FrameState
+from genalpha.multibody.joints import Joint
 from genalpha.multibody.limits import TURN, Limit, contact_energy
+from genalpha.multibody.motion_functions import (
+    changes_of,
+    frames_of,
+    function_of_kind,
+    power_of,
+    rate_change_of,
+    rate_of,
+    rubbing,
+    seen_load,
+    value_of,
+)
 from genalpha.multibody.rotors import Rotor
 from genalpha.multibody.rows import rows_of
 from genalpha.multibody.sharing import shared
 from genalpha.multibody.values import with_values
-from genalpha.multibody.vectors import skew
 from genalpha.results.solution import Solution
 
 if TYPE_CHECKING:
@@ -51,7 +58,8 @@ class Motion:
     """A solution of a model, or a state. Every result has one entry for each row of it, first axis."""
 
     def __init__(self, model: Model, sol: Solution, values: Mapping[str, Any] | None = None) -> None:
-        self.sol, self.model = rows_of(model, sol), with_values(model, values) if values else model
+        self.sol, self.given = rows_of(model, sol), model
+        self.model = with_values(model, values) if values else model
         self._functions: dict[Any, Rowwise] = {}
         self.t, self._q = np.asarray(self.sol.t), np.asarray(self.sol.q)
         self._v = np.asarray(self.sol.v)[:, : len(model.v0)]  # first-order states come after them
@@ -81,7 +89,7 @@ class Motion:
         else:
             of_q, of_v = self._first[body.name]
             rows = (self._q[:, of_q], self._v[:, of_v], marker.r[None], marker.Q[None])
-            found = _states(body.kind)(rows, machine.lanes())
+            found = frames_of(body.kind)(rows, machine.lanes())
         return FrameState(*(np.asarray(x) for x in found))
 
     def position(self, where: Any, at: Any = (0.0, 0.0, 0.0)) -> np.ndarray:
@@ -111,7 +119,7 @@ class Motion:
             return FrameState(*(np.zeros((count, *x.shape)) for x in marker.state))
         of_q, of_v = self._first[body.name]
         rows = (self._q[:, of_q], self._v[:, of_v], self._kept("a")[:, of_v])
-        found = _changes(body.kind)((*rows, marker.r[None], marker.Q[None]), machine.lanes())
+        found = changes_of(body.kind)((*rows, marker.r[None], marker.Q[None]), machine.lanes())
         return FrameState(*map(np.asarray, found))
 
     def _kept(self, name: str) -> np.ndarray:
@@ -126,10 +134,15 @@ class Motion:
     # --- joints -----------------------------------------------------------------------------------
 
     def _joint(self, name: Any) -> Joint:
-        found = self.model[name] if isinstance(name, str) else name
+        found = self._thing(name)
         if not isinstance(found, Joint):
             raise TypeError(f"{found!r} is no joint")
         return found
+
+    def _thing(self, name: Any) -> Any:
+        """A joint or a force, with the numbers of this motion."""
+        own = isinstance(name, Connector) and self.given._things.get(name.name) is name
+        return self.model[name.name if own else name] if own or isinstance(name, str) else name
 
     def coordinate(self, joint: Any, name: str = "") -> np.ndarray:
         """A coordinate (K,) of a joint, the first by default. Angles are unwrapped over the rows.
@@ -139,11 +152,11 @@ class Motion:
         found = self._joint(joint)
         one = found.coordinate(name)
         a, b = (self._state(marker) for marker in found.markers[:2])
-        values = np.asarray(_value(one)((a, b), machine.lanes()))
+        values = np.asarray(value_of(one)((a, b), machine.lanes()))
         if not one.turns or len(values) < 2:
             return values
         # Between two rows there may be whole turns: the rates tell how many.
-        rates = np.asarray(_rate(one)((a, b), machine.lanes()))
+        rates = np.asarray(rate_of(one)((a, b), machine.lanes()))
         likely = np.diff(self.t) * (rates[1:] + rates[:-1]) / 2
         turned = np.diff(values)
         turned += TURN * np.round((likely - turned) / TURN)
@@ -154,7 +167,7 @@ class Motion:
         found = self._joint(joint)
         one = found.coordinate(name)
         a, b = (self._state(marker) for marker in found.markers[:2])
-        return np.asarray(_rate(one)((a, b), machine.lanes()))
+        return np.asarray(rate_of(one)((a, b), machine.lanes()))
 
     def reaction(self, joint: Any, frame: int = 1, redundant: str = "zero") -> Reaction:
         """The force and torque of a joint on the body of frame b, at the origin of that frame.
@@ -174,7 +187,7 @@ class Motion:
             )
         if redundant == "min_norm":
             return self._whole.reaction(found.name, frame)
-        return Reaction(*map(np.asarray, self._loaded(found, _seen, frame)))
+        return Reaction(*map(np.asarray, self._loaded(found, seen_load, frame)))
 
     @functools.cached_property
     def _whole(self) -> Motion:
@@ -188,7 +201,7 @@ class Motion:
         found = self._joint(joint)
         if "friction" not in found.bound():
             raise ValueError(f"{found!r} has no friction")
-        return Reaction(*map(np.asarray, self._loaded(found, _rubbed)))
+        return Reaction(*map(np.asarray, self._loaded(found, rubbing)))
 
     def _loaded(self, thing: Connector, what: Callable[..., Any], *more: Any) -> Any:
         """``what(functions, *more, t, lam, psi, *frames)`` of a joint or a force in all rows."""
@@ -197,7 +210,7 @@ class Motion:
         states = [self._state(marker) for marker in thing.markers]
         key = thing.name, what, *more
         if key not in self._functions:
-            self._functions[key] = of_kind(_of_kind, Same(copy.copy(thing)), what, *more)
+            self._functions[key] = of_kind(function_of_kind, Same(copy.copy(thing)), what, *more)
         return self._functions[key]((own, self.t, lam, psi, *states), machine.lanes())
 
     def _multipliers(self, thing: Connector) -> tuple[np.ndarray, np.ndarray]:
@@ -225,15 +238,15 @@ class Motion:
         That of a joint is the loss in its friction, which is never positive, or the power of a drive. An
         ideal joint has none. A rotor gives what its kinetic energy loses.
         """
-        found = self.model[thing] if isinstance(thing, str) else thing
+        found = self._thing(thing)
         if not isinstance(found, Force | Joint):
             raise TypeError(f"{found!r} is no force and no joint")
         if isinstance(found, Rotor):
-            change = _rate_change(found.driven)
+            change = rate_change_of(found.driven)
             ends = [each(marker) for each in (self._state, self._change) for marker in found.markers]
             faster = np.asarray(change(tuple(ends), machine.lanes()))
             return -found.numbers["inertia"] * self.rate(found.joint, found.driven.name) * faster
-        return np.asarray(self._loaded(found, _power))
+        return np.asarray(self._loaded(found, power_of))
 
     def momentum(self, about: Any = (0.0, 0.0, 0.0)) -> Momentum:
         """Linear and angular momentum of all bodies without rotors, (K, 3) each, in space-fixed axes.
@@ -314,87 +327,3 @@ class Motion:
         else:
             return 0.0
         return 0.5 * one.numbers["stiffness"] * longer**2
-
-
-def _load(functions: Any, k: int, t: Any, lam: Any, psi: Any, frames: Any) -> Wrench:
-    """What a joint does to frame ``k``, with friction."""
-    if "friction" in functions:
-        return reactions.both(functions, t, lam, psi, *frames)[k]
-    return reactions.ideal(functions, k, t, lam, psi, frames)
-
-
-def _seen(functions: Any, k: int, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
-    return tuple(frames[0].seen(x) for x in _load(functions, k, t, lam, psi, frames))
-
-
-def _rubbed(functions: Any, t: Any, lam: Any, psi: Any, a: FrameState, b: FrameState) -> Any:
-    load = reactions.ideal(functions, 1, t, lam, psi, (a, b))
-    return tuple(a.seen(x) for x in reactions.rubbed(functions, load, a, b))
-
-
-def _power(functions: Any, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
-    if "force" in functions:
-        loads = functions["force"](t, *frames)
-    else:
-        loads = [_load(functions, k, t, lam, psi, frames) for k in range(len(frames))]
-    both = zip(loads, frames, strict=True)
-    return sum(jnp.asarray(w.force) @ f.v + jnp.asarray(w.torque) @ f.w for w, f in both)
-
-
-# Functions of rows, which are compiled once for all bodies, coordinates or connectors of a kind.
-
-_STILL = FrameState(np.zeros(3), np.eye(3), np.zeros(3), np.zeros(3))
-
-
-@functools.lru_cache(maxsize=128)
-def _of_kind(same: Same, what: Callable[..., Any], *more: Any) -> Rowwise:
-    """``what(functions, *more, t, lam, psi, *frames)`` of connectors of a kind, with their numbers first."""
-    one = same.one
-    sizes = [np.zeros(len(one.kept(speeds))) for speeds in (False, True)]
-    function = lambda own, *rest: what(one.bound(own), *more, *rest)
-    return Rowwise("motion", function, (one.numbers, np.zeros(()), *sizes, *[_STILL] * len(one.markers)))
-
-
-@functools.cache
-def _states(kind: BodyKind) -> Rowwise:
-    """The frames of bodies of a kind."""
-    size, n = kind.sizes
-    return Rowwise("frame", kind.state, (np.zeros(size), np.zeros(n), np.zeros(3), np.eye(3)))
-
-
-@functools.cache
-def _changes(kind: BodyKind) -> Rowwise:
-    """The derivatives of frames of bodies of a kind, for q, v and the derivative of v."""
-    size, n = kind.sizes
-
-    def change(q: Any, v: Any, a: Any, r: Any, Q: Any) -> FrameState:
-        rate = kind.space.rate(q, v)  # type: ignore[union-attr]
-        return jax.jvp(lambda q, v: kind.state(q, v, r, Q), (q, v), (rate, a))[1]
-
-    return Rowwise("change", change, (np.zeros(size), np.zeros(n), np.zeros(n), np.zeros(3), np.eye(3)))
-
-
-@functools.lru_cache(maxsize=32)
-def _value(one: Coordinate) -> Rowwise:
-    """A coordinate as a function of two frames."""
-    return Rowwise("coordinate", one.value, (_STILL, _STILL))
-
-
-@functools.lru_cache(maxsize=32)
-def _rate(one: Coordinate) -> Rowwise:
-    """The rate of a coordinate as a function of two frames."""
-
-    def rate(a: FrameState, b: FrameState) -> Any:
-        value = lambda x, R, y, S: one.value(a._replace(x=x, R=R), b._replace(x=y, R=S))
-        spun = [skew(f.w) @ f.R for f in (a, b)]
-        return jax.jvp(value, (a.x, a.R, b.x, b.R), (a.v, spun[0], b.v, spun[1]))[1]
-
-    return Rowwise("rate", rate, (_STILL, _STILL))
-
-
-@functools.lru_cache(maxsize=32)
-def _rate_change(one: Coordinate) -> Rowwise:
-    """The derivative of the rate of a coordinate, for two frames and their derivatives."""
-    rate = lambda a, b: JointForce.moved(one, a, b)[1]
-    change = lambda a, b, da, db: jax.jvp(rate, (a, b), (da, db))[1]
-    return Rowwise("change", change, (_STILL,) * 4)

@@ -20,11 +20,11 @@ def rows_of(model: Model, sol: Any) -> Any:
     """A solution of the model, or a state, an equilibrium or (t, q, v) as one row."""
     if type(sol) is tuple and len(sol) == 3:
         sol = SimpleNamespace(t=sol[0], q=np.asarray(sol[1]), v=np.asarray(sol[2]))
-    given: dict[str, Any] = {name: getattr(sol, name, None) for name in _IN_ROWS}
-    if any(given[name] is None for name in ("t", "q", "v")):
+    given: dict[str, Any] = {name: getattr(sol, name, None) for name in ("t", "q", "v")}
+    if any(x is None for x in given.values()):
         what = "a solution, a state or an equilibrium"
         raise TypeError(f"a motion needs {what} of the model, got {type(sol).__name__}")
-    if is_traced(given["t"], given["q"], given["v"]):
+    if is_traced(*given.values()):
         raise TypeError(
             "a motion is made of numbers, but this run is traced by JAX: inside of jit, grad or vmap use "
             "sol.q, sol.v and sol.lam, and make a motion of the result of a plain run"
@@ -32,7 +32,8 @@ def rows_of(model: Model, sol: Any) -> Any:
     if np.ndim(given["q"]) == 3:
         raise ValueError("a motion needs one run, but this is a batch: pass one of its members, batch[i]")
     if np.ndim(given["q"]) == 1 and np.ndim(given["t"]) == 0:
-        sol = SimpleNamespace(**{name: np.asarray(x)[None] for name, x in given.items() if x is not None})
+        known = {name: getattr(sol, name, None) for name in _IN_ROWS}
+        sol = SimpleNamespace(**{name: np.asarray(x)[None] for name, x in known.items() if x is not None})
     q, v = np.asarray(sol.q), np.asarray(sol.v)
     states = getattr(sol, "z", None)
     if states is not None and states.shape[-1]:  # an assembly of the model and of first-order states
@@ -44,4 +45,23 @@ def rows_of(model: Model, sol: Any) -> Any:
             f"and {model!r} has {len(model.q0)} and {len(model.v0)}: "
             "pass a solution of this model that saved all of q and v"
         )
+    for phase in getattr(sol, "phases", None) or ():
+        _check_parts(model, phase.system)
     return sol
+
+
+def _check_parts(model: Model, system: Any) -> None:
+    """Refuse a run from before joints or forces were added: it has other multipliers and energies.
+
+    Parts of the user's own may follow those of the model.
+    """
+    own = model.system.parts
+    if system is model.system:
+        return
+    both = zip(own, getattr(system, "parts", ()), strict=False)
+    same = [x.label == y.label and np.array_equal(x.nodes, y.nodes) for x, y in both]
+    if len(same) < len(own) or not all(same):
+        raise ValueError(
+            f"the solution is of another model, or joints or forces of {model!r} were added or left out "
+            "after the run: solve again"
+        )

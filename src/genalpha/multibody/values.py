@@ -13,7 +13,7 @@ import numpy as np
 
 from genalpha.engine.discrete import Controller
 from genalpha.errors import hint
-from genalpha.multibody.bodies import Marker
+from genalpha.multibody.bodies import AnyBody, Marker
 from genalpha.multibody.connectors import Connector
 from genalpha.multibody.frames import GROUND as GROUND_KIND
 from genalpha.multibody.inertia import Inertia
@@ -86,13 +86,10 @@ def with_controller(model: Model, options: dict[str, Any]) -> dict[str, Any]:
 
 def _args(model: Model, values: Mapping[str, Any], before: tuple[Any, ...]) -> tuple[Any, ...]:
     """The args ``before`` with other numbers, which were checked."""
-    kinds = dict.fromkeys(type(body) for body in model.bodies)
-    owners: list[list[Any]] = [[body for body in model.bodies if type(body) is kind] for kind in kinds]
-    owners += [group.members for group in model.groups]
     found = []
-    for number, (of, args) in enumerate(zip(owners, before, strict=True)):
+    for of, args in zip(_owners(model), before, strict=True):
         args = jax.tree.map(lambda x: x, args)  # the dictionaries are copied
-        if number < len(kinds):
+        if isinstance(of[0], AnyBody):
             own, gravity = args[0], values.get(GRAVITY, args[1:])
             args = (own, *(gravity[i] for i in range(3)))
         else:
@@ -103,6 +100,38 @@ def _args(model: Model, values: Mapping[str, Any], before: tuple[Any, ...]) -> t
             own[key] = _put(x, [values.get(f"{one.name}.{key}") for one in of])
         found.append(args)
     return tuple(found)
+
+
+def _owners(model: Model) -> list[list[Any]]:
+    """The bodies or connectors of each part."""
+    kinds = dict.fromkeys(type(body) for body in model.bodies)
+    bodies = [[body for body in model.bodies if type(body) is kind] for kind in kinds]
+    return [*bodies, *(group.members for group in model.groups)]
+
+
+def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
+    """The numbers in args of the system that are not those of the model."""
+    found: dict[str, np.ndarray] = {}
+
+    def compare(given: Any, usual: Any, names: list[str]) -> None:
+        given, usual = np.asarray(given, float), np.asarray(usual, float)
+        for i in np.flatnonzero((given != usual).reshape(len(names), -1).any(axis=1)):
+            found[names[i]] = given[i]
+
+    for of, given, usual in zip(_owners(model), args, model.system.args, strict=False):
+        if isinstance(of[0], AnyBody):
+            gravity = np.array([np.ravel(x)[0] for x in given[1:]], float)
+            if not np.array_equal(gravity, [np.ravel(x)[0] for x in usual[1:]]):
+                found[GRAVITY] = gravity
+            given, usual = given[0], usual[0]
+        else:
+            for end, frames in enumerate(zip(given[0], usual[0], strict=True)):
+                there, here = (frame["r"] for frame in frames)
+                compare(there, here, [points(one)[end] for one in of])
+            given, usual = given[1], usual[1]
+        for key in usual:
+            compare(given[key], usual[key], [f"{one.name}.{key}" for one in of])
+    return found
 
 
 def _checked(known: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> dict[str, Any]:

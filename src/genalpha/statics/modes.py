@@ -148,8 +148,12 @@ def _sparse(whole: WholeSystem, at: StatePoint, count: int, near: float) -> tupl
     places = np.flatnonzero(moved)
     kept = np.r_[places, n : A.shape[0]]  # states have no position
     E, A = (x[kept][:, kept] for x in (E, A))
-    shift = 1j * (near or 1e-4 * np.sqrt(np.abs(K.diagonal() * unit**2).max())) + 1e-7
-    values, vectors = pencil.eigenvalues(E, A, 2 * count, shift, len(places) + n)
+    entries = len(places) + n
+    if near:
+        values, vectors = pencil.eigenvalues(E, A, 2 * count, 1j * near + 1e-7, entries)
+    else:
+        first = 1e-4 * np.sqrt(np.abs(K.diagonal() * unit**2).max()) or 1.0
+        values, vectors = pencil.smallest(E, A, 2 * count, first, entries)
     shapes = vectors[len(places) :].copy()
     shapes[places] = vectors[: len(places)]
     return _upper(values, shapes, 1e-9)

@@ -13,6 +13,9 @@ from genalpha.statics.tangent import saddle
 # The shift, relative to the largest diagonal entry of stiffness over mass. It lies below zero, so that the
 # matrix exists where motions need no force.
 _SHIFT = 1e-9
+# The same for equations of first order: the direction of shifts, the smallest one relative to the first, and
+# how many eigenvalues more are computed than are wanted.
+_BESIDE, _LEAST, _MORE = 0.1 + 1j, 1e-9, 4
 _INFINITE = 1e8  # eigenvalues beyond this times the same entry belong to constraints
 
 
@@ -49,6 +52,27 @@ def eigenvalues(E: Any, A: Any, count: int, near: complex, vectors: int) -> tupl
     values = near + 1 / shifted
     order = np.lexsort((values.imag, np.abs(values)))
     return values[order], found[:vectors, order]
+
+
+def smallest(E: Any, A: Any, count: int, first: float, vectors: int) -> tuple[np.ndarray, np.ndarray]:
+    """At least ``count`` of the smallest eigenvalues, as :func:`eigenvalues` finds them near a shift.
+
+    Those near the shift ``first`` may leave out smaller ones. Then the shift is moved towards zero. It is
+    not zero, where the matrix is singular if a motion needs no force.
+    """
+    asked, size = min(count + _MORE, A.shape[0] - 2), first
+    found = eigenvalues(E, A, asked, size * _BESIDE, vectors)
+    while size > _LEAST * first:
+        near = size * _BESIDE
+        inside = np.abs(found[0] - near).max() - abs(near)  # all that are smaller were found
+        if (np.abs(found[0]) <= inside + 1e-3 * abs(near)).sum() >= min(count, asked):
+            break
+        size *= 0.1
+        try:
+            found = eigenvalues(E, A, asked, size * _BESIDE, vectors)
+        except RuntimeError:  # singular
+            break
+    return found
 
 
 def first_order(K: Any, C: Any, M: Any, H: Any, drift: Any, B: Any, L: Any, m: int) -> tuple[Any, Any]:

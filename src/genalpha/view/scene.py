@@ -13,6 +13,7 @@ from genalpha.view import checks
 from genalpha.view.poses import Track, matrices, track
 from genalpha.view.shapes import Arrow, Frame, Plane, Shape
 
+_ROWS_OF_BOX = 100  # the least number of rows from which the size of the scene is known
 _LONGEST_ARROW = 0.25  # in sizes of the scene
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 
@@ -169,13 +170,14 @@ def _arrow_scale(given: list[Shape], tracks: list[dict[str, Track]], size: float
 
 
 def _box(shape: Shape, tracks: dict[str, Track]) -> np.ndarray:
-    """The corners (2, 3) of the space that a shape takes during the motion."""
+    """The corners (2, 3) of the space that a shape takes during the motion, from some of its rows."""
     corners = shape.corners()
     names = ("at",) if isinstance(shape, Arrow) else shape.moves
     found = []
     for path in (tracks[name] for name in names):
-        turned = np.einsum("kij,cj->kci", matrices(path.p), corners)
-        found.append(path.x[:, None] + turned)
+        some = slice(None, None, max(1, len(path.x) // _ROWS_OF_BOX))
+        turned = np.einsum("kij,cj->kci", matrices(path.p[some]), corners)
+        found.append(path.x[some, None] + turned)
     points = np.concatenate([x.reshape(-1, 3) for x in found])
     return np.stack([points.min(axis=0) - shape.margin(), points.max(axis=0) + shape.margin()])
 
