@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import genalpha as ga
+from genalpha import multibody as mb
 
 HEAD = """import jax.numpy as jnp
 import genalpha as ga
@@ -180,3 +181,27 @@ def test_what_means_nothing_is_refused(run, genalpha):
         code, _, err = genalpha("run", "pendulum", f"--{option}", "fool")
         assert code == 2
         assert f"unknown value of --{option} 'fool'" in err
+
+
+def test_multibody_models(run, genalpha, tmp_path):
+    model = mb.Model(gravity=(0, 0, -9.81))
+    bar = model.add(mb.Body.bar("bar", 1.0, (0, 0, 0), (1, 0, 0)))
+    model.add(mb.Revolute("hinge", model.ground, bar, at=(0, 0, 0), axis=(0, 1, 0)))
+    model.save(tmp_path / "bar.json")
+    expected = model.solve((0.0, 0.2), h=0.02).q[-1].tolist()
+    code, out, err = genalpha("run", "bar.json", "--h", "0.02", "--t-end", "0.2", "--json")
+    assert (code, err, json.loads(out)["q"]) == (0, "", expected)
+    code, out, err = genalpha("run", "bar.json", "--h", "0.02")
+    assert "bar.json: 1 degrees of freedom" in out
+    assert "0 to 1" in out
+    text = "from genalpha import multibody as mb\nproblem = mb.load('bar.json')\n"
+    code, out, err = run(text, "model.py:problem", "--t-end", "0.2", "--json")
+    assert (code, err, json.loads(out)["q"]) == (0, "", expected)
+    code, _, err = genalpha("run", "none.urdf")
+    assert (code, err) == (2, "genalpha: cannot read none.urdf: No such file or directory\n")
+    (tmp_path / "bad.json").write_text(
+        '{"format": "genalpha model 1", "gravity": [0, 0, 0], "gravity": [1, 0, 0]}'
+    )
+    code, _, err = genalpha("run", "bad.json")
+    assert code == 2
+    assert "bad.json is no JSON: the name 'gravity' occurs twice in one object" in err

@@ -134,13 +134,15 @@ def test_motors_follow_the_points_of_their_joint() -> None:
         ({"crank.mass": None}, "crank.mass must be a number or an array of numbers, got None"),
         (["crank.mass"], "values must be a dictionary"),
         ({"crank.mas": 1.0}, "crank.mass"),
-        ({"crank.mass": [1.0, 2.0], "rod.mass": [1.0]}, "must have the same length"),
+        ({"crank.mass": [1.0, 2.0]}, "crank.mass must have the shape (), got (2,)"),
     ],
     ids=str,
 )
 def test_values_that_constructors_would_refuse(four_bar: mb.Model, values: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message.replace("(", r"\(")):
         four_bar.solve((0.0, 0.1), values=values, h=0.01)
+    with pytest.raises(ValueError, match="numbers of a batch must have the same length"):
+        four_bar.args({"crank.mass": [1.0, 2.0], "rod.mass": [1.0]})
 
 
 def test_options_of_solve(four_bar: mb.Model) -> None:

@@ -139,3 +139,24 @@ def test_the_example(capsys, tmp_path):
     linear_analysis.main(["--save", str(tmp_path / "picture.png")])
     assert "stable by itself from 4.3 to 6.0 m/s" in capsys.readouterr().out
     assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_the_lowest_modes_of_a_damped_system_with_a_stiff_spring():
+    """The first shift of the sparse search lies far above them."""
+    count = 450
+    omega = np.append(np.arange(1.0, count), 1e6)
+    system = ga.Assembly(
+        [
+            ga.Part(
+                mass=np.eye(1),
+                force=lambda t, q, v, w: -(w**2) * q - 1e-3 * v,
+                nodes=np.arange(count),
+                args=(omega,),
+            )
+        ],
+        space=ga.Euclidean(1),
+        count=count,
+    )
+    found = ga.modes(system, (0.0, np.zeros(count)), 5)
+    np.testing.assert_allclose(np.abs(found.eigenvalues), np.arange(1.0, 6.0), rtol=1e-9)
+    np.testing.assert_allclose(found.eigenvalues.real, -5e-4, rtol=1e-6)

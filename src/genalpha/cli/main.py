@@ -33,16 +33,19 @@ _LIST = """examples:
   genalpha list
   genalpha list --json | python -m json.tool"""
 
-_RUN = """PROBLEM is a name from "genalpha list", or FILE.py:ATTRIBUTE. The attribute is a
-ga.problems.Problem, or an object or dict with system, t_span, q0, v0 and, if
-the functions take any, args. It may also be a function without arguments that
-returns one of these.
+_RUN = """PROBLEM is a name from "genalpha list", FILE.py:ATTRIBUTE, or the file of a
+multibody model (.json, .toml, .urdf, .xml). The attribute is a multibody
+model, a ga.problems.Problem, or an object or dict with system, t_span, q0, v0
+and, if the functions take any, args. It may also be a function without
+arguments that returns one of these. A multibody model runs for 1 s, or up to
+--t-end; the joints in its file are closed first.
 
 examples:
   genalpha run pendulum
   genalpha run heavy-top --rtol 1e-6 --t-end 2 --save top.npz
   genalpha run rolling-disk --h 1e-2 --plot disk.png
   genalpha run my_model.py:problem --h 1e-3 --json
+  genalpha run robot.urdf --t-end 2
 
 Without --h, error control chooses the steps. Exit code 1 means that the run
 stopped half-way. The part before that is still printed, saved and drawn."""
@@ -145,7 +148,7 @@ def _list_options(command: argparse.ArgumentParser) -> None:
 
 def _run_options(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    add("problem", metavar="PROBLEM", help="a name, or FILE.py:ATTRIBUTE")
+    add("problem", metavar="PROBLEM", help="a name, FILE.py:ATTRIBUTE, or the file of a multibody model")
     add("--method", metavar="M", help='a name from "genalpha list"; the default is soi2')
     add("--rho-inf", metavar="R", type=float, help="damping of the highest frequencies: 0 most, 1 none")
     add("--h", metavar="H", type=float, help="step size, without error control")

@@ -1,4 +1,4 @@
-"""Finds the model for ``genalpha run``: a named problem, or an attribute of a Python file."""
+"""Finds the model for ``genalpha run``: a named problem, a multibody model, or an attribute of a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from genalpha.run import arguments
 from genalpha.solve import solve
 
 _NEEDED = ("system", "t_span", "q0", "v0")
+_MECHANISMS = (".json", ".toml", ".urdf", ".xml", ".mjcf")
+_SPAN = (0.0, 1.0)  # of multibody models, which have none
 _ABOUT = ("name", "title", "args", "coordinates", "reference", "energy")
 # The arguments of ga.solve that a model may set. The other ones are the command line's.
 OPTIONS = tuple(
@@ -45,11 +47,13 @@ class NamedModel:
 
 
 def find(what: str) -> NamedModel:
-    """The model with this name, or in ``file.py:attribute``.
+    """The model with this name, in ``file.py:attribute``, or in a file of a multibody model.
 
     >>> find("pendulum").title
     'Pendulum with torsional spring and damper'
     """
+    if Path(what).suffix.lower() in _MECHANISMS:
+        return _mechanism(what)
     if what.endswith(".py") or ":" in what:
         return _from_file(what)
     try:
@@ -73,6 +77,20 @@ def in_one_line(error: BaseException) -> str:
     """The first line of a message, and the notes that the package added to it."""
     notes = [note for note in getattr(error, "__notes__", []) if "\n" not in note]
     return " ".join([*str(error).splitlines()[:1], *notes])
+
+
+def _mechanism(what: str) -> NamedModel:
+    """A multibody model from a file, with its joints closed."""
+    from genalpha import multibody
+
+    try:
+        model = multibody.load(what)
+        closed = model.assemble(redundant="drop")
+    except OSError as error:
+        raise Refused(f"cannot read {what}: {error.strerror}") from error
+    except (ValueError, TypeError) as error:
+        raise Refused(in_one_line(error)) from error
+    return replace(_model(what, model, None), title=str(closed))
 
 
 def _from_file(what: str) -> NamedModel:
@@ -131,6 +149,8 @@ def _called(what: str, function: Callable[[], Any], file: Path) -> Any:
 
 def _model(what: str, found: Any, file: Path | None) -> NamedModel:
     """A model from a Problem, or from any object or dict with the same names."""
+    if type(found).__module__ == "genalpha.multibody.model":  # which need not be imported for others
+        found = {"system": found.system, "t_span": _SPAN, "q0": found.q0, "v0": found.v0}
     missing = [name for name in _NEEDED if not _has(found, name)]
     if missing:
         raise Refused(

@@ -38,6 +38,8 @@ def named(name: Any, what: str) -> str:
 
 
 _FIXED = ("mass", "moment", "inertia")
+# Arguments of constructors, and the attributes that may be set instead of them.
+_INSTEAD = {"at": "x, the centre of mass", "rotation": "R, the axes as columns, or the angle of a PlanarBody"}
 
 
 class Marker:
@@ -81,6 +83,8 @@ class AnyBody:
                 f"{key} of the body {self.name!r} cannot be changed: make another body, or pass "
                 f"values={{'{self.name}.{key}': ...}} to model.solve"
             )
+        if key in _INSTEAD:
+            raise AttributeError(f"{key} is for the constructor: set {_INSTEAD[key]} of {self.name!r}")
         super().__setattr__(key, value)
 
     def frame(self, at: Any = (0.0, 0.0, 0.0), rotation: Any = None, axis: Any = None) -> Marker:

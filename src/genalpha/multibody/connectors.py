@@ -79,6 +79,15 @@ class Connector:
             if not callable(function):
                 raise TypeError(f"{key} of {name!r} must be a function, got {type(function).__name__}")
 
+    def __setattr__(self, key: str, value: Any) -> None:
+        """Numbers and functions are those of the constructor. Models have made their equations with them."""
+        if key in self.__dict__.get("numbers", ()) or key in self.__dict__.get("functions", ()):
+            raise AttributeError(
+                f"{key} of {self.name!r} cannot be changed: make another {type(self).__name__}, or pass "
+                f"values={{'{self.name}.{key}': ...}} to model.solve if it is a number"
+            )
+        super().__setattr__(key, value)
+
     @property
     def kind(self) -> tuple[Any, ...]:
         """What connectors have in common that are copies of one part."""

@@ -213,7 +213,7 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
     toml = file.suffix.lower() == ".toml"
     try:
         content = file.read_bytes().decode()
-        data = tomllib.loads(content) if toml else json.loads(content)
+        data = tomllib.loads(content) if toml else json.loads(content, object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is no text, so it is no model: {error}") from error
     except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
@@ -222,6 +222,16 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
         return read(data)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON whose names differ."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise json.JSONDecodeError(f"the name {twice!r} occurs twice in one object", "", 0)
+    return found
 
 
 def read(data: Any) -> Model:

@@ -139,6 +139,7 @@ class JointFrames:
     """The frames of a joint as a function of q and v of the whole, and of the args of its system, if any."""
 
     def __init__(self, model: Model, joint: Joint) -> None:
+        self.joint = joint
         slices, none = model.slices(), (slice(0, 0), slice(0, 0))
         self._ends = [(m.body, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
         first = len({type(body) for body in model.bodies})
@@ -147,6 +148,19 @@ class JointFrames:
 
     def __call__(self, q: Any, v: Any, args: Any = ()) -> list[FrameState]:
         return self.at(self.positions(q), [v[by] for by in self.speeds], self.points(args))
+
+    def check(self, model: Model) -> None:
+        """Raise an error if the frames are elsewhere in a model."""
+        there = model._things.get(self.joint.name)
+        if not isinstance(there, Joint) or JointFrames(model, there)._layout != self._layout:
+            raise ValueError(
+                f"the event of {self.joint!r} belongs to another model, or was made before the model was "
+                "changed: call model.event or model.stops again"
+            )
+
+    @property
+    def _layout(self) -> tuple[Any, ...]:
+        return self._place, [(body.name, at, by, r.tolist()) for body, at, by, r, _ in self._ends]
 
     def positions(self, q: Any) -> list[Any]:
         """The coordinates of both bodies."""
@@ -199,14 +213,14 @@ class JointRate:
 
 
 class _Reached:
-    """The difference of a joint coordinate to a value, as a function of an event."""
+    """The difference of a joint coordinate, or of its rate, to a value, as a function of an event."""
 
-    def __init__(self, frames: JointFrames, by: Coordinate, value: float) -> None:
-        self.frames, self.by, self.value = frames, by, value
+    def __init__(self, frames: JointFrames, by: Coordinate, value: float, rate: bool) -> None:
+        self.frames, self.by, self.value, self.rate = frames, by, value, rate
 
     def __call__(self, t: Any, q: Any, v: Any, *args: Any) -> Any:
         a, b = self.frames(q, v, args)
-        return self.by.off(a, b, self.value)
+        return JointForce.moved(self.by, a, b)[1] - self.value if self.rate else self.by.off(a, b, self.value)
 
     def now(self, q: np.ndarray, args: Any) -> float:
         """The same for numbers."""
@@ -220,11 +234,8 @@ def event(
     """The event of a coordinate of a joint, or its rate, that reaches a value."""
     found, by = chosen(model, joint, coordinate)
     wanted = finite(value, f"the value of the event of {found.name!r}")
-    frames = JointFrames(model, found)
-    if not rate:
-        return Event(_Reached(frames, by, wanted), period=TURN if by.turns else None, **options)
-    fast = lambda t, q, v, *args: JointForce.moved(by, *frames(q, v, args))[1] - wanted
-    return Event(fast, **options)
+    reached = _Reached(JointFrames(model, found), by, wanted, rate)
+    return Event(reached, period=TURN if by.turns and not rate else None, **options)
 
 
 def stops(
@@ -250,12 +261,16 @@ def _stop(bounce: _Bounce, value: float, way: int) -> Event:
     return event(bounce.model, bounce.joint, value, bounce.by.name, direction=way, reset=bounce)
 
 
-def from_start(events: Any, q: Any, v: Any, args: Any) -> Any:
+def from_start(model: Model, events: Any, q: Any, v: Any, args: Any) -> Any:
     """Events of a run that starts at q: a stop at which a joint rests is where the joint is.
 
-    A joint that starts further beyond its stop is refused.
+    A joint that starts further beyond its stop is refused, and so are events of other models.
     """
     listed = list(events) if isinstance(events, list | tuple) else [events]
+    for one in listed:
+        reached = getattr(one, "function", None)
+        if isinstance(reached, _Reached):
+            reached.frames.check(model)
     if is_traced(q, v, args) or not any(isinstance(getattr(e, "reset", None), _Bounce) for e in listed):
         return events
     for k, one in enumerate(listed):

@@ -88,8 +88,11 @@ class Model:
 
     def _forget(self) -> None:
         """Make the assembly anew when it is next needed."""
-        self.__dict__.pop("system", None)
-        self.__dict__.pop("groups", None)
+        self.__dict__ = self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the assembly."""
+        return {key: value for key, value in self.__dict__.items() if key not in ("system", "groups")}
 
     def _like(self, things: dict[str, Any]) -> Model:
         """A model of other things, by name, with an assembly of its own."""
@@ -142,8 +145,7 @@ class Model:
         return self._all(Force)
 
     def __repr__(self) -> str:
-        counts = f"{len(self.bodies)} bodies, {len(self.joints)} joints, {len(self.forces)} forces"
-        return f"<Model of {counts}>"
+        return f"<Model of {len(self.bodies)} bodies, {len(self.joints)} joints, {len(self.forces)} forces>"
 
     # --- the assembly -----------------------------------------------------------------------------
 
@@ -188,9 +190,7 @@ class Model:
         """Put all bodies where the coordinates ``q`` say, with velocities ``v``, such as those of a row."""
         for key, given, own in (("q", q, self.q0), ("v", v, self.v0)):
             if np.shape(given) != own.shape or not np.isfinite(given).all():
-                raise ValueError(
-                    f"{key} must be {len(own)} finite numbers, as model.{key}0 is, got {given!r}"
-                )
+                raise ValueError(f"{key} must be {len(own)} finite numbers, as model.{key}0, got {given!r}")
         q, v = np.asarray(q, float), np.asarray(v, float)
         for body, (of_q, of_v) in zip(self.bodies, self.slices().values(), strict=True):
             body.put(q[of_q], v[of_v])
@@ -278,7 +278,7 @@ class Model:
             sides.check_start(self, t_span, start[0], values)
         if options.get("events") is not None:
             q, v = start or (options["state"].q, options["state"].v)
-            options["events"] = limits.from_start(options["events"], q, v, options.get("args") or ())
+            options["events"] = limits.from_start(self, options["events"], q, v, options.get("args") or ())
         with start_errors.noted(self):
             return solve(system, t_span, *start, **options)
 
@@ -342,8 +342,7 @@ class Model:
     def motion(self, sol: Any, values: Mapping[str, Any] | None = None) -> Motion:
         """Positions, velocities, joint coordinates, reactions and energies of a solution, by name.
 
-        A state such as ``sol(0.5)``, an equilibrium, or (t, q, v) is one row. A solution knows the numbers of
-        its run; for a state or a member of a batch they are ``values``.
+        A state, an equilibrium or (t, q, v) is one row. ``values`` are its numbers, which a solution knows.
         """
         return motion_of(self, sol, values)
 

@@ -65,6 +65,10 @@ class Motion:
         self._v = np.asarray(self.sol.v)[:, : len(model.v0)]  # first-order states come after them
         self._first = model.slices()
 
+    def __repr__(self) -> str:
+        times = f"from t = {self.t[0]:g} to {self.t[-1]:g}" if len(self.t) else ""
+        return f"<Motion of {self.given!r}: {len(self.t)} rows {times}>"
+
     # --- frames -----------------------------------------------------------------------------------
 
     def frame(self, where: Any, at: Any = (0.0, 0.0, 0.0)) -> FrameState:

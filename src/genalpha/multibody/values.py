@@ -48,7 +48,7 @@ def options_of(model: Model, options: dict[str, Any]) -> dict[str, Any]:
         return options
     if options.get("args"):
         raise TypeError("pass values or args, not both: model.args(values) are args")
-    return options | {"args": args_with(model, values)}
+    return options | {"args": _args(model, _checked(numbers(model), values), model.system.args)}
 
 
 def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
