@@ -134,7 +134,7 @@ def test_motors_follow_the_points_of_their_joint() -> None:
         ({"crank.mass": None}, "crank.mass must be a number or an array of numbers, got None"),
         (["crank.mass"], "values must be a dictionary"),
         ({"crank.mas": 1.0}, "crank.mass"),
-        ({"crank.mass": [1.0, 2.0]}, "crank.mass must have the shape (), got (2,)"),
+        ({"crank.mass": [1.0, 2.0]}, "crank.mass must have the shape"),
     ],
     ids=str,
 )

@@ -34,7 +34,7 @@ def motion_of(model: Model, sol: Any, values: Mapping[str, Any] | None) -> Motio
     return PhasedMotion(plain, [(slice(run[0][0].start, run[-1][0].stop), run[0][1]) for run in runs])
 
 
-class _Rows:
+class _SomeRows:
     """Some rows of a solution. What is deferred is computed when it is asked for."""
 
     def __init__(self, sol: Any, rows: slice) -> None:
@@ -52,7 +52,7 @@ class PhasedMotion(Motion):
 
     def __init__(self, plain: Motion, parts: list[tuple[slice, dict[str, Any]]]) -> None:
         super().__init__(plain.given, plain.sol)
-        self._parts = [Motion(plain.given, _Rows(plain.sol, rows), numbers) for rows, numbers in parts]  # type: ignore[arg-type]
+        self._parts = [Motion(plain.given, _SomeRows(plain.sol, rows), numbers) for rows, numbers in parts]  # type: ignore[arg-type]
         self._cuts = [rows for rows, _ in parts]
 
     def _each(self, name: str, *given: Any) -> Any:
