@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.engine.events import Event, Reset
-from genalpha.multibody.bodies import Marker
+from genalpha.multibody.bodies import AnyBody, Marker
 from genalpha.multibody.closing import Geometry
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import FrameState, finite, nonnegative, positive
@@ -135,13 +135,24 @@ def chosen(model: Model, joint: Any, name: str) -> tuple[Joint, Coordinate]:
     return found, found.coordinate(name)
 
 
+class _JointEnd(NamedTuple):
+    """A frame of a joint: its body, where this is in q and v, and the place and the axes of the frame."""
+
+    body: AnyBody
+    q: slice
+    v: slice
+    r: np.ndarray
+    Q: np.ndarray
+
+
 class JointFrames:
     """The frames of a joint as a function of q and v of the whole, and of the args of its system, if any."""
 
     def __init__(self, model: Model, joint: Joint) -> None:
         self.joint = joint
         slices, none = model.slices(), (slice(0, 0), slice(0, 0))
-        self._ends = [(m.body, *slices.get(m.body.name, none), m.r, m.Q) for m in joint.markers[:2]]
+        places = [(m, slices.get(m.body.name, none)) for m in joint.markers[:2]]
+        self._ends = [_JointEnd(m.body, q, v, m.r, m.Q) for m, (q, v) in places]
         first = len({type(body) for body in model.bodies})
         groups = [(i, group.members) for i, group in enumerate(model.groups) if joint in group.members]
         self._place = next(((first + i, members.index(joint)) for i, members in groups), None)
@@ -160,34 +171,33 @@ class JointFrames:
 
     @property
     def _layout(self) -> tuple[Any, ...]:
-        return self._place, [(body.name, at, by, r.tolist()) for body, at, by, r, _ in self._ends]
+        return self._place, [(end.body.name, end.q, end.v, end.r.tolist()) for end in self._ends]
 
     def positions(self, q: Any) -> list[Any]:
         """The coordinates of both bodies."""
-        return [q[at] for _, at, _, _, _ in self._ends]
+        return [q[end.q] for end in self._ends]
 
     @property
     def speeds(self) -> list[slice]:
         """Where the velocities of both bodies are."""
-        return [by for _, _, by, _, _ in self._ends]
+        return [end.v for end in self._ends]
 
     def points(self, args: Any) -> list[Any]:
         """The points of the frames on their bodies; those of a run with other values are in its args."""
         if not args or self._place is None:  # all of its rows were left out
-            return [r for _, _, _, r, _ in self._ends]
+            return [end.r for end in self._ends]
         part, number = self._place
         return [end["r"][number] for end in args[part][0][:2]]
 
     def at(self, q: list[Any], v: list[Any], points: list[Any]) -> list[FrameState]:
         """The frames for coordinates and velocities of both bodies."""
-        ends = [(body, Q) for body, _, _, _, Q in self._ends]
-        given = zip(ends, q, v, points, strict=True)
-        return [body.kind.state(own, speed, r, Q) for (body, Q), own, speed, r in given]
+        given = zip(self._ends, q, v, points, strict=True)
+        return [end.body.kind.state(own, speed, r, end.Q) for end, own, speed, r in given]
 
     def still(self, q: Any, args: Any) -> list[FrameState]:
         """The frames without velocities, by NumPy."""
         both = zip(self._ends, self.positions(q), self.points(args), strict=True)
-        return [Marker(body.moved(own), r, Q).state for (body, _, _, _, Q), own, r in both]
+        return [Marker(end.body.moved(own), r, end.Q).state for end, own, r in both]
 
 
 class JointRate:

@@ -23,7 +23,7 @@ def motion_of(model: Model, sol: Any, values: Mapping[str, Any] | None) -> Motio
         return Motion(model, sol, values)
     plain = Motion(model, sol)
     phases = getattr(sol, "phases", None) or ()
-    found = [(phase.rows, different(model, phase.args)) for phase in phases]
+    found = [(phase.rows, different(model, phase.args or phase.system.args)) for phase in phases]
     found = [(rows, numbers) for rows, numbers in found if rows.stop > rows.start]
     if not any(numbers for _, numbers in found):
         return plain
