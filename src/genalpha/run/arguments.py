@@ -19,6 +19,7 @@ from genalpha.engine.discrete import Controller
 from genalpha.engine.run_data import RunState
 from genalpha.engine.step_choice import whole_number
 from genalpha.engine.steps import nearest
+from genalpha.errors import RedundantConstraints
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.initial_values import NOTHING_HELD, Held
 from genalpha.mechanics.spaces import Product, Space
@@ -302,7 +303,7 @@ def _trace(system: System, t: Any, q: Any, v: Any, args: Args, redundant: bool) 
                 "a single constraint is jnp.array([...])"
             )
         if got[0] > n and not redundant:
-            raise ValueError(
+            raise RedundantConstraints(
                 f"{name} returns {got[0]} constraints for {n} {most}, but at most {n} can be independent: "
                 "remove some or, if some are redundant, pass redundant='min_norm' to ga.solve"
             )
