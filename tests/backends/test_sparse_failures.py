@@ -233,3 +233,19 @@ def test_what_a_run_had_to_find_is_known_to_the_next_one(monkeypatch):
             np.testing.assert_allclose(again.q, first.q, rtol=0, atol=1e-9)
             assert again.stats.jacobians <= first.stats.jacobians
             np.testing.assert_array_equal(run().q, again.q)
+
+
+def test_where_no_pivots_were_good_the_next_run_couples_its_stages_at_once(monkeypatch):
+    """The bars pass a position in line, where the first matrix alone is nearly singular."""
+    searches = []
+    monkeypatch.setattr(memory, "analysed", lambda *matrix: searches.append(1) or analysed(*matrix))
+    bars = iftomm.four_bars(40)
+    run = lambda: bars.solve(
+        (0.0, 0.75), h=1 / 1600, method="stabilized", rho_inf=0.8, newton=ga.Newton(tol=1e-8)
+    )
+    first = run()
+    assert len(searches) > 1
+    searches.clear()
+    again = run()
+    assert not searches
+    np.testing.assert_allclose(again.q, first.q, rtol=0, atol=1e-6)

@@ -24,7 +24,7 @@ class Ready:
     """The same with the matrices: their sizes and orders of pivots too, the head, and all lists in one.
 
     ``next`` are other pivots that an earlier run has chosen when these had become bad, ``changes`` how many
-    changes of pivots came before.
+    changes of pivots came before. If none were good, the run has coupled its stages: ``couples``.
     """
 
     patterns: list[Pattern]
@@ -37,3 +37,4 @@ class Ready:
     end: int
     next: Ready | None = None
     changes: int = 0
+    couples: bool = False

@@ -122,6 +122,8 @@ class SparseRunner:
         """Go on with coupled stages. If it is soon, other runs start with them."""
         assert self.coupled is not None
         old, old_code = self.memory, self.code
+        if old.ready is not None:
+            old.ready.couples = True
         if self._learning and old.w[old_code.central.taken] <= DECISION:
             old_code.kept["coupled"] = True
         self.code, self.coupled = self.coupled(), None
@@ -149,6 +151,9 @@ class SparseRunner:
         if status not in (PIVOT, codes.NOT_CONVERGED):
             return status
         memory, central = self.memory, self.code.central
+        if self._learning and self.coupled is not None and memory.ready is not None and memory.ready.couples:
+            self._couple()
+            return codes.SUCCESS
         if self._learning and memory.known_pivots():
             self.changes += 1
             memory.w[central.memory[0]] = 0.0  # no factors yet
