@@ -213,10 +213,27 @@ def test_stages_are_coupled_if_damping_is_strong(steps):
     assert sparse.stats.jacobians < 1.5 * dense.stats.jacobians
 
 
-def test_what_a_run_had_to_find_is_known_to_the_next_one(monkeypatch):
+@pytest.fixture
+def searches(monkeypatch):
+    """Lists every search for pivots."""
+    found = []
+    monkeypatch.setattr(memory, "analysed", lambda *matrix: found.append(1) or analysed(*matrix))
+    return found
+
+
+def first_and_next(run, searches):
+    """Two runs, of which only the first has to search for other pivots."""
+    searches.clear()
+    first = run()
+    assert len(searches) > 1
+    searches.clear()
+    again = run()
+    assert not searches
+    return first, again
+
+
+def test_what_a_run_had_to_find_is_known_to_the_next_one(searches):
     """Pivots that took the place of bad ones, and that stages must be coupled."""
-    searches = []
-    monkeypatch.setattr(memory, "analysed", lambda *matrix: searches.append(1) or analysed(*matrix))
     bars = iftomm.four_bars(20)  # pivots become bad where all bars are in line
     damped, q0 = ladder(4, 1e4)
     with matrices("sparse"):
@@ -224,28 +241,17 @@ def test_what_a_run_had_to_find_is_known_to_the_next_one(monkeypatch):
             lambda: bars.solve((0.0, 1.5), h=1e-3, method="index3"),
             lambda: ga.solve(damped, (0.0, 0.1), q0, np.zeros(16), h=0.01),
         ):
-            searches.clear()
-            first = run()
-            assert len(searches) > 1
-            searches.clear()
-            again = run()
-            assert not searches
+            first, again = first_and_next(run, searches)
             np.testing.assert_allclose(again.q, first.q, rtol=0, atol=1e-9)
             assert again.stats.jacobians <= first.stats.jacobians
             np.testing.assert_array_equal(run().q, again.q)
 
 
-def test_where_no_pivots_were_good_the_next_run_couples_its_stages_at_once(monkeypatch):
+def test_where_no_pivots_were_good_the_next_run_couples_its_stages_at_once(searches):
     """The bars pass a position in line, where the first matrix alone is nearly singular."""
-    searches = []
-    monkeypatch.setattr(memory, "analysed", lambda *matrix: searches.append(1) or analysed(*matrix))
     bars = iftomm.four_bars(40)
     run = lambda: bars.solve(
         (0.0, 0.75), h=1 / 1600, method="stabilized", rho_inf=0.8, newton=ga.Newton(tol=1e-8)
     )
-    first = run()
-    assert len(searches) > 1
-    searches.clear()
-    again = run()
-    assert not searches
+    first, again = first_and_next(run, searches)
     np.testing.assert_allclose(again.q, first.q, rtol=0, atol=1e-6)
