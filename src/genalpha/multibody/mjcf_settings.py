@@ -13,7 +13,7 @@ from genalpha.errors import hint
 from genalpha.multibody.frames import along
 from genalpha.multibody.markup import Entry, Notes, parsed
 from genalpha.multibody.mjcf_actuators import ACTUATORS, Law, changed, shared
-from genalpha.multibody.model import GRAVITY
+from genalpha.multibody.things import GRAVITY
 from genalpha.multibody.trees import Pose
 from genalpha.multibody.vectors import EYE
 

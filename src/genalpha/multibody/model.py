@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from genalpha.backends.native.code import making_code
 from genalpha.engine.events import Event
-from genalpha.errors import hint
 from genalpha.mechanics.assembly import Assembly
 from genalpha.multibody import closing, files, limits, linear, sides, start_errors
 from genalpha.multibody import values as values_of
 from genalpha.multibody.assembling import assembly, no_body
-from genalpha.multibody.bodies import AnyBody, Ground, Marker
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
 from genalpha.multibody.drawing import drawn
-from genalpha.multibody.forces import Force
-from genalpha.multibody.frames import finite, vector
-from genalpha.multibody.joints import Joint, turns_a_point
+from genalpha.multibody.frames import finite
 from genalpha.multibody.motion_phases import Motion, motion_of
 from genalpha.multibody.posing import posed
+from genalpha.multibody.things import Things
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
 from genalpha.statics.equilibrium import Equilibrium
@@ -36,11 +32,8 @@ from genalpha.statics.modes import Modes
 from genalpha.view.front import View, animated, shown
 from genalpha.view.live import Live
 
-T = TypeVar("T", bound=AnyBody | Connector)
-GRAVITY = (0.0, 0.0, -9.81)
 
-
-class Model:
+class Model(Things):
     """A mechanism: bodies, joints and forces. SI units, or any other consistent ones.
 
     ``gravity`` (3,) is the acceleration of free fall; bodies in a plane move in x and y.
@@ -53,96 +46,6 @@ class Model:
     >>> model.motion(sol).coordinate("hinge")[-1].round(3).item()
     2.972
     """
-
-    def __init__(self, gravity: Any = GRAVITY) -> None:
-        self.gravity = gravity
-        self.ground = Ground()
-        self._things: dict[str, Any] = {"ground": self.ground}
-        self.frames: dict[str, Marker] = {}  # by name, such as the links of a robot that do not move
-        self.notes: list[str] = []  # what a file has that was not read
-
-    def add(self, thing: T) -> T:
-        """Add a body, a joint or a force, and return it."""
-        if not isinstance(thing, AnyBody | Connector):
-            raise TypeError(f"{thing!r} is no body, joint or force")
-        if thing.name in self:
-            raise ValueError(
-                f"the model has {self[thing.name]!r} already: names must differ, choose another for {thing!r}"
-            )
-        if isinstance(thing, Connector):
-            self._check(thing)
-        self._things[thing.name] = thing
-        self._forget()
-        return thing
-
-    @property
-    def gravity(self) -> np.ndarray:
-        """The acceleration of free fall (3,). It may be set at any time."""
-        return self._gravity
-
-    @gravity.setter
-    def gravity(self, value: Any) -> None:
-        self._gravity = vector(value, "gravity")
-        self._gravity.flags.writeable = False  # or the equations would not know of a change
-        self._forget()
-
-    def _forget(self) -> None:
-        """Make the assembly anew when it is next needed."""
-        self.__dict__ = self.__getstate__()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the assembly."""
-        return {key: value for key, value in self.__dict__.items() if key not in ("system", "groups")}
-
-    def _like(self, things: dict[str, Any]) -> Model:
-        """A model of other things, by name, with an assembly of its own."""
-        found = copy.copy(self)
-        found._things, found.ground = things, things[self.ground.name]
-        found._forget()
-        return found
-
-    def _check(self, thing: Connector) -> None:
-        for marker in thing.markers:
-            if self._things.get(marker.body.name) is not marker.body:
-                raise ValueError(
-                    f"{thing!r}: the body {marker.body.name!r} is not in the model: add it first"
-                )
-        if all(marker.body is self.ground for marker in thing.markers):
-            raise ValueError(f"{thing!r} has no body that can move")
-        for joint in thing.joints:
-            if self._things.get(joint.name) is not joint:
-                raise ValueError(f"{thing!r}: the joint {joint.name!r} is not in the model: add it first")
-        if isinstance(thing, Joint) and turns_a_point(thing):
-            raise ValueError(f"{thing!r}: a point mass has no axes; use Spherical, PointOnLine or Distance")
-
-    def __getitem__(self, name: str) -> Any:
-        """The body, joint, force or frame with this name."""
-        for named in (self._things, self.frames):
-            if name in named:
-                return named[name]
-        raise KeyError(f"the model has nothing with the name {name!r}: {self.nearest(name)}")
-
-    def nearest(self, name: str) -> str:
-        """A hint at the name that is most like a wrong one."""
-        return hint(name, [*self._things, *self.frames], "it has")
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._things or name in self.frames
-
-    def _all(self, kind: type[Any]) -> list[Any]:
-        return [x for x in self._things.values() if isinstance(x, kind) and x is not self.ground]
-
-    @property
-    def bodies(self) -> list[AnyBody]:
-        return self._all(AnyBody)
-
-    @property
-    def joints(self) -> list[Joint]:
-        return self._all(Joint)
-
-    @property
-    def forces(self) -> list[Force]:
-        return self._all(Force)
 
     def __repr__(self) -> str:
         return f"<Model of {len(self.bodies)} bodies, {len(self.joints)} joints, {len(self.forces)} forces>"

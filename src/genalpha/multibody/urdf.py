@@ -17,7 +17,8 @@ from genalpha.multibody.inertia import Inertia
 from genalpha.multibody.joints import Joint, Planar, Prismatic, Revolute
 from genalpha.multibody.markup import Entry, Notes, parsed
 from genalpha.multibody.meshes import Surface
-from genalpha.multibody.model import GRAVITY, Model
+from genalpha.multibody.model import Model
+from genalpha.multibody.things import GRAVITY
 from genalpha.multibody.trees import FREE, ORIGIN, MeshFiles, Plan, Pose, Span, Tree, TreeLink
 from genalpha.multibody.vectors import EYE
 

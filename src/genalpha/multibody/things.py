@@ -1,0 +1,112 @@
+"""What a model consists of: bodies, joints, forces and frames, by name."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from genalpha.errors import hint
+from genalpha.multibody.bodies import AnyBody, Ground, Marker
+from genalpha.multibody.connectors import Connector
+from genalpha.multibody.forces import Force
+from genalpha.multibody.frames import vector
+from genalpha.multibody.joints import Joint, turns_a_point
+
+T = TypeVar("T", bound=AnyBody | Connector)
+GRAVITY = (0.0, 0.0, -9.81)
+
+
+class Things:
+    """Bodies, joints and forces, and the gravity that acts on them."""
+
+    def __init__(self, gravity: Any = GRAVITY) -> None:
+        self.gravity = gravity
+        self.ground = Ground()
+        self._things: dict[str, Any] = {"ground": self.ground}
+        self.frames: dict[str, Marker] = {}  # by name, such as the links of a robot that do not move
+        self.notes: list[str] = []  # what a file has that was not read
+
+    def add(self, thing: T) -> T:
+        """Add a body, a joint or a force, and return it."""
+        if not isinstance(thing, AnyBody | Connector):
+            raise TypeError(f"{thing!r} is no body, joint or force")
+        if thing.name in self:
+            raise ValueError(
+                f"the model has {self[thing.name]!r} already: names must differ, choose another for {thing!r}"
+            )
+        if isinstance(thing, Connector):
+            self._check(thing)
+        self._things[thing.name] = thing
+        self._forget()
+        return thing
+
+    @property
+    def gravity(self) -> np.ndarray:
+        """The acceleration of free fall (3,). It may be set at any time."""
+        return self._gravity
+
+    @gravity.setter
+    def gravity(self, value: Any) -> None:
+        self._gravity = vector(value, "gravity")
+        self._gravity.flags.writeable = False  # or the equations would not know of a change
+        self._forget()
+
+    def _forget(self) -> None:
+        """Make the assembly anew when it is next needed."""
+        self.__dict__ = self.__getstate__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the assembly."""
+        return {key: value for key, value in self.__dict__.items() if key not in ("system", "groups")}
+
+    def _like(self, things: dict[str, Any]) -> Self:
+        """A model of other things, by name, with an assembly of its own."""
+        found = copy.copy(self)
+        found._things, found.ground = things, things[self.ground.name]
+        found._forget()
+        return found
+
+    def _check(self, thing: Connector) -> None:
+        for marker in thing.markers:
+            if self._things.get(marker.body.name) is not marker.body:
+                raise ValueError(
+                    f"{thing!r}: the body {marker.body.name!r} is not in the model: add it first"
+                )
+        if all(marker.body is self.ground for marker in thing.markers):
+            raise ValueError(f"{thing!r} has no body that can move")
+        for joint in thing.joints:
+            if self._things.get(joint.name) is not joint:
+                raise ValueError(f"{thing!r}: the joint {joint.name!r} is not in the model: add it first")
+        if isinstance(thing, Joint) and turns_a_point(thing):
+            raise ValueError(f"{thing!r}: a point mass has no axes; use Spherical, PointOnLine or Distance")
+
+    def __getitem__(self, name: str) -> Any:
+        """The body, joint, force or frame with this name."""
+        for named in (self._things, self.frames):
+            if name in named:
+                return named[name]
+        raise KeyError(f"the model has nothing with the name {name!r}: {self.nearest(name)}")
+
+    def nearest(self, name: str) -> str:
+        """A hint at the name that is most like a wrong one."""
+        return hint(name, [*self._things, *self.frames], "it has")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._things or name in self.frames
+
+    def _all(self, kind: type[Any]) -> list[Any]:
+        return [x for x in self._things.values() if isinstance(x, kind) and x is not self.ground]
+
+    @property
+    def bodies(self) -> list[AnyBody]:
+        return self._all(AnyBody)
+
+    @property
+    def joints(self) -> list[Joint]:
+        return self._all(Joint)
+
+    @property
+    def forces(self) -> list[Force]:
+        return self._all(Force)
