@@ -153,7 +153,8 @@ def solve_batch(
             sol = batch.run(backend, bar)
         else:
             sol = AccurateBatch(batch, request.suited(want, batch.setup.method), backend, bar).solution()
-    return sol.labelled(system.labels, batch.output.entries, varied(batch.args, batch.varying))
+    own = batch.args, batch.varying
+    return sol.labelled(system.labels, batch.output.entries, varied(*own), own)
 
 
 def _parse(system: System, t_span: Any, q0: Any, v0: Any, given: Options, args_axes: Any) -> Batch:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import genalpha as ga
+from genalpha import multibody as mb
 from genalpha.cli import Refused, study
 from genalpha.cli.main import main
 
@@ -78,6 +79,24 @@ SAMPLER = STUDY.replace(
     "[sampler]\ncount = 8\nseed = 1\n[sampler.axes]\n"
     '"v0[0]" = {distribution = "normal", mean = 1, std = 0.1}\n',
 )
+
+
+def test_a_model_file_with_numbers_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Axes are numbers of a mechanism whose file is beside the study."""
+    model = mb.Model(gravity=(0, 0, 0))
+    cart = model.add(mb.PointMass("cart", 2.0, at=(1.5, 0, 0)))
+    model.add(mb.SpringDamper("spring", model.ground, cart, 8.0, length=1.0))
+    model.save(tmp_path / "cart.json")
+    text = STUDY.replace("spring-chain", "cart.json").replace("t_end = 0.1", "t_end = 1.0")
+    axes = """[axes]\n"spring.stiffness" = [4.0, 8.0]\n"cart.mass" = [1.0, 2.0]\n"""
+    text = text[: text.index("[axes]")] + axes + text[text.index("[output]") :].replace("0.1]", "1.0]")
+    assert main(["sweep", str(written(tmp_path, text))]) == 0
+    found = ga.open_sweep(tmp_path / "chains.zarr").open(grid=True)
+    k, m = np.meshgrid([4.0, 8.0], [1.0, 2.0], indexing="ij")
+    np.testing.assert_allclose(found.q[:, :, -1, 0], 1 + np.cos(np.sqrt(k / m)) / 2, atol=1e-4)
+    wrong = text.replace("cart.mass", "cart.mas").replace("chains", "others")
+    assert main(["sweep", str(written(tmp_path, wrong))]) == 2
+    assert "do you mean 'cart.mass'?" in capsys.readouterr().err
 
 
 def test_a_sampler_and_a_table(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from genalpha.run import arguments
 from genalpha.solve import solve
 
 _NEEDED = ("system", "t_span", "q0", "v0")
-_MECHANISMS = (".json", ".toml", ".urdf", ".xml", ".mjcf")
+MECHANISMS = (".json", ".toml", ".urdf", ".xml", ".mjcf")
 _SPAN = (0.0, 1.0)  # of multibody models, which have none
 _ABOUT = ("name", "title", "args", "coordinates", "reference", "energy")
 # The arguments of ga.solve that a model may set. The other ones are the command line's.
@@ -31,7 +31,10 @@ OPTIONS = tuple(
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A problem to run. ``file`` is the file of its functions, if known; ``options`` are for ``ga.solve``."""
+    """A problem to run. ``file`` is the file of its functions, if known; ``options`` are for ``ga.solve``.
+
+    ``mechanism`` is the multibody model, if it is one.
+    """
 
     name: str
     title: str
@@ -44,6 +47,7 @@ class NamedModel:
     reference: Callable[[float], Any] | None
     file: Path | None
     options: dict[str, Any]
+    mechanism: Any = None
 
 
 def find(what: str) -> NamedModel:
@@ -52,7 +56,7 @@ def find(what: str) -> NamedModel:
     >>> find("pendulum").title
     'Pendulum with torsional spring and damper'
     """
-    if Path(what).suffix.lower() in _MECHANISMS:
+    if Path(what).suffix.lower() in MECHANISMS:
         return _mechanism(what)
     if what.endswith(".py") or ":" in what:
         return _from_file(what)
@@ -149,7 +153,9 @@ def _called(what: str, function: Callable[[], Any], file: Path) -> Any:
 
 def _model(what: str, found: Any, file: Path | None) -> NamedModel:
     """A model from a Problem, or from any object or dict with the same names."""
+    mechanism = None
     if type(found).__module__ == "genalpha.multibody.model":  # which need not be imported for others
+        mechanism = found
         found = {"system": found.system, "t_span": _SPAN, "q0": found.q0, "v0": found.v0}
     missing = [name for name in _NEEDED if not _has(found, name)]
     if missing:
@@ -180,6 +186,7 @@ def _model(what: str, found: Any, file: Path | None) -> NamedModel:
         reference=reference if callable(reference) else None,
         file=file,
         options={name: _get(found, name) for name in own if _get(found, name) is not None},
+        mechanism=mechanism,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.cli import Refused
+from genalpha.cli.models import MECHANISMS
 from genalpha.errors import unknown
 from genalpha.sweep.axes import Design, Samples
 from genalpha.sweep.job import OPTIONS, QUANTITIES
@@ -64,7 +65,7 @@ def _study(found: dict[str, Any], folder: Path) -> SweepStudy:
     model, output = _model(found["model"], "model"), _output(found["output"], "output")
     run, work = _run(found.get("run", {}), "run"), _work(found.get("work", {}), "work")
     name = model["name"]
-    if ".py" in name and not Path(name).is_absolute():
+    if ".py" in name or Path(name).suffix.lower() in MECHANISMS:  # an absolute path stays as it is
         name = str(folder / name)
     store = folder / output.pop("store")
     end, scheduler = run.pop("t_end", None), work.pop("scheduler", None)

@@ -51,12 +51,13 @@ def _swept(asked: study.SweepStudy, model: models.NamedModel, options: argparse.
     own = {name: x for name, x in model.options.items() if name in (*OPTIONS, "events")}
     if any(name in asked.options for name in ("h", "rtol", "atol", "accuracy")):
         own = {name: x for name, x in own.items() if name not in ("h", "rtol", "atol", "accuracy")}
-    more: dict[str, Any] = {"over": asked.over, "store": asked.store, "args": model.args}
-    more |= {"progress": on_terminal(), "verify": not options.no_verify}
+    more: dict[str, Any] = {"over": asked.over, "store": asked.store}
+    more |= {"progress": on_terminal(), "verify": not options.no_verify} | own | asked.options
     with _client(options.scheduler or asked.scheduler) as client:
-        return ga.sweep(
-            model.system, span, model.q0, model.v0, executor=client, **(more | own | asked.options)
-        )
+        if model.mechanism is not None:
+            found: ga.Sweep = model.mechanism.sweep(span, executor=client, **more)
+            return found
+        return ga.sweep(model.system, span, model.q0, model.v0, args=model.args, executor=client, **more)
 
 
 def _client(address: str | None) -> Any:

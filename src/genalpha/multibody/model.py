@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from genalpha.statics.linear import Linear
 from genalpha.statics.modes import Modes
 from genalpha.view.front import View, animated, shown
 from genalpha.view.live import Live
+
+if TYPE_CHECKING:
+    from genalpha.sweep.sweeping import Sweep
 
 
 class Model(Things):
@@ -162,7 +165,7 @@ class Model(Things):
     def args(self, changes: Mapping[str, Any]) -> tuple[Any, ...]:
         """The ``args`` of ``model.system`` with other numbers, by the names of ``values``; may be traced.
 
-        Arrays of numbers, first axis, are for the members of ``ga.solve_batch``.
+        Arrays with one axis more, the first, are for the members of ``ga.solve_batch``.
         """
         return values_of.args_with(self, changes)
 
@@ -184,6 +187,35 @@ class Model(Things):
             options["events"] = limits.from_start(self, options["events"], q, v, options.get("args") or ())
         with start_errors.noted(self):
             return solve(system, t_span, *start, **options)
+
+    def solve_batch(self, t_span: Any, values: Mapping[str, Any] | None = None, **options: Any) -> Solution:
+        """``ga.solve_batch`` of the model, with its options. Arrays in ``values`` have a number a member.
+
+        All members start where the bodies are, or at ``q0`` (B, size) and ``v0`` (B, n) in the options. If
+        other numbers open the joints, pass ``initial="project"``. ``model.motion(batch[i])`` has the numbers
+        of its member.
+
+        >>> from genalpha import multibody as mb
+        >>> model = mb.Model(gravity=(0, 0, 0))
+        >>> cart = model.add(mb.PointMass("cart", 2.0, at=(1.5, 0, 0)))
+        >>> spring = model.add(mb.SpringDamper("spring", model.ground, cart, 8.0, length=1.0))
+        >>> batch = model.solve_batch((0.0, 1.0), {"spring.stiffness": [4.0, 8.0]}, h=1e-3)
+        >>> batch.q[:, -1, 0].round(4).tolist()  # 1 + cos(√(k/m) t) / 2
+        [1.078, 0.7919]
+        """
+        from genalpha.multibody import batches  # sweeps need not be imported by others
+
+        return batches.solved(self, t_span, values, options)
+
+    def sweep(self, t_span: Any, *, over: Any, store: str | os.PathLike[str], **options: Any) -> Sweep:
+        """``ga.sweep`` of the model, with its options: many runs, kept in a store on disk.
+
+        Axes in ``over`` may have the names of ``model.values``, such as "spring.stiffness". A function
+        ``member`` returns a dict with q0, v0 and values, or some of them.
+        """
+        from genalpha.multibody import batches
+
+        return batches.swept(self, t_span, over, options | {"store": store})
 
     def equilibrium(self, **options: Any) -> Equilibrium:
         """``ga.equilibrium`` of the model from where its bodies are, with its options. They move there.

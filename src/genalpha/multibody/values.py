@@ -48,7 +48,7 @@ def options_of(model: Model, options: dict[str, Any]) -> dict[str, Any]:
         return options
     if options.get("args"):
         raise TypeError("pass values or args, not both: model.args(values) are args")
-    return options | {"args": _args(model, _checked(numbers(model), values), model.system.args)}
+    return options | {"args": _args(model, checked(numbers(model), values), model.system.args)}
 
 
 def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -57,17 +57,15 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     Numbers with one axis more are those of the members of a batch, and so are all args then.
     """
     known = numbers(model)
-    shape = lambda x: jnp.asarray(x).shape if is_traced(x) else np.shape(x)  # x may be a tuple
-    extra = {name: shape(x) for name, x in _mapping(values).items() if name in known and x is not None}
-    lengths = {shape[0] for name, shape in extra.items() if len(shape) == known[name].ndim + 1}
-    if not lengths:
-        return _args(model, _checked(known, values), model.system.args)
+    found = checked(known, values, members=True)
+    lengths = {len(x) for name, x in found.items() if x.ndim > known[name].ndim}
     if len(lengths) > 1:
         raise ValueError(f"numbers of a batch must have the same length, got {sorted(lengths)}")
-    own = lambda name, x, k: x[k] if name in extra and len(extra[name]) > known[name].ndim else x
-    pick = lambda k: _checked(known, {name: own(name, x, k) for name, x in values.items()})
-    members = [_args(model, pick(k), model.system.args) for k in range(lengths.pop())]
-    return jax.tree.map(lambda *x: (jnp if is_traced(*x) else np).stack(x), *members)
+    args = _args(model, found, model.system.args)
+    if not lengths:
+        return args
+    wide = lambda x: (jnp if is_traced(x) else np).broadcast_to(x, (*lengths, *np.shape(x)))
+    return jax.tree.map(lambda x, one: x if np.ndim(x) > np.ndim(one) else wide(x), args, model.system.args)
 
 
 def with_controller(model: Model, options: dict[str, Any]) -> dict[str, Any]:
@@ -80,7 +78,7 @@ def with_controller(model: Model, options: dict[str, Any]) -> dict[str, Any]:
             "u0 of the controller of a model must be a dictionary of numbers by the names of model.values, "
             f"such as {{'motor.constant': 0.0}}, got {given.u0!r}"
         )
-    _checked(numbers(model), given.u0)
+    checked(numbers(model), given.u0)
     return options | {"controller": replace(given, into=lambda args, u: _args(model, u, args))}
 
 
@@ -90,8 +88,9 @@ def _args(model: Model, values: Mapping[str, Any], before: tuple[Any, ...]) -> t
     for of, args in zip(_owners(model), before, strict=True):
         args = jax.tree.map(lambda x: x, args)  # the dictionaries are copied
         if isinstance(of[0], AnyBody):
-            own, gravity = args[0], values.get(GRAVITY, args[1:])
-            args = (own, *(gravity[i] for i in range(3)))
+            own = args[0]
+            if GRAVITY in values:
+                args = (own, *(values[GRAVITY][..., i] for i in range(3)))
         else:
             ends, own = args
             for end, frame in enumerate(ends):
@@ -136,8 +135,13 @@ def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
     return found
 
 
-def _checked(known: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Other numbers as arrays, with the shapes of those of the model, which are ``known``."""
+def checked(
+    known: Mapping[str, np.ndarray], values: Mapping[str, Any], members: bool = False
+) -> dict[str, Any]:
+    """Other numbers as arrays, with the shapes of those of the model, which are ``known``.
+
+    With ``members`` they may have one axis more, the first, for the members of a batch.
+    """
     found = dict[str, Any]()
     for name, value in _mapping(values).items():
         if name not in known:
@@ -148,8 +152,10 @@ def _checked(known: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> dict
                 raise TypeError
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name} must be a number or an array of numbers, got {value!r}") from error
-        if number.shape != known[name].shape:
-            raise ValueError(f"{name} must have the shape {known[name].shape}, got {number.shape}")
+        shape = known[name].shape
+        if number.shape != shape and not (members and number.ndim > len(shape) and number.shape[1:] == shape):
+            more = ", or one axis more for the members of a batch" if members else ""
+            raise ValueError(f"{name} must have the shape {shape}{more}, got {number.shape}")
         if not is_traced(number):
             _check_number(name, number, known)
     return found
@@ -170,16 +176,17 @@ def _check_number(name: str, value: np.ndarray, known: Mapping[str, np.ndarray])
         raise ValueError(f"{name} must be positive, got {value.tolist()}")
     if key in _NOT_NEGATIVE and not (value >= 0).all():
         raise ValueError(f"{name} must be zero or positive, got {value.tolist()}")
-    if key == "inertia" and value.shape == (3, 3):
+    if key == "inertia" and value.shape[-2:] == (3, 3):
         try:
-            Inertia(known[f"{thing}.mass"], value)
+            for tensor in value.reshape(-1, 3, 3):
+                Inertia(known[f"{thing}.mass"], tensor)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
 
 
 def with_values(model: Model, values: Mapping[str, Any]) -> Model:
     """A copy of a model with other numbers, for results: it is not to be saved or changed."""
-    given = _checked(numbers(model), values)
+    given = checked(numbers(model), values)
     bodies = {id(body): _other_body(body, given) for body in (model.ground, *model.bodies)}
     made: dict[Any, Any] = {}  # frames and joints that several things share
 
@@ -226,13 +233,18 @@ def points(one: Connector) -> list[str]:
 
 
 def _put(x: Any, rows: list[Any]) -> Any:
-    """An array in which some rows are replaced."""
-    given = [(i, row) for i, row in enumerate(rows) if row is not None]
+    """An array (n, ...) with other rows, (B, n, ...) if some are those of the members of a batch (B, ...)."""
+    given = {i: row for i, row in enumerate(rows) if row is not None}
     if not given:
         return x
-    where, new = np.array([i for i, _ in given]), [row for _, row in given]
-    if is_traced(*new):
-        return jnp.asarray(x).at[where].set(jnp.stack(new))
+    of = jnp if is_traced(*given.values()) else np
+    wide = [len(row) for row in given.values() if np.ndim(row) == np.ndim(x)][:1]
+    new = of.stack(
+        [of.broadcast_to(row, (*wide, *np.shape(x)[1:])) for row in given.values()], axis=len(wide)
+    )
+    x, at = of.broadcast_to(x, (*wide, *np.shape(x))), (*[slice(None)] * len(wide), np.array([*given]))
+    if of is jnp:
+        return x.at[at].set(new)
     x = np.array(x)
-    x[where] = np.stack(new)
+    x[at] = new
     return x

@@ -164,7 +164,7 @@ class Solution:
 
         There are several if a reset changed the args, and after ``ga.concatenate``. It is None for a solution
         from a file, a member of a batch, one that a jitted function returned, and with
-        ``redundant="min_norm"``.
+        ``redundant="min_norm"``. :attr:`args` of a member are known all the same.
         """
         equations = self.__dict__.get("_equations")
         return None if equations is None else tuple(equations.phases)
@@ -180,17 +180,23 @@ class Solution:
         ``equations`` computes a, λ and ψ for ``sol(t)``, ``control`` lists samples. They are no fields,
         because JAX must treat them neither as arrays nor as constants. A solution from a file has none.
         """
-        object.__setattr__(self, "_control", control)
-        object.__setattr__(self, "_later", later)
-        object.__setattr__(self, "_equations", equations)
+        self.__dict__.update(_control=control, _later=later, _equations=equations)
         return self
 
+    @property
+    def args(self) -> Any:
+        """The args of the run, or of all members; at its end if they changed, None for one from a file."""
+        phases = self.phases
+        return phases[-1].args if phases else self.__dict__.get("_members", (None,))[0]
+
     def labelled(
-        self, labels: Labels, entries: Any = (), parameters: dict[str, Any] | None = None
+        self, labels: Labels, entries: Any = (), parameters: Any = None, members: Any = (None, None)
     ) -> Solution:
-        """This solution with names and units, places of entries, and parameters of a batch."""
-        for name, value in (("labels", labels), ("entries", entries), ("parameters", parameters or {})):
-            object.__setattr__(self, name, value)
+        """This solution with names and units, places of entries, and parameters of a batch.
+
+        ``members`` are the args of a batch, and a tree that says which of them vary.
+        """
+        self.__dict__.update(labels=labels, entries=entries, parameters=parameters or {}, _members=members)
         return self
 
     def __call__(self, t: Any) -> State:
@@ -288,7 +294,11 @@ class Solution:
             counts = [np.isfinite(times).sum() for times in parts["t_events"]]
             for name in ("t_events", "q_events", "v_events", "lam_events", "psi_events"):
                 parts[name] = [rows[:count] for rows, count in zip(parts[name], counts, strict=True)]
-        return Solution(**parts)
+        args, axes = self.__dict__.get("_members", (None, None))
+        own = jax.tree.map(lambda x, varies: x[index] if varies else x, args, axes)
+        found = Solution(**parts)
+        found.__dict__["_members"] = own, axes
+        return found
 
     def __len__(self) -> int:
         """The number of members of a batch."""

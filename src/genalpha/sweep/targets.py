@@ -173,7 +173,10 @@ class Placing:
 
 
 def _parameters(function: Callable[..., Any] | None) -> tuple[str, ...]:
-    return () if function is None else tuple(inspect.signature(function).parameters)
+    """The axes that a function takes: its parameters, or those that it names itself."""
+    if function is None:
+        return ()
+    return tuple(getattr(function, "axis_names", None) or inspect.signature(function).parameters)
 
 
 def _written(part: int | str) -> str:

@@ -195,7 +195,7 @@ class Legs:
         status = verdict.status if verdict.status != codes.SUCCESS else sol.status
         detail, which = verdict.detail or note, tuple(shared.tolist())
         sol = dataclasses.replace(sol, status=status, detail=detail, not_unique=which)
-        return sol.labelled(self.watch.full.system.labels)
+        return sol.labelled(self.watch.full.system.labels, members=(self.watch.full.args, None))
 
 
 def _joined(parts: list[Solution]) -> Solution:
