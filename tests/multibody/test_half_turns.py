@@ -185,3 +185,21 @@ def test_a_held_joint_keeps_its_side() -> None:
 
 def _turned(w: np.ndarray) -> np.ndarray:
     return Rotation.from_rotvec(w).as_matrix()
+
+
+def test_a_start_is_looked_at_again_after_changes() -> None:
+    """A joint that was added after a run, and a drive whose function reads another number."""
+    model = mb.Model(gravity=(0, 0, 0))
+    body = model.add(mb.Body("body", mb.box(1.0, (1, 1, 1))))
+    hinge = model.add(mb.Revolute("hinge", model.ground, body, at=(0, 0, 0), axis=(0, 0, 1)))
+    model.solve((0.0, 0.1), h=0.05)
+    start = {"angle": 0.0}
+    model.add(mb.Driven("drive", hinge, lambda t: start["angle"] + 0.0 * t))
+    model.solve((0.0, 0.1), h=0.05)
+    start["angle"] = np.pi
+    with pytest.raises(ga.InconsistentInitialValues, match="'drive' are more than a quarter of a turn"):
+        model.solve((0.0, 0.1), h=0.05)
+    start["angle"] = 0.0
+    model.add(mb.Weld("weld", model.ground, body.frame((0, 0, 0), rotation=np.pi)))
+    with pytest.raises(ga.InconsistentInitialValues, match="'weld' are more than a quarter of a turn"):
+        model.solve((0.0, 0.1), h=0.05)
