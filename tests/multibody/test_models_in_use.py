@@ -11,6 +11,8 @@ import pytest
 
 import genalpha as ga
 from genalpha import multibody as mb
+from genalpha.multibody import sharing
+from genalpha.multibody.closing import Geometry
 
 
 def wheel(speed: float = 0.0, **gravity: Any) -> tuple[mb.Model, Any, Any]:
@@ -187,6 +189,25 @@ def test_loads_are_shared_among_redundant_rows() -> None:
     ).success
     with pytest.raises(ValueError, match="redundant must be"):
         motion.reaction("low", redundant="half")
+
+
+def test_loads_of_many_joints_are_those_of_a_dense_matrix() -> None:
+    """A screen of 22 leaves, each on two hinges: with sparse matrices, and by the pseudoinverse."""
+    model = mb.Model()
+    before: Any = model.ground
+    for k in range(22):
+        leaf = model.add(mb.Body(f"leaf {k}", mb.box(1.0 + k, (1, 0.1, 2)), at=(k + 0.5, 0, 0)))
+        for z in (-0.8, 0.5):
+            model.add(mb.Revolute(f"hinge {k} {z}", before, leaf, at=(k, 0, z), axis=(0, 0, 1)))
+        before = leaf
+    model.assemble(redundant="drop")
+    sol = model.solve((0.0, 0.02), h=0.01)
+    full, lam, _ = sharing.shared(model, sol.t, sol.q, sol.v, lambda name: getattr(sol, name))
+    kept, every = (Geometry(x).at(sol.q[-1], sol.v[-1], 0.02).B for x in (model, full))
+    assert every.shape[0] > sharing.DENSE
+    expected = np.linalg.pinv(every.toarray().T, rcond=1e-10) @ (kept.T @ sol.lam[-1])
+    np.testing.assert_allclose(lam[-1], expected, rtol=0, atol=1e-10 * np.abs(expected).max())
+    assert np.linalg.norm(expected) < 0.9 * np.linalg.norm(sol.lam[-1])
 
 
 def test_a_run_goes_on_from_its_state() -> None:
