@@ -1,6 +1,7 @@
 """Values that functions read from outside may change between runs: the programs are made again."""
 
 import functools
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -81,8 +82,64 @@ def by_partial():
     return force, lambda value: setattr(model, "k", value)
 
 
+def by_module():
+    module = types.ModuleType("parameters")
+    exec("k = 1.0\ndef stiffness():\n    return k", vars(module))
+    force = lambda t, q, v: -0.5 * (module.k + module.stiffness()) * q
+    return force, lambda value: setattr(module, "k", value)
+
+
+def by_class_of_a_module():
+    module = types.ModuleType("parameters")
+    module.Store = type("Store", (), {"k": 1.0})
+    return lambda t, q, v: -module.Store.k * q, lambda value: setattr(module.Store, "k", value)
+
+
+def by_getattr():
+    model = Model()
+    return lambda t, q, v: -getattr(model, "k") * q, lambda value: setattr(model, "k", value)  # noqa: B009
+
+
+def by_property():
+    class Hidden:
+        def __init__(self):
+            self._k = 1.0
+
+        @property
+        def k(self):
+            return self.inner()
+
+        def inner(self):
+            return self._k
+
+    model = Hidden()
+    return lambda t, q, v: -model.k * q, lambda value: setattr(model, "_k", value)
+
+
+def by_operators():
+    class Law:
+        def __init__(self):
+            self.k = 1.0
+
+        def __getitem__(self, i):
+            return self.k
+
+        def __matmul__(self, q):
+            return self[0] * q
+
+    law = Law()
+    return lambda t, q, v: -(law @ q), lambda value: setattr(law, "k", value)
+
+
+def by_objects_in_a_list():
+    held = Store()
+    held.all = {"models": [Model(), Model()]}
+    return lambda t, q, v: -held.all["models"][1].k * q, lambda x: setattr(held.all["models"][1], "k", x)
+
+
 WAYS = [by_closure, by_global, by_global_of_a_helper, by_array, by_dict, by_jax_array, by_class, by_method]
-WAYS += [by_callable, by_partial]
+WAYS += [by_callable, by_partial, by_module, by_class_of_a_module, by_getattr, by_property, by_operators]
+WAYS += [by_objects_in_a_list]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -1,4 +1,4 @@
-"""The values that the user's functions read from outside: closures, globals and attributes.
+"""The values that the user's functions read from outside: closures, globals, modules and attributes.
 
 A function is traced once, and what it reads becomes a constant of the compiled program. `Reads` remembers
 these values, so that a program is made again if one of them has changed.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -24,6 +25,12 @@ _PLAIN = (int, float, complex, bool, str, bytes, type(None), np.number, np.bool_
 # Larger containers and deeper ones are compared by identity only.
 _MOST, _DEEPEST, _MOST_SOURCES = 4096, 4, 500
 _MISSING = object()
+_METHODS = (types.FunctionType, property, classmethod, staticmethod)
+# Methods that have no name in the code that calls them, but for these, which make or compare objects.
+_NOT_OPERATORS = {
+    *("__init__", "__new__", "__post_init__", "__setattr__", "__delattr__", "__init_subclass__", "__repr__"),
+    *("__str__", "__eq__", "__hash__", "__del__", "__reduce__", "__getstate__", "__setstate__"),
+}
 
 # The attribute of a function that lists functions of the user's own, which it calls.
 FOLLOWED = "functions_of_the_user"
@@ -37,7 +44,7 @@ class Reads:
     def __init__(self, functions: Iterable[Any]) -> None:
         self._plain: list[tuple[Read, Any]] = []
         self._copied: list[tuple[Read, Any]] = []
-        self._seen: set[int] = set()
+        self._seen: set[tuple[int, ...]] = set()
         self._kept: list[Any] = []  # so that no id in _seen is used again
         for function in functions:
             self._follow(function, 0)
@@ -96,12 +103,18 @@ class Reads:
     def _value(self, read: Read, names: tuple[str, ...], depth: int) -> None:
         """Remember a value, and what it leads to; ``names`` are the attributes that the function may read."""
         value = read()
-        if isinstance(value, types.ModuleType) or len(self._plain) + len(self._copied) > _MOST_SOURCES:
+        if len(self._plain) + len(self._copied) > _MOST_SOURCES:
+            return
+        if isinstance(value, types.ModuleType):
+            if _is_own(value) and depth < _DEEPEST:
+                self._attributes(value, names, depth)
             return
         if isinstance(value, list | tuple | dict | set | np.ndarray):
             copy = _copy(value, 0)
             if copy is not None:
                 self._copied.append((read, copy))
+                for thing in _things(value, 0):
+                    self._value(lambda thing=thing: thing, names, depth + 1)  # type: ignore[misc]
                 return
         self._plain.append((read, value))
         if isinstance(value, (*_PLAIN, jax.Array, jax.core.Tracer)) or depth >= _DEEPEST:
@@ -112,18 +125,27 @@ class Reads:
             self._attributes(value, names, depth)
 
     def _attributes(self, value: Any, names: tuple[str, ...], depth: int) -> None:
-        if _package(getattr(type(value), "__module__", "")) in _KNOWN and not isinstance(value, type):
+        """Remember attributes, and follow methods: those with these names, and operators such as ``a[0]``."""
+        own = isinstance(value, type | types.ModuleType)
+        if not own and _package(getattr(type(value), "__module__", "")) in _KNOWN:
             return
-        for name in names:
+        for name in names if own else {*names, *_operators(type(value))}:  # type: ignore[arg-type]
             found = inspect.getattr_static(value, name, _MISSING)
-            methods = (types.FunctionType, property, classmethod, staticmethod)
-            if found is not _MISSING and not isinstance(found, methods):
+            if found is _MISSING:
+                continue
+            if own or not isinstance(found, _METHODS):
                 self._value(functools.partial(getattr, value, name, _MISSING), names, depth + 1)
+                continue
+            method = getattr(found, "fget", None) or getattr(found, "__func__", found)
+            if isinstance(method, types.FunctionType) and self._is_new(method, value) and depth < _DEEPEST:
+                self._of_code(method, depth + 1)
+                self._attributes(value, _names(method), depth + 1)
 
-    def _is_new(self, thing: Any) -> bool:
-        new = id(thing) not in self._seen
-        self._seen.add(id(thing))
-        self._kept.append(thing)
+    def _is_new(self, *things: Any) -> bool:
+        key = tuple(map(id, things))
+        new = key not in self._seen
+        self._seen.add(key)
+        self._kept.append(things)
         return new
 
 
@@ -142,6 +164,32 @@ def _content(cell: types.CellType) -> Any:
 
 def _package(module: Any) -> str:
     return str(module).partition(".")[0]
+
+
+def _is_own(module: types.ModuleType) -> bool:
+    """Whether a module is neither Python's own nor an installed package."""
+    name, file = _package(module.__name__), getattr(module, "__file__", None) or ""
+    installed = "site-packages" in file or "dist-packages" in file
+    return not (name in _KNOWN or name in sys.stdlib_module_names or installed)
+
+
+def _things(value: Any, depth: int) -> Iterator[Any]:
+    """The objects in a container that are neither plain values nor containers."""
+    if isinstance(value, np.ndarray) or depth >= _DEEPEST:
+        return
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, list | tuple | dict | set | np.ndarray):
+            yield from _things(item, depth + 1)
+        elif not isinstance(item, (*_PLAIN, jax.Array, jax.core.Tracer)):
+            yield item
+
+
+@functools.lru_cache(maxsize=1024)
+def _operators(cls: type) -> tuple[str, ...]:
+    """The operators that a class of the user has."""
+    own = [base for base in cls.__mro__ if _package(base.__module__) not in _KNOWN]
+    found = {name for base in own for name in vars(base) if name.startswith("__") and name.endswith("__")}
+    return tuple(sorted(found - _NOT_OPERATORS))
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -167,7 +215,11 @@ def _names(function: Any) -> tuple[str, ...]:
     """The names of the attributes that a function may read."""
     if not isinstance(function, types.FunctionType):
         return ()
-    return tuple(sorted({name for part in _codes(function.__code__) for name in part.co_names}))
+    codes = [*_codes(function.__code__)]
+    texts = (
+        x for part in codes for x in part.co_consts if isinstance(x, str) and x.isidentifier()
+    )  # getattr
+    return tuple(sorted({*(name for part in codes for name in part.co_names), *texts}))
 
 
 def _same(now: Any, value: Any) -> bool:
