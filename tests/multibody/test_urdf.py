@@ -138,8 +138,9 @@ def test_an_angle_that_is_followed_without_limits_is_listed(tmp_path):
     parts = link("base", ""), link("a"), link("b"), joint("to a", "base", "a")
     for ratio, limits, listed in (
         ("2", "", False),
-        ("0.5", "", True),
-        ("0.5", "lower='-1' upper='1'", False),
+        ("0.5", "", False),
+        ("0.377", "", True),
+        ("0.377", "lower='-1' upper='1'", False),
     ):
         follows = f"<mimic joint='to a' multiplier='{ratio}'/>"
         kind = "revolute" if limits else "continuous"

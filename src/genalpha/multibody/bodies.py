@@ -38,6 +38,7 @@ def named(name: Any, what: str) -> str:
 
 
 _FIXED = ("mass", "moment", "inertia")
+_MOVES = ("x", "R", "velocity", "angular_velocity")
 # Arguments of constructors, and the attributes that may be set instead of them.
 _INSTEAD = {"at": "x, the centre of mass", "rotation": "R, the axes as columns, or the angle of a PlanarBody"}
 
@@ -85,7 +86,22 @@ class AnyBody:
             )
         if key in _INSTEAD:
             raise AttributeError(f"{key} is for the constructor: set {_INSTEAD[key]} of {self.name!r}")
+        if key == "name" and key in self.__dict__:
+            raise AttributeError(f"the name of {self!r} cannot be changed: models know the body by it")
+        if key in _MOVES and key in self.__dict__:
+            value = self._moves(key, value)
+        elif key == "angle" and not hasattr(type(self), key):
+            raise AttributeError(f"{self!r} has no angle: set R, the axes as columns")
         super().__setattr__(key, value)
+
+    def _moves(self, key: str, value: Any) -> Any:
+        """A checked value of an attribute that says where the body is or how it moves."""
+        before, what = self.__dict__[key], f"{key} of {self.name!r}"
+        if key == "R" and self.kind.name != "rigid":
+            raise AttributeError(f"{what} cannot be set: a PlanarBody has an angle, a PointMass no axes")
+        if key == "R":
+            return orientation(value, what)
+        return finite(value, what) if np.ndim(before) == 0 else vector(value, what, len(before))
 
     def frame(self, at: Any = (0.0, 0.0, 0.0), rotation: Any = None, axis: Any = None) -> Marker:
         """A frame at a point of the body, in its own axes, turned, or with its z axis along ``axis``."""
@@ -224,8 +240,8 @@ class Body(AnyBody):
         return np.hstack([x, quaternions_of(R)]), np.hstack([velocity, np.einsum("kij,ki->kj", R, spin)])
 
     def put(self, q: np.ndarray, v: np.ndarray) -> None:
-        self.x, self.R = q[:3].copy(), axes_of(q[3:])
-        self.velocity, self.angular_velocity = v[:3].copy(), self.R @ v[3:]
+        R = axes_of(q[3:])
+        self.__dict__.update(x=q[:3].copy(), R=R, velocity=v[:3].copy(), angular_velocity=R @ v[3:])
 
     def numbers(self) -> dict[str, np.ndarray]:
         return {"mass": np.array(self.mass), "inertia": self.inertia.tensor}
@@ -289,7 +305,7 @@ class PlanarBody(AnyBody):
     @angle.setter
     def angle(self, value: float) -> None:
         self._angle = finite(value, f"angle of {self.name!r}")
-        self.R = orientation(self._angle, "angle")
+        self.__dict__["R"] = orientation(self._angle, "angle")
 
     def coordinates(self) -> np.ndarray:
         return np.array([*self.x[:2], self.angle])
@@ -298,8 +314,8 @@ class PlanarBody(AnyBody):
         return np.array([*self.velocity, self.angular_velocity])
 
     def put(self, q: np.ndarray, v: np.ndarray) -> None:
-        self.x, self.angle = np.array([q[0], q[1], 0.0]), float(q[2])
-        self.velocity, self.angular_velocity = v[:2].copy(), float(v[2])
+        self.angle = float(q[2])
+        self.__dict__.update(x=np.array([*q[:2], 0.0]), velocity=v[:2].copy(), angular_velocity=float(v[2]))
 
     def numbers(self) -> dict[str, np.ndarray]:
         return {"mass": np.array(self.mass), "moment": np.array(self.moment)}
@@ -352,7 +368,7 @@ class PointMass(AnyBody):
         return self.velocity.copy()
 
     def put(self, q: np.ndarray, v: np.ndarray) -> None:
-        self.x, self.velocity = q.copy(), v.copy()
+        self.__dict__.update(x=q.copy(), velocity=v.copy())
 
     def numbers(self) -> dict[str, np.ndarray]:
         return {"mass": np.array(self.mass)}

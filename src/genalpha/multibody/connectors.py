@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,7 +31,23 @@ _FUNCTIONS = (("holonomic", False), ("nonholonomic", True), ("force", None), ("k
 IDENTITIES: dict[Any, str] = {}
 
 
-class Connector:
+class _Made(type):
+    """The class of connectors: it knows when one is complete."""
+
+    def __call__(cls, *given: Any, **options: Any) -> Any:
+        made = super().__call__(*given, **options)
+        made.__dict__["given"] = given, options
+        return made
+
+
+@functools.cache
+def _arguments(cls: type) -> frozenset[str]:
+    """The arguments of a class that no attribute stands for."""
+    names = frozenset(inspect.signature(cls.__init__).parameters)  # type: ignore[misc]
+    return names - {"self", "markers", "numbers", "functions"}
+
+
+class Connector(metaclass=_Made):
     """Something between frames. Subclasses are joints and forces.
 
     A subclass defines some of these static functions. Their arguments are t, a :class:`FrameState` for each
@@ -56,11 +73,6 @@ class Connector:
     given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments it was made with, for files
     joints: tuple[Any, ...] = ()  # those that it is about
 
-    def __new__(cls, *given: Any, **options: Any) -> Any:
-        made = super().__new__(cls)
-        made.given = given, options
-        return made
-
     def __init__(
         self,
         name: str,
@@ -81,10 +93,12 @@ class Connector:
 
     def __setattr__(self, key: str, value: Any) -> None:
         """Numbers and functions are those of the constructor. Models have made their equations with them."""
-        if key in self.__dict__.get("numbers", ()) or key in self.__dict__.get("functions", ()):
+        of = self.__dict__
+        if "given" in of and key in (*of["numbers"], *of["functions"], *_arguments(type(self))):
+            names = ", ".join(f"'{self.name}.{name}'" for name in of["numbers"])
             raise AttributeError(
-                f"{key} of {self.name!r} cannot be changed: make another {type(self).__name__}, or pass "
-                f"values={{'{self.name}.{key}': ...}} to model.solve if it is a number"
+                f"{key} of {self.name!r} cannot be changed: make another {type(self).__name__}"
+                + (f", or pass other values of {names} to model.solve" if names else "")
             )
         super().__setattr__(key, value)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from genalpha.multibody.bodies import Marker
-from genalpha.multibody.connectors import Connector, between, returned
+from genalpha.multibody.connectors import IDENTITIES, Connector, between, returned
 from genalpha.multibody.frames import FrameState, finite, positive
 from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Coordinate, Joint, gap, late, near, tilt, turn
 from genalpha.numerics.tracing import is_traced
@@ -148,11 +149,66 @@ class Rack(Joint):
         return [near(frames[0], frames[1], self.numbers["start"] + moved)]
 
 
+_FAR = 3.0  # rad; an angle whose whole turns would matter must not leave ± this
+_MOST = 32  # the largest denominator of a ratio of angles that is taken as one of integers
+
+
+class _Ratio:
+    """first − c₀ − c₁·second of two angles, for c₁ with a denominator: whole turns change nothing."""
+
+    def __init__(self, denominator: int) -> None:
+        self.denominator = denominator
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Ratio) and other.denominator == self.denominator
+
+    def __hash__(self) -> int:
+        return hash(self.denominator)
+
+    def __call__(self, first: Coordinate, second: Coordinate, c: Any, frames: Any) -> Any:
+        off = first.value(*frames[:2]) - c[0] - c[1] * second.value(*frames[2:])
+        return jnp.sin(self.denominator * off) / self.denominator
+
+
+def _polynomial(first: Coordinate, second: Coordinate, c: Any, frames: Any) -> Any:
+    return first.gap(frames[0], frames[1], jnp.polyval(c[::-1], second.value(*frames[2:])))
+
+
+def _within(first: Coordinate, second: Coordinate, c: Any, frames: Any) -> Any:
+    """The same for an angle that must not make whole turns: beyond a limit there is no number."""
+    far = jnp.abs(second.value(*frames[2:])) > _FAR
+    return jnp.where(far, jnp.nan, 1.0) * _polynomial(first, second, c, frames)
+
+
+def _inverse(first: Coordinate, second: Coordinate, c: Any, frames: Any) -> Any:
+    """first − c₀ − c₁·second for a displacement and an angle: the displacement knows all turns."""
+    return -c[1] * second.gap(frames[2], frames[3], (first.value(*frames[:2]) - c[0]) / c[1])
+
+
+def _row(first: Coordinate, second: Coordinate, c: np.ndarray) -> Callable[..., Any]:
+    """The row of a Mimic, which is valid over as many turns as possible."""
+    linear = len(c) == 2 and c[1] != 0
+    if not second.turns or len(c) == 1:
+        return _polynomial
+    if linear and not first.turns:
+        return _inverse
+    ratio = Fraction(c[1]).limit_denominator(_MOST) if linear else Fraction(0)
+    if not linear or abs(ratio - Fraction(c[1])) > 1e-12:
+        return _within
+    return _Ratio(ratio.denominator)
+
+
+IDENTITIES.update({row: row.__name__ for row in (_polynomial, _within, _inverse)})
+IDENTITIES.update({_Ratio(n): f"ratio {n}" for n in range(1, _MOST + 1)})
+
+
 class Mimic(Joint):
     """A joint that follows another: first = c₀ + c₁·second + c₂·second² + …
 
-    ``coefficients`` are c₀, c₁, …; ``of`` names the coordinates of the two joints, their first by default. An
-    angle that is followed is counted from −π to π; for whole turns use a :class:`Gear` or a :class:`Rack`.
+    ``coefficients`` are c₀, c₁, …; ``of`` names the coordinates of the two joints, their first by default.
+    An angle may be followed over any number of turns by a displacement, c₀ + c₁·second, and by an angle if c₁
+    is a ratio of integers with a denominator up to 32. Otherwise it must stay within ±3 rad: a run that
+    leaves them fails.
     """
 
     rows = ("mimic",)
@@ -168,12 +224,27 @@ class Mimic(Joint):
         c = np.array(coefficients, dtype=float)
         if c.ndim != 1 or not len(c):
             raise ValueError(f"coefficients of {name!r} must be one or more numbers, got {coefficients!r}")
+        if not np.isfinite(c).all():
+            raise ValueError(f"coefficients of {name!r} must be finite, got {c.tolist()}")
         if len(of) != 2:
             raise ValueError(f"of {name!r} must name two coordinates, one of each joint, got {of!r}")
-        self.joints, self.driven = (first, second), first.coordinate(of[0])
-        gap, value = self.driven.gap, second.coordinate(of[1]).value
+        self.joints, self.driven, self.led = (
+            (first, second),
+            first.coordinate(of[0]),
+            second.coordinate(of[1]),
+        )
         frames = (*first.markers[:2], *second.markers[:2])
-        Connector.__init__(self, name, frames, {"coefficients": c}, {"gap": gap, "value": value})
+        functions: dict[str, Any] = {
+            "first": self.driven,
+            "second": self.led,
+            "row": _row(self.driven, self.led, c),
+        }
+        Connector.__init__(self, name, frames, {"coefficients": c}, functions)
+
+    @property
+    def within_a_turn(self) -> bool:
+        """Whether the angle that is followed must stay within ±3 rad."""
+        return self.functions["row"] is _within
 
     @staticmethod
     def holonomic(
@@ -183,17 +254,22 @@ class Mimic(Joint):
         c: FrameState,
         d: FrameState,
         coefficients: Any,
-        gap: Any,
-        value: Any,
+        first: Any,
+        second: Any,
+        row: Any,
     ) -> Any:
-        return gap(a, b, jnp.polyval(coefficients[::-1], value(c, d)))[None]
+        return row(first, second, coefficients, (a, b, c, d))[None]
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
-        c = self.numbers["coefficients"]
-        if not self.driven.turns or len(c) > 2 or (c[1:] % 1).any():
-            return []  # a whole turn of the second joint may be half a turn of the first
-        led = np.asarray(self.functions["value"](*frames[2:]))
-        return [self.driven.near(frames[0], frames[1], np.polyval(self.numbers["coefficients"][::-1], led))]
+        (a, b, led, by), c, row = frames, self.numbers["coefficients"], self.functions["row"]
+        if row is _inverse:
+            return [self.led.near(led, by, (np.asarray(self.driven.value(a, b)) - c[0]) / c[1])]
+        if not self.driven.turns or row is _within:
+            return []
+        wanted = np.polyval(c[::-1], np.asarray(self.led.value(led, by)))
+        if not isinstance(row, _Ratio):
+            return [self.driven.near(a, b, wanted)]
+        return [np.cos(row.denominator * (np.asarray(self.driven.value(a, b)) - wanted))]
 
 
 class OfCoordinate(Joint):

@@ -95,6 +95,8 @@ def written(model: Model) -> dict[str, Any]:
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
     """Write a model as JSON. A write replaces the whole file or leaves it unchanged."""
+    if (suffix := os.path.splitext(path)[1].lower()) not in ("", ".json"):
+        raise ValueError(f"a model is written as JSON, not as {suffix}: name the file {os.fspath(path)}.json")
     text = json.dumps(written(model), indent=1)
     # Numbers of a vector are on one line. No name is changed: texts in JSON have no line breaks.
     text = re.sub(r"\[\n([-+.,\de\s]+)\]", lambda found: "[" + " ".join(found[1].split()) + "]", text)

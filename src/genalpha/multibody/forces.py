@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha import rotation
+from genalpha.multibody.bodies import PointMass
 from genalpha.multibody.connectors import Connector, between, frame_on, returned, wrenches
 from genalpha.multibody.frames import FrameState, Wrench, drift, finite, nonnegative, positive, vector
 from genalpha.multibody.joints import Joint, gap
@@ -304,7 +305,10 @@ class AppliedForce(Force):
                 functions[key] = value
             else:
                 numbers[key] = vector(value, f"{'force' if key == 'push' else 'torque'} of {name!r}")
-        super().__init__(name, (frame_on(body, f"body of {name!r}"),), numbers, functions)
+        frame = frame_on(body, f"body of {name!r}")
+        if isinstance(frame.body, PointMass) and ("turning" in functions or numbers["turning"].any()):
+            raise ValueError(f"{name!r} has a torque on {frame.body!r}, which cannot be turned: use a Body")
+        super().__init__(name, (frame,), numbers, functions)
 
     @staticmethod
     def force(t: Any, a: FrameState, follows: Any, push: Any, turning: Any) -> Any:

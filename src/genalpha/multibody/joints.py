@@ -141,8 +141,8 @@ class Joint(Connector):
         """Between bodies in the plane, or one of them and the ground, the joint of the plane."""
         ends = {_kind(x) for x in (*given[1:3], *(options[x] for x in "ab" if x in options))}
         if cls.planar is not None and PLANAR in ends and ends <= {PLANAR, GROUND}:
-            return super().__new__(cls.planar, *given, **options)
-        return super().__new__(cls, *given, **options)
+            return super().__new__(cls.planar)
+        return super().__new__(cls)
 
     def __init__(
         self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None, *, friction: Friction | None = None

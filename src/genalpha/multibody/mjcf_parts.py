@@ -130,7 +130,7 @@ class Parts:
         second, other = found[1]  # type: ignore[misc]
         moved = Polynomial(c)(Polynomial([-other.spec.ref, 1.0])) + way.spec.ref
         made = Mimic(name, first, second, np.atleast_1d(moved.coef), (way.coordinate, other.coordinate))
-        self.tree.follow(made, (first, way.coordinate), (second, other.coordinate), other.link)
+        self.tree.follow(made, (second, other.coordinate), other.link)
         return made
 
     def _tie(self, entry: Entry, name: str) -> Joint:

@@ -13,7 +13,7 @@ import numpy as np
 from genalpha.backends.native.code import making_code
 from genalpha.engine.events import Event
 from genalpha.mechanics.assembly import Assembly
-from genalpha.multibody import closing, files, limits, linear, sides, start_errors
+from genalpha.multibody import after, closing, files, limits, linear, sides, start_errors
 from genalpha.multibody import values as values_of
 from genalpha.multibody.assembling import assembly, no_body
 from genalpha.multibody.closing import Closed
@@ -186,7 +186,9 @@ class Model(Things):
             q, v = start or (options["state"].q, options["state"].v)
             options["events"] = limits.from_start(self, options["events"], q, v, options.get("args") or ())
         with start_errors.noted(self):
-            return solve(system, t_span, *start, **options)
+            found = solve(system, t_span, *start, **options)
+        after.look(self, found, values)
+        return found
 
     def solve_batch(self, t_span: Any, values: Mapping[str, Any] | None = None, **options: Any) -> Solution:
         """``ga.solve_batch`` of the model, with its options. Arrays in ``values`` have a number a member.

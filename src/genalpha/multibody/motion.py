@@ -151,7 +151,8 @@ class Motion:
     def coordinate(self, joint: Any, name: str = "") -> np.ndarray:
         """A coordinate (K,) of a joint, the first by default. Angles are unwrapped over the rows.
 
-        Whole turns between two rows are known from the rates there.
+        Whole turns between two rows follow from the mean of the rates there. Where rows are so far apart that
+        this is wrong by half a turn (``save``, ``t_eval``), turns are missed: keep more rows.
         """
         found = self._joint(joint)
         one = found.coordinate(name)

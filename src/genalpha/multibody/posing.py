@@ -187,10 +187,10 @@ def _root(body: AnyBody, value: Any, rate: Any) -> FrameState:
 def _coordinates(body: AnyBody, state: FrameState) -> tuple[np.ndarray, np.ndarray]:
     """q and v of a body in a state."""
     put: Any = copy.copy(body)
-    put.x, put.R, put.velocity, put.angular_velocity = state
+    x, R, v, w = state
     if isinstance(body, PlanarBody):
-        put.angle = float(np.arctan2(state.R[1, 0], state.R[0, 0]))
-        put.velocity, put.angular_velocity = state.v[:2], float(state.w[2])
+        put.angle, v, w = float(np.arctan2(R[1, 0], R[0, 0])), v[:2], float(w[2])
     elif not isinstance(body, Body):
-        put.R = EYE
+        R = EYE
+    put.__dict__.update(x=x, R=R, velocity=v, angular_velocity=w)
     return put.coordinates(), put.velocities()

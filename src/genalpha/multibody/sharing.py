@@ -4,42 +4,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_matrix, diags_array, eye_array
-from scipy.sparse.linalg import splu
 
 from genalpha.multibody.closing import Geometry
 from genalpha.multibody.connectors import Connector
+from genalpha.statics import positions
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
 
-DENSE = 200  # rows up to which dense matrices are faster
-_EPS, _CLOSE, _TRIES = 1e-11, 1e-12, 6
-
-
-def least(B: csr_matrix, force: np.ndarray) -> np.ndarray:
-    """The λ of least norm with Bᵀλ = force, for a B whose rows and columns may depend on others.
-
-    It is B μ with BᵀB μ = force. A small multiple of the identity makes this matrix regular, and corrections
-    with the same factors remove its effect. Columns are scaled, which changes μ alone.
-    """
-    if B.shape[0] > DENSE:
-        size = np.sqrt(np.asarray(B.multiply(B).sum(axis=0))).reshape(-1)
-        scaled = (B @ diags_array(1 / np.where(size > 0, size, 1.0))).tocsc()
-        wanted = force / np.where(size > 0, size, 1.0)
-        normal = (scaled.T @ scaled + _EPS * eye_array(len(force))).tocsc()
-        factors = splu(normal, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
-        lam, left, largest = np.zeros(B.shape[0]), wanted, np.abs(wanted).max()
-        for _ in range(_TRIES):
-            lam = lam + scaled @ factors.solve(left)
-            left = wanted - scaled.T @ lam
-            if np.abs(left).max() <= _CLOSE * largest:
-                return lam
-    return np.asarray(np.linalg.lstsq(B.toarray().T, force, rcond=1e-10)[0])
+def least(B: Any, force: np.ndarray) -> np.ndarray:
+    """The λ of least norm with Bᵀλ = force, for a B whose rows and columns may depend on others."""
+    found, free = np.zeros(B.shape[0]), np.ones(B.shape[0])
+    for _ in range(3):  # corrections remove the effect of damping
+        found = found + positions.least(B.T, force - B.T @ found, free)
+    return found
 
 
 def whole(model: Model) -> Model:

@@ -28,8 +28,7 @@ from genalpha.view import shapes
 
 FREE = "free"  # in place of a class of joints
 _FOLLOWED = (
-    "angles that are followed count from −180° to 180°, and no limits keep them there: beyond it the joint "
-    "that follows jumps"
+    "angles that are followed must stay within ±3 rad, and no limits keep them there: beyond, runs fail"
 )
 _DEEP = 1e-3  # where the damping of a limit counts, as a part of the range
 
@@ -226,14 +225,9 @@ class Tree:
         lower, upper = self.ranges.get((link, way.name), (-np.inf, np.inf))
         return middle - np.pi < lower and upper < middle + np.pi
 
-    def follow(self, made: Mimic, first: tuple[Joint, str], second: tuple[Joint, str], link: str) -> None:
-        """Note an angle that is followed and may leave the half turns in which it is counted.
-
-        Whole turns of an angle that is followed by an angle with an integer ratio change nothing.
-        """
-        c = made.numbers["coefficients"]
-        whole = len(c) < 3 and not (c[1:] % 1).any() and first[0].coordinate(first[1]).turns
-        if not whole and not self.keeps(second[0], link, second[1], 0.0):
+    def follow(self, made: Mimic, second: tuple[Joint, str], link: str) -> None:
+        """Note an angle that is followed and may leave the half turns in which it is counted."""
+        if made.within_a_turn and not self.keeps(second[0], link, second[1], 0.0):
             self.notes.add(_FOLLOWED, f"{made.name!r}")
 
     def _carried(self, link: str, joint: Joint, coordinate: str) -> float:

@@ -306,4 +306,4 @@ def _forces(model: Model, tree: Tree, joints: dict[str, _JointEntry]) -> None:
         name = tree.free_name(f"{one.name} mimic", "joint", model)
         follows = Mimic(name, first, second, (offset, factor))  # type: ignore[arg-type]
         model.add(follows)
-        tree.follow(follows, (first, ""), (second, ""), joints[other].child)  # type: ignore[arg-type]
+        tree.follow(follows, (second, ""), joints[other].child)  # type: ignore[arg-type]

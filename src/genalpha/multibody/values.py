@@ -25,11 +25,18 @@ if TYPE_CHECKING:
 GRAVITY = "gravity"
 _ENDS = "ab"  # the frames of a connector
 # Numbers with a sign, whatever they belong to.
-_POSITIVE = {"mass", "moment", "radius", "limit", "soft", "slow", "exponent"}
+_POSITIVE = {"mass", "moment", "radius", "limit", "soft", "slow", "speed", "exponent"}
 _NOT_NEGATIVE = {"stiffness", "damping", "length", "kp", "kd", "size", "friction", "linear", "quadratic"}
 
 
-def numbers(model: Model) -> dict[str, np.ndarray]:
+class Numbers(dict[str, np.ndarray]):
+    """The numbers of a model by name. To change one, pass ``values`` to a run."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        raise TypeError(f"model.values cannot be changed: pass values={{{name!r}: ...}} to model.solve")
+
+
+def numbers(model: Model) -> Numbers:
     """All numbers of bodies, joints and forces. Points of a joint are those of all that is about it."""
     found = {GRAVITY: np.array(model.gravity)}
     for body in model.bodies:
@@ -38,7 +45,9 @@ def numbers(model: Model) -> dict[str, np.ndarray]:
         ends = () if one.joints else zip(_ENDS, one.markers, strict=False)
         found |= {f"{one.name}.{key}": x.copy() for key, x in one.numbers.items()}
         found |= {f"{one.name}.{end}": np.array(marker.r) for end, marker in ends}
-    return found
+    for x in found.values():
+        x.flags.writeable = False
+    return Numbers(found)
 
 
 def options_of(model: Model, options: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +167,16 @@ def checked(
             raise ValueError(f"{name} must have the shape {shape}{more}, got {number.shape}")
         if not is_traced(number):
             _check_number(name, number, known)
+    _check_ranges(known, found)
     return found
+
+
+def _check_ranges(known: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+    """Refuse a lower end of a range above the upper one."""
+    for thing in {name.rpartition(".")[0] for name in values if name.endswith((".lower", ".upper"))}:
+        ends = [values.get(name, known.get(name)) for name in (f"{thing}.lower", f"{thing}.upper")]
+        if not any(x is None or is_traced(x) for x in ends) and np.any(ends[0] > ends[1]):
+            raise ValueError(f"{thing}.lower must not be above {thing}.upper")
 
 
 def _mapping(values: Any) -> Mapping[str, Any]:
@@ -176,6 +194,10 @@ def _check_number(name: str, value: np.ndarray, known: Mapping[str, np.ndarray])
         raise ValueError(f"{name} must be positive, got {value.tolist()}")
     if key in _NOT_NEGATIVE and not (value >= 0).all():
         raise ValueError(f"{name} must be zero or positive, got {value.tolist()}")
+    if key == "inertia" and not known[name].ndim and not (value > 0).all():  # of a rotor
+        raise ValueError(f"{name} must be positive, got {value.tolist()}")
+    if key == "lead" and not value.all():
+        raise ValueError(f"{name} must not be zero")
     if key == "inertia" and value.shape[-2:] == (3, 3):
         try:
             for tensor in value.reshape(-1, 3, 3):
@@ -201,7 +223,7 @@ def with_values(model: Model, values: Mapping[str, Any]) -> Model:
         other.numbers = {key: given.get(f"{one.name}.{key}", x) for key, x in one.numbers.items()}
         other.joints = tuple(made[id(joint)] for joint in one.joints)
         if hasattr(one, "joint"):
-            other.joint = made[id(one.joint)]
+            other.__dict__["joint"] = made[id(one.joint)]
     found = model._like(things)
     found.gravity = given.get(GRAVITY, model.gravity)
     return found

@@ -43,8 +43,14 @@ class View:
 
         A browser opens it at a given time with ``crank.html#t=0.5``.
         """
+        name = os.path.expanduser(os.fspath(path))
+        if (suffix := os.path.splitext(name)[1].lower()) not in ("", ".html", ".htm"):
+            raise ValueError(
+                f"a view is saved as an HTML page, not as {suffix}: name the file .html. A GIF is written by "
+                "animate, a picture by figure(t).savefig"
+            )
         text = self.html.encode()
-        files.replace(os.path.expanduser(os.fspath(path)), lambda file: file.write(text))
+        files.replace(name, lambda file: file.write(text))
 
     def figure(self, t: float | None = None, *, size: tuple[int, int] = (640, 480)) -> Any:
         """A figure of matplotlib at the time t, by default the first one. ``size`` is in pixels."""

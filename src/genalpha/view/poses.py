@@ -64,7 +64,8 @@ def quaternions(R: np.ndarray) -> np.ndarray:
 def rotations(value: Any, what: str, count: int = 1) -> np.ndarray:
     """Rotation matrices (K, 3, 3) from matrices, unit quaternions (w, x, y, z) or angles about z.
 
-    K is one, or ``count``. Matrices and quaternions with three correct digits are made exact.
+    Rotations of SciPy are taken too. K is one, or ``count``. Matrices and quaternions with three correct
+    digits are made exact.
 
     >>> rotations(np.pi / 2, "rotation").round(9)[0].tolist()
     [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
@@ -72,7 +73,7 @@ def rotations(value: Any, what: str, count: int = 1) -> np.ndarray:
     Traceback (most recent call last):
     ValueError: rotation of 'arm' is a quaternion of length 1.41421: divide it by its length
     """
-    R = checks.array(value, what)
+    R = checks.array(value.as_matrix() if hasattr(value, "as_matrix") else value, what)
     if R.shape in ((), (count,)):
         c, s = np.cos(np.atleast_1d(R)), np.sin(np.atleast_1d(R))
         none = np.zeros_like(c)
