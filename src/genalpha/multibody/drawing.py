@@ -53,7 +53,11 @@ def drawn(
     solution: Any = SimpleNamespace(t=rows.t, **columns)
     motion = Motion(model, solution)
     bodies: list[AnyBody] = [*([model.ground] if model.ground.shape else []), *model.bodies]
-    found = [shape for body in bodies for shape in _body(model, motion, body)]
+    ends: dict[str, list[Marker]] = {body.name: [] for body in (model.ground, *model.bodies)}
+    for joint in model.joints:
+        for marker in joint.markers[:2]:
+            ends[marker.body.name].append(marker)
+    found = [shape for body in bodies for shape in _body(motion, body, ends[body.name])]
     for spring in (x for x in model.forces if isinstance(x, SpringDamper)):
         a, b = (motion.position(marker) for marker in spring.markers)
         longest = float(np.linalg.norm(b - a, axis=1).max())
@@ -141,14 +145,13 @@ def _symbol(joint: Joint, a: FrameState, b: FrameState, size: float) -> dict[str
     return {"": rail["rail of "]} if isinstance(joint, Distance) else {}
 
 
-def _body(model: Model, motion: Motion, body: Any) -> list[shapes.Shape]:
-    """The shape of a body, or rods from its centre to its joints."""
+def _body(motion: Motion, body: Any, ends: list[Marker]) -> list[shapes.Shape]:
+    """The shape of a body, or rods from its centre to its joints, the frames ``ends``."""
     state = motion.frame(body.middle)
     if body.shape is not None:
         own, _ = poses.track(body.shape.at, 1, f"at of the shape of {body.name!r}")
         x, R = state.x + state.R @ own.x[0], state.R @ poses.matrices(own.p[0])
         return [replace(body.shape, at=(x, R), name=body.name)]
-    ends = [marker for joint in model.joints for marker in joint.markers[:2] if marker.body is body]
     size = max((float(np.linalg.norm(marker.r)) for marker in ends), default=0.0)
     found: list[shapes.Shape] = [shapes.Sphere(0.12 * size or 0.05, at=state.x, name=body.name)]
     for marker in ends:

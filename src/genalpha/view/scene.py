@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -109,8 +110,8 @@ def _shapes(shapes: Iterable[Shape] | Shape) -> list[Shape]:
     for shape in given:
         if not isinstance(shape, Shape):
             raise TypeError(f"{shape!r} is no shape: pass shapes such as ga.shapes.Box")
-    names = [shape.name for shape in given if shape.name]
-    twice = {name for name in names if names.count(name) > 1}
+    times = Counter(shape.name for shape in given if shape.name)
+    twice = {name for name, count in times.items() if count > 1}
     if twice:
         raise ValueError(f"{len(twice)} names are used twice, such as {min(twice)!r}: names must be unique")
     return given
