@@ -64,8 +64,8 @@ def test_wrong_names_are_named(pendulum):
         model.view(sol, frames=3, reactions="hing")
     with pytest.raises(TypeError, match="'bob'> is no joint"):
         model.view(sol, frames=3, reactions=["bob"])
-    with pytest.raises(TypeError, match="a view needs a Solution, got State"):
-        model.view(sol(0.5))
+    with pytest.raises(TypeError, match="a motion needs a solution, a state or an equilibrium of the model"):
+        model.view("slow")
     other = mb.Model()
     other.add(mb.PointMass("p", 1.0))
     with pytest.raises(ValueError, match=r"7 coordinates and 6 velocities in a row, and .* has 3 and 3"):
@@ -153,3 +153,29 @@ def test_a_shape_with_a_place_of_its_own_is_drawn_there():
     np.testing.assert_allclose(
         items(view)["block"].tracks["at"].x, [[-0.5, 0, 0], [0, 0, 0], [0.5, 0, 0]], atol=1e-6
     )
+
+
+def test_a_model_before_a_run_a_state_and_other_values() -> None:
+    """A picture of where the bodies are, of an equilibrium, and of a run whose hinge is elsewhere."""
+    model = mb.Model()
+    ball = model.add(mb.Body("ball", mb.sphere(1.0, 0.1), at=(1, 0, 0)))
+    hinge = model.add(mb.Revolute("hinge", model.ground, ball, at=(0, 0, 0), axis=(0, 1, 0)))
+    place = lambda view, name: next(x for x in view.scene.items if x.name == name).tracks["at"].x
+    np.testing.assert_allclose(place(model.view(), "ball"), [[1, 0, 0]])
+    values = {"hinge.a": [0.0, 0.0, 0.5], "hinge.b": [-1.0, 0.0, 0.5]}
+    sol = model.solve((0.0, 0.2), values, h=0.01)
+    np.testing.assert_allclose(
+        place(model.view(sol, reactions=[hinge], traces=[ball]), "hinge"), [[0, 0, 0.5]]
+    )
+    rest = model.equilibrium()
+    np.testing.assert_allclose(place(model.view(rest, reactions=True), "ball"), [[0, 0, -1]], atol=1e-6)
+    np.testing.assert_allclose(place(model.view((0.0, model.q0, model.v0)), "ball"), [[0, 0, -1]], atol=1e-6)
+    with pytest.raises(ValueError, match="needs lam, which is known after a run"):
+        model.view(reactions=True)
+    assert list(model) == ["ball", "hinge"]
+    with pytest.raises(ValueError, match=r"is on the ground of another model: use model.ground of this one"):
+        mb.Model().add(mb.Weld("weld", model.ground, ball, at=(0, 0, 0)))
+    with pytest.raises(TypeError, match=r"shape of 'ball' must be one of ga.shapes"):
+        ball.shape = "box"
+    with pytest.raises(ValueError, match="<PointMass 'other'> is not in the model"):
+        model.motion(sol).position(mb.PointMass("other", 1.0))

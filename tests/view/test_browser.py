@@ -6,6 +6,7 @@ import pytest
 import browser
 import genalpha as ga
 import pages
+from genalpha import multibody as mb
 from genalpha import shapes
 
 pytestmark = [
@@ -211,4 +212,17 @@ def test_the_label_of_an_arrow_has_its_size_and_joints_can_be_hidden(chromium, t
     assert chromium.picture() != before
     names = chromium.evaluate("[...document.querySelectorAll('#follow option')].map((x) => x.value)")
     assert names == ["", "corner"]
+    clean(chromium, address)
+
+
+def test_a_model_that_stands_still(chromium, tmp_path):
+    """A picture of a model before any run: one frame, without errors."""
+    model = mb.Model()
+    ball = model.add(mb.Body("ball", mb.sphere(1.0, 0.5), at=(1.0, 2.0, 3.0)))
+    model.add(mb.Revolute("hinge", model.ground, ball, at=(0, 0, 0), axis=(0, 1, 0)))
+    model.view().save(tmp_path / "still.html")
+    address = (tmp_path / "still.html").as_uri()
+    chromium.open(address)
+    chromium.evaluate("new Promise((done) => setTimeout(() => done(1), 200))")
+    np.testing.assert_allclose(chromium.evaluate("genalpha.poseAt('ball', 0)")["position"], ball.x)
     clean(chromium, address)

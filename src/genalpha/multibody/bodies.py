@@ -88,6 +88,8 @@ class AnyBody:
             raise AttributeError(f"{key} is for the constructor: set {_INSTEAD[key]} of {self.name!r}")
         if key == "name" and key in self.__dict__:
             raise AttributeError(f"the name of {self!r} cannot be changed: models know the body by it")
+        if key == "shape" and value is not None and not isinstance(value, Shape):
+            raise TypeError(f"shape of {self.name!r} must be one of ga.shapes, or None, got {value!r}")
         if key in _MOVES and key in self.__dict__:
             value = self._moves(key, value)
         elif key == "angle" and not hasattr(type(self), key):

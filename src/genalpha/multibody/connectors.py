@@ -220,7 +220,8 @@ def returned(value: Any, shape: tuple[int, ...], what: str) -> Any:
 
 def wrenches(found: Any, count: int) -> tuple[Wrench, ...]:
     """What a function of the user returns: a force and a torque, three numbers each, for each frame."""
-    shapes = [[np.shape(x) for x in w] if isinstance(w, tuple | list) else None for w in found]
+    listed = found if isinstance(found, tuple | list) else ()
+    shapes = [[np.shape(x) for x in w] if isinstance(w, tuple | list) else None for w in listed]
     if shapes != [[(3,), (3,)]] * count:
         each = "(force, torque) with three numbers each"
         raise ValueError(f"the function must return {count} Wrenches, {each}, got {found!r}")

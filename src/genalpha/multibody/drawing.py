@@ -29,11 +29,23 @@ from genalpha.multibody.joints import (
 )
 from genalpha.multibody.motion import Motion
 from genalpha.multibody.rolling import OnSurface
+from genalpha.multibody.rows import rows_of
+from genalpha.multibody.values import different, with_values
+from genalpha.results.solution import Solution
 from genalpha.view import poses, shapes
-from genalpha.view.rows import MotionRows
+from genalpha.view.rows import Instant, MotionRows
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
+
+
+def to_draw(model: Model, sol: Any) -> tuple[Model, Solution | MotionRows]:
+    """The model with the numbers of a run, and what is drawn of it: a solution, or the row of a state."""
+    if isinstance(sol, Solution):
+        own = different(model, sol.args) if sol.args and not np.ndim(sol.status) else {}
+        return with_values(model, own) if own else model, sol
+    row = rows_of(model, sol)
+    return model, Instant(SimpleNamespace(**{name: x[0] for name, x in vars(row).items()}))
 
 
 def drawn(
@@ -47,7 +59,9 @@ def drawn(
     joints: bool = True,
 ) -> list[shapes.Shape]:
     """The shapes of a model in all rows. :meth:`Model.view` says what the options are."""
-    forces = _chosen(reactions, [x for x in model.joints if not isinstance(x, Gear | Rack | Mimic | Driven)])
+    forces = _chosen(
+        model, reactions, [x for x in model.joints if not isinstance(x, Gear | Rack | Mimic | Driven)]
+    )
     needed = ("q", "v", "lam", "psi") if forces else ("q", "v")
     columns = {name: rows.column(name, f"a view of {model!r}") for name in needed}
     solution: Any = SimpleNamespace(t=rows.t, **columns)
@@ -64,20 +78,21 @@ def drawn(
         found.append(shapes.Spring(start=a, end=b, radius=0.06 * longest or None, name=spring.name))
     size, whole = _sizes(model, motion)
     found += _joints(model, motion, size) if joints else []
-    for where in _chosen(axes, model.bodies):
+    for where in _chosen(model, axes, model.bodies):
         state = motion.frame(where)
         found.append(shapes.Frame(at=(state.x, state.R), name=_called("axes of", where)))
-    for where in _chosen(traces, model.bodies):
+    for where in _chosen(model, traces, model.bodies):
         found.append(shapes.Trace(motion.position(where), name=_called("path of", where)))
     arrow = {"scale": force_scale, "width": max(0.016 * size, 0.003 * whole)}
     return found + [_force(model, motion, joint, arrow) for joint in forces]
 
 
-def _chosen(given: Any, every: Sequence[Any]) -> list[Any]:
+def _chosen(model: Model, given: Any, every: Sequence[Any]) -> list[Any]:
     """Things of a model, by names or not: all of them if True, or those that are given."""
     if given is True:
         return list(every)
-    return [given] if isinstance(given, str | AnyBody | Marker | Joint) else list(given or ())
+    listed = [given] if isinstance(given, str | AnyBody | Marker | Joint) else list(given or ())
+    return [model[x.name] if isinstance(x, AnyBody | Joint) else x for x in listed]
 
 
 def _called(what: str, where: Any) -> str:

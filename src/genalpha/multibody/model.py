@@ -18,7 +18,7 @@ from genalpha.multibody import values as values_of
 from genalpha.multibody.assembling import assembly, no_body
 from genalpha.multibody.closing import Closed
 from genalpha.multibody.connectors import Connector, Group, groups
-from genalpha.multibody.drawing import drawn
+from genalpha.multibody.drawing import drawn, to_draw
 from genalpha.multibody.frames import finite
 from genalpha.multibody.motion_phases import Motion, motion_of
 from genalpha.multibody.posing import posed
@@ -289,7 +289,7 @@ class Model(Things):
 
     def view(
         self,
-        sol: Solution,
+        sol: Any = None,
         *,
         traces: Any = (),
         reactions: Any = (),
@@ -302,6 +302,8 @@ class Model(Things):
 
         Parameters
         ----------
+        sol : a solution; or a state, an equilibrium or (t, q, v), of which a picture is made. By default the
+            model is shown where its bodies are.
         traces : names of bodies, bodies or frames whose paths are drawn.
         reactions : names of joints, or joints, whose forces on their second body are drawn as arrows, or
             True for all but couplings.
@@ -312,10 +314,11 @@ class Model(Things):
         options : those of ``ga.view``, but for its shapes.
         """
         more = {"reactions": reactions, "force_scale": force_scale, "axes": axes, "joints": joints}
-        shapes = functools.partial(drawn, self, traces=traces, **more)
-        return shown(sol, shapes, **{"up": self._up} | options)
+        model, rows = to_draw(self, (0.0, *self._start()) if sol is None else sol)
+        shapes = functools.partial(drawn, model, traces=traces, **more)
+        return shown(rows, shapes, **{"up": self._up} | options)
 
-    def animate(self, sol: Solution, path: str | os.PathLike[str], **options: Any) -> None:
+    def animate(self, sol: Any, path: str | os.PathLike[str], **options: Any) -> None:
         """Write an animated GIF by matplotlib. Options are those of ``view`` and of :meth:`View.animate`."""
         animated(path, functools.partial(self.view, sol), **options)
 

@@ -80,11 +80,12 @@ class Motion:
 
     def _marker(self, where: Any, at: Any) -> Marker:
         where = self.model[where] if isinstance(where, str) else where
-        if isinstance(where, Marker):
-            return where
-        if not isinstance(where, AnyBody):
+        if not isinstance(where, AnyBody | Marker):
             raise TypeError(f"{where!r} is no body and no frame")
-        return where.frame(at)
+        body = where if isinstance(where, AnyBody) else where.body
+        if body.name not in self._first and body.kind.space is not None:
+            raise ValueError(f"{body!r} is not in the model")
+        return where if isinstance(where, Marker) else where.frame(at)
 
     def _state(self, marker: Marker) -> FrameState:
         body = marker.body

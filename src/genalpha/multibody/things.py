@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -70,6 +71,8 @@ class Things:
 
     def _check(self, thing: Connector) -> None:
         for marker in thing.markers:
+            if isinstance(marker.body, Ground) and marker.body is not self.ground:
+                raise ValueError(f"{thing!r} is on the ground of another model: use model.ground of this one")
             if self._things.get(marker.body.name) is not marker.body:
                 raise ValueError(
                     f"{thing!r}: the body {marker.body.name!r} is not in the model: add it first"
@@ -88,6 +91,10 @@ class Things:
             if name in named:
                 return named[name]
         raise KeyError(f"the model has nothing with the name {name!r}: {self.nearest(name)}")
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all bodies, joints, forces and frames."""
+        return iter([*(name for name in self._things if name != self.ground.name), *self.frames])
 
     def nearest(self, name: str) -> str:
         """A hint at the name that is most like a wrong one."""

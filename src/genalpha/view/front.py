@@ -142,7 +142,7 @@ def moving(shapes: Iterable[Shape] | Shape | None) -> Callable[[MotionRows], lis
 
 
 def shown(
-    sol: Solution,
+    sol: Solution | MotionRows,
     shapes: Callable[[MotionRows], list[Shape]],
     *,
     frames: int = 300,
@@ -150,7 +150,7 @@ def shown(
     **options: Any,
 ) -> View:
     """A view of shapes that are functions of the rows of a solution. ``options`` are those of a scene."""
-    if not isinstance(sol, Solution):
+    if not isinstance(sol, Solution | MotionRows):
         raise TypeError(f"a view needs a Solution, got {type(sol).__name__}: pass what ga.solve returned")
     known = [
         name for name in inspect.signature(Scene).parameters if name not in ("times", "shapes", "notice")
@@ -160,8 +160,8 @@ def shown(
             raise TypeError(
                 f"a view has no option {name!r}: {hint(name, [*known, 'frames', 'height'], 'it has')}"
             )
-    rows = Sampled(sol, frames)
-    notice = "" if sol.success else f"The run failed: {sol.message}"
+    rows = Sampled(sol, frames) if isinstance(sol, Solution) else sol
+    notice = f"The run failed: {sol.message}" if isinstance(sol, Solution) and not sol.success else ""
     return View(Scene(rows.t, shapes(rows), notice=notice, **options), height=height)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -66,13 +67,16 @@ class MotionRows:
 class Instant(MotionRows):
     """A single row, from a state."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State | SimpleNamespace) -> None:
         self._state, self.t = state, np.array([state.t], dtype=float)
 
     def column(self, name: str, what: str) -> np.ndarray:
         if name == "reaction":
             raise ValueError(f"{what} needs reaction, which is known after a run: use lam and psi")
-        return np.asarray(getattr(self._state, name))[None]
+        found = getattr(self._state, name, None)
+        if found is None:
+            raise ValueError(f"{what} needs {name}, which is known after a run")
+        return np.asarray(found)[None]
 
 
 class Sampled(MotionRows):
