@@ -205,3 +205,18 @@ def test_multibody_models(run, genalpha, tmp_path):
     code, _, err = genalpha("run", "bad.json")
     assert code == 2
     assert "bad.json is no JSON: the name 'gravity' occurs twice in one object" in err
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_one_line(tmp_path, monkeypatch, genalpha):
+    """What a file has that is not read."""
+    monkeypatch.chdir(tmp_path)
+    mass = "<inertial><mass value='1'/><inertia ixx='1' iyy='1' izz='1' ixy='0' ixz='0' iyz='0'/></inertial>"
+    joint = "<parent link='base'/><child link='arm'/><safety_controller k_velocity='1'/>"
+    text = (
+        f"<robot><link name='base'/><link name='arm'>{mass}</link><joint name='j' type='continuous'>{joint}"
+    )
+    (tmp_path / "robot.urdf").write_text(f"{text}</joint></robot>")
+    code, _, err = genalpha("run", "robot.urdf", "--h", "0.1")
+    said = "robot.urdf: calibrations and safety controllers are not read (1). model.notes lists them all"
+    assert (code, err) == (0, f"genalpha: warning: {said}\n")

@@ -12,6 +12,7 @@ import argparse
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -116,7 +117,14 @@ def _run(arguments: list[str]) -> int:
         "reproduce": checkout.reproduce,
         "bench": checkout.bench,
     }
-    return commands[options.command](options)
+    with warnings.catch_warnings():
+        warnings.showwarning = _told
+        return commands[options.command](options)
+
+
+def _told(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning in one line, without the line of a program that it came from."""
+    print(f"genalpha: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
