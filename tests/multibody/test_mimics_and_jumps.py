@@ -61,6 +61,48 @@ def test_other_followed_angles_stop_before_half_a_turn(coefficients: Any) -> Non
     assert 2.9 < model.motion(sol).coordinate("hinge")[-1] <= 3.0
 
 
+@pytest.mark.parametrize(
+    ("kind", "coefficients"),
+    [
+        (mb.Revolute, [0.2, 1 / 32]),
+        (mb.Revolute, [2.9, 0.5]),
+        (mb.Revolute, [1.0, -1 / 3]),
+        (mb.Prismatic, [0.5, 0.01]),
+    ],
+)
+def test_joints_close_where_the_coefficients_say(kind: Any, coefficients: Any) -> None:
+    """Not a tooth further on; but after whole turns they stay where they are."""
+    model = following(kind, [0.0, coefficients[1]])
+    model._things["mimic"] = mb.Mimic("mimic", model["first"], model["hinge"], coefficients)
+    model._forget()
+    q, v = model.pose({"hinge": 0.7, "first": 0.0})
+    model.place(q, v)
+    model.assemble(hold=["hinge"])
+    now = model.motion((0.0, model.q0, model.v0))
+    np.testing.assert_allclose(now.coordinate("hinge"), 0.7, atol=1e-9)
+    off = now.coordinate("first") - coefficients[0] - 0.7 * coefficients[1]
+    np.testing.assert_allclose(off - 2 * np.pi * np.round(off / (2 * np.pi)), 0, atol=1e-9)
+    turned = 0.7 + 2 * np.pi
+    q, v = model.pose({"hinge": turned, "first": coefficients[0] + turned * coefficients[1]})
+    model.place(q, v)
+    model.assemble()
+    np.testing.assert_allclose(model.q0, q, atol=1e-9)
+
+
+def test_coefficients_of_another_form_are_refused() -> None:
+    """Whole turns would count in another way."""
+    hinges, slide = following(mb.Revolute, [0.0, 0.5]), following(mb.Prismatic, [0.0, 0.1])
+    for model, value in ((hinges, [0.0, 1 / 3]), (hinges, [0.0, 0.377]), (slide, [0.0, 0.0])):
+        with pytest.raises(ValueError, match="whole turns would count in another way"):
+            model.solve((0.0, 0.1), {"mimic.coefficients": value}, h=0.01, initial="project")
+    with pytest.raises(ValueError, match="whole turns would count in another way"):
+        hinges.solve_batch((0.0, 0.1), {"mimic.coefficients": [[0.0, 0.5], [0.0, 1 / 3]]}, h=0.01)
+    sol = hinges.solve((0.0, 6.0), {"mimic.coefficients": [0.0, 1.5]}, h=0.01, initial="project")
+    motion = hinges.motion(sol)
+    np.testing.assert_allclose(motion.coordinate("first"), 1.5 * motion.coordinate("hinge"), atol=1e-7)
+    assert motion.coordinate("hinge")[-1] > 2 * np.pi
+
+
 def driven(kind: Any, motion: Any) -> mb.Model:
     model = mb.Model(gravity=(0, 0, 0))
     body = model.add(mb.Body("body", mb.box(1.0, (1, 1, 1))))

@@ -74,7 +74,7 @@ def swept(model: Model, t_span: Any, over: Any, options: dict[str, Any]) -> Swee
     for name in axes.names:
         if name not in (*of.axis_names, *SETTINGS) and name.partition("[")[0] not in ("q0", "v0", "args"):
             raise ValueError(f"the axis {name!r} is no number of the model: {hint(name, known, 'it has')}")
-    values.checked(known, {name: x for name, x in axes.columns.items() if name in known}, members=True)
+    values.checked(model, {name: x for name, x in axes.columns.items() if name in known}, members=True)
     if of.axis_names:
         options["member"] = of
     return _from(model, sweep, t_span, options | {"over": over})

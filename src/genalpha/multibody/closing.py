@@ -115,8 +115,9 @@ def closed(
             joint.dropped = frozenset()
         model._forget()
     geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
-    more = {one.name: one for one in held}
-    closer = Geometry(model._like(model._things | more), t=t) if held else geometry
+    mimics = [(one, one.to_close()) for one in model.joints if isinstance(one, Mimic)]
+    more = {one.name: one for one in (*held, *(new for old, new in mimics if new is not old))}
+    closer = Geometry(model._like(model._things | more), t=t) if more else geometry
     q, gap = _positions(closer, model.q0, model.v0, free)
     wrong = half_turns(closer.model, t, q)
     if wrong:

@@ -102,6 +102,9 @@ class Connector(metaclass=_Made):
             )
         super().__setattr__(key, value)
 
+    def check_number(self, key: str, value: np.ndarray) -> None:
+        """Refuse another value of a number, (...) or with an axis more for the members of a batch."""
+
     @property
     def kind(self) -> tuple[Any, ...]:
         """What connectors have in common that are copies of one part."""

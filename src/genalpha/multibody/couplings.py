@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -150,56 +151,55 @@ class Rack(Joint):
 
 
 _FAR = 3.0  # rad; an angle whose whole turns would matter must not leave ± this
+_MET = 1e-6  # up to which a row counts as satisfied before joints are closed
 _MOST = 32  # the largest denominator of a ratio of angles that is taken as one of integers
 
 
-class _Ratio:
-    """first − c₀ − c₁·second of two angles, for c₁ with a denominator: whole turns change nothing."""
+class _Following(NamedTuple):
+    """The row of a Mimic: first − c₀ − c₁·second − …, in a form that is valid over as many turns as possible.
 
-    def __init__(self, denominator: int) -> None:
-        self.denominator = denominator
+    ``turns`` is zero if whole turns of the second coordinate matter: then it must stay within a limit. It is
+    the denominator of c₁ if both are angles.
+    """
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Ratio) and other.denominator == self.denominator
+    first: Coordinate
+    second: Coordinate
+    inverse: bool
+    turns: int
 
-    def __hash__(self) -> int:
-        return hash(self.denominator)
-
-    def __call__(self, first: Coordinate, second: Coordinate, c: Any, frames: Any) -> Any:
-        off = first.value(*frames[:2]) - c[0] - c[1] * second.value(*frames[2:])
-        return jnp.sin(self.denominator * off) / self.denominator
-
-
-def _polynomial(first: Coordinate, second: Coordinate, c: Any, frames: Any) -> Any:
-    return first.gap(frames[0], frames[1], jnp.polyval(c[::-1], second.value(*frames[2:])))
-
-
-def _within(first: Coordinate, second: Coordinate, c: Any, frames: Any) -> Any:
-    """The same for an angle that must not make whole turns: beyond a limit there is no number."""
-    far = jnp.abs(second.value(*frames[2:])) > _FAR
-    return jnp.where(far, jnp.nan, 1.0) * _polynomial(first, second, c, frames)
+    def __call__(self, c: Any, frames: Any) -> Any:
+        a, b, led, by = frames
+        angle = self.second.value(led, by)
+        if self.inverse:  # a displacement knows all turns of the angle that it follows
+            return -c[1] * self.second.gap(led, by, (self.first.value(a, b) - c[0]) / c[1])
+        if self.turns > 1:  # whole turns change this argument by multiples of 2π
+            return jnp.sin(self.turns * (self.first.value(a, b) - c[0] - c[1] * angle)) / self.turns
+        row = self.first.gap(a, b, jnp.polyval(c[::-1], angle))
+        return row if self.turns else jnp.where(jnp.abs(angle) > _FAR, jnp.nan, 1.0) * row
 
 
-def _inverse(first: Coordinate, second: Coordinate, c: Any, frames: Any) -> Any:
-    """first − c₀ − c₁·second for a displacement and an angle: the displacement knows all turns."""
-    return -c[1] * second.gap(frames[2], frames[3], (first.value(*frames[:2]) - c[0]) / c[1])
+def _denominator(ratio: float) -> int:
+    """Of a ratio of integers; zero if the denominator is too large."""
+    found = Fraction(ratio).limit_denominator(_MOST)
+    return found.denominator if abs(found - Fraction(ratio)) <= 1e-12 else 0
 
 
-def _row(first: Coordinate, second: Coordinate, c: np.ndarray) -> Callable[..., Any]:
-    """The row of a Mimic, which is valid over as many turns as possible."""
-    linear = len(c) == 2 and c[1] != 0
+def _following(first: Coordinate, second: Coordinate, c: np.ndarray) -> Any:
+    """The row for these coefficients."""
+    linear, turns = len(c) == 2 and c[1] != 0, 0
     if not second.turns or len(c) == 1:
-        return _polynomial
-    if linear and not first.turns:
-        return _inverse
-    ratio = Fraction(c[1]).limit_denominator(_MOST) if linear else Fraction(0)
-    if not linear or abs(ratio - Fraction(c[1])) > 1e-12:
-        return _within
-    return _Ratio(ratio.denominator)
+        turns = 1
+    elif linear and first.turns:
+        turns = _denominator(c[1])
+    return _known(_Following(first, second, linear and second.turns and not first.turns, turns))
 
 
-IDENTITIES.update({row: row.__name__ for row in (_polynomial, _within, _inverse)})
-IDENTITIES.update({_Ratio(n): f"ratio {n}" for n in range(1, _MOST + 1)})
+def _known(row: _Following) -> Any:
+    """The row, with a name for other processes if its coordinates have one."""
+    if row.first in IDENTITIES and row.second in IDENTITIES:
+        names = IDENTITIES[row.first], IDENTITIES[row.second], row.inverse, row.turns
+        IDENTITIES[row] = f"a mimic of {names}"
+    return row
 
 
 class Mimic(Joint):
@@ -234,17 +234,41 @@ class Mimic(Joint):
             second.coordinate(of[1]),
         )
         frames = (*first.markers[:2], *second.markers[:2])
-        functions: dict[str, Any] = {
-            "first": self.driven,
-            "second": self.led,
-            "row": _row(self.driven, self.led, c),
-        }
-        Connector.__init__(self, name, frames, {"coefficients": c}, functions)
+        self.row: Any = _following(self.driven, self.led, c)
+        Connector.__init__(self, name, frames, {"coefficients": c}, {"row": self.row})
 
     @property
     def within_a_turn(self) -> bool:
         """Whether the angle that is followed must stay within ±3 rad."""
-        return self.functions["row"] is _within
+        return not (self.row.turns or self.row.inverse)
+
+    def to_close(self) -> Mimic:
+        """What closes it from a rough guess: the angle that is followed counts from −π to π, as for a reader.
+
+        Where the row is satisfied already, maybe after whole turns, it is the joint itself.
+        """
+        frames = [marker.state for marker in self.markers]
+        off = abs(float(self.row(self.numbers["coefficients"], frames)))
+        if (not self.row.inverse and self.row.turns < 2) or (
+            off < _MET and min(self.sides(0.0, *frames)) > 0
+        ):
+            return self
+        found = copy.copy(self)
+        found.__dict__["row"] = _known(self.row._replace(inverse=False, turns=1))
+        found.functions = {"row": found.row}
+        return found
+
+    def check_number(self, key: str, value: np.ndarray) -> None:
+        """Refuse coefficients for which the row would have another form."""
+        angles = self.driven.turns and self.led.turns and self.row.turns
+        for c in value.reshape(-1, value.shape[-1]):
+            ratio = c[1] if len(c) > 1 else 0.0
+            other = angles and self.row.turns % (_denominator(ratio) or np.inf)
+            if other or (self.row.inverse and not ratio):
+                raise ValueError(
+                    f"{self.name}.{key} cannot be {c.tolist()}, since whole turns would count in another way "
+                    f"than with {self.numbers[key].tolist()}: make another Mimic"
+                )
 
     @staticmethod
     def holonomic(
@@ -254,22 +278,18 @@ class Mimic(Joint):
         c: FrameState,
         d: FrameState,
         coefficients: Any,
-        first: Any,
-        second: Any,
         row: Any,
     ) -> Any:
-        return row(first, second, coefficients, (a, b, c, d))[None]
+        return row(coefficients, (a, b, c, d))[None]
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
-        (a, b, led, by), c, row = frames, self.numbers["coefficients"], self.functions["row"]
-        if row is _inverse:
+        (a, b, led, by), c, row = frames, self.numbers["coefficients"], self.row
+        if row.inverse:
             return [self.led.near(led, by, (np.asarray(self.driven.value(a, b)) - c[0]) / c[1])]
-        if not self.driven.turns or row is _within:
+        if not (self.driven.turns and row.turns):
             return []
         wanted = np.polyval(c[::-1], np.asarray(self.led.value(led, by)))
-        if not isinstance(row, _Ratio):
-            return [self.driven.near(a, b, wanted)]
-        return [np.cos(row.denominator * (np.asarray(self.driven.value(a, b)) - wanted))]
+        return [np.cos(row.turns * (np.asarray(self.driven.value(a, b)) - wanted))]
 
 
 class OfCoordinate(Joint):

@@ -29,14 +29,14 @@ _POSITIVE = {"mass", "moment", "radius", "limit", "soft", "slow", "speed", "expo
 _NOT_NEGATIVE = {"stiffness", "damping", "length", "kp", "kd", "size", "friction", "linear", "quadratic"}
 
 
-class Numbers(dict[str, np.ndarray]):
+class ModelNumbers(dict[str, np.ndarray]):
     """The numbers of a model by name. To change one, pass ``values`` to a run."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         raise TypeError(f"model.values cannot be changed: pass values={{{name!r}: ...}} to model.solve")
 
 
-def numbers(model: Model) -> Numbers:
+def numbers(model: Model) -> ModelNumbers:
     """All numbers of bodies, joints and forces. Points of a joint are those of all that is about it."""
     found = {GRAVITY: np.array(model.gravity)}
     for body in model.bodies:
@@ -47,7 +47,7 @@ def numbers(model: Model) -> Numbers:
         found |= {f"{one.name}.{end}": np.array(marker.r) for end, marker in ends}
     for x in found.values():
         x.flags.writeable = False
-    return Numbers(found)
+    return ModelNumbers(found)
 
 
 def options_of(model: Model, options: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def options_of(model: Model, options: dict[str, Any]) -> dict[str, Any]:
         return options
     if options.get("args"):
         raise TypeError("pass values or args, not both: model.args(values) are args")
-    return options | {"args": _args(model, checked(numbers(model), values), model.system.args)}
+    return options | {"args": _args(model, checked(model, values), model.system.args)}
 
 
 def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -66,7 +66,7 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     Numbers with one axis more are those of the members of a batch, and so are all args then.
     """
     known = numbers(model)
-    found = checked(known, values, members=True)
+    found = checked(model, values, members=True)
     lengths = {len(x) for name, x in found.items() if x.ndim > known[name].ndim}
     if len(lengths) > 1:
         raise ValueError(f"numbers of a batch must have the same length, got {sorted(lengths)}")
@@ -87,7 +87,7 @@ def with_controller(model: Model, options: dict[str, Any]) -> dict[str, Any]:
             "u0 of the controller of a model must be a dictionary of numbers by the names of model.values, "
             f"such as {{'motor.constant': 0.0}}, got {given.u0!r}"
         )
-    checked(numbers(model), given.u0)
+    checked(model, given.u0)
     return options | {"controller": replace(given, into=lambda args, u: _args(model, u, args))}
 
 
@@ -144,14 +144,12 @@ def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
     return found
 
 
-def checked(
-    known: Mapping[str, np.ndarray], values: Mapping[str, Any], members: bool = False
-) -> dict[str, Any]:
-    """Other numbers as arrays, with the shapes of those of the model, which are ``known``.
+def checked(model: Model, values: Mapping[str, Any], members: bool = False) -> dict[str, Any]:
+    """Other numbers as arrays, with the shapes of those of the model.
 
     With ``members`` they may have one axis more, the first, for the members of a batch.
     """
-    found = dict[str, Any]()
+    found, known = dict[str, Any](), numbers(model)
     for name, value in _mapping(values).items():
         if name not in known:
             raise ValueError(f"the model has no number {name!r}: {hint(name, known, 'it has')}")
@@ -167,6 +165,9 @@ def checked(
             raise ValueError(f"{name} must have the shape {shape}{more}, got {number.shape}")
         if not is_traced(number):
             _check_number(name, number, known)
+            thing, _, key = name.rpartition(".")
+            if isinstance(one := model._things.get(thing), Connector):
+                one.check_number(key, number)
     _check_ranges(known, found)
     return found
 
@@ -208,7 +209,7 @@ def _check_number(name: str, value: np.ndarray, known: Mapping[str, np.ndarray])
 
 def with_values(model: Model, values: Mapping[str, Any]) -> Model:
     """A copy of a model with other numbers, for results: it is not to be saved or changed."""
-    given = checked(numbers(model), values)
+    given = checked(model, values)
     bodies = {id(body): _other_body(body, given) for body in (model.ground, *model.bodies)}
     made: dict[Any, Any] = {}  # frames and joints that several things share
 
