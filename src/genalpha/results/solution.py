@@ -23,6 +23,7 @@ from genalpha.results import global_errors, named, summary
 from genalpha.results.deferred import Deferred
 from genalpha.results.global_errors import GlobalErrors
 from genalpha.results.phases import Phase, Phases
+from genalpha.results.picking import picked
 from genalpha.results.records import NewtonHistory, Reactions, Residuals, Stats
 
 # Fields that are no arrays.
@@ -283,22 +284,7 @@ class Solution:
             return named.found(self, index)
         if not np.ndim(self.status):
             raise TypeError("this solution is a single run, not a batch: it has no members")
-        pick = lambda tree: jax.tree.map(lambda leaf: leaf[index], tree)
-        later = lambda name: Deferred(lambda: pick(getattr(self, name)))
-        parts: dict[str, Any] = {}
-        for spec in fields(self):
-            waiting = spec.name not in self.__dict__
-            part = later(spec.name) if waiting else self.__dict__[spec.name]
-            parts[spec.name] = part if waiting or spec.name in META else pick(part)
-        if self.t_events is not None and not np.ndim(parts["status"]):  # without the padding of the batch
-            counts = [np.isfinite(times).sum() for times in parts["t_events"]]
-            for name in ("t_events", "q_events", "v_events", "lam_events", "psi_events"):
-                parts[name] = [rows[:count] for rows, count in zip(parts[name], counts, strict=True)]
-        args, axes = self.__dict__.get("_members", (None, None))
-        own = jax.tree.map(lambda x, varies: x[index] if varies else x, args, axes)
-        found = Solution(**parts)
-        found.__dict__["_members"] = own, axes
-        return found
+        return picked(self, index, META)
 
     def __len__(self) -> int:
         """The number of members of a batch."""

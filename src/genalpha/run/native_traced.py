@@ -270,8 +270,8 @@ class _OfControlled(FromRecords):
     """The same for error control, where the operation has picked the rows."""
 
     def kept(self) -> tuple[StepEnd, Callable[[Any], Any], StepEnd | None]:
-        found = self.found
-        return found.ends(found.timing[0]), lambda x: x, None
+        found, times = self.found, self.asked.output.t_eval
+        return found.ends(found.timing[0] if times is None else jnp.asarray(times)), lambda x: x, None
 
     def errors(self) -> Errors | None:
         return row.layout(self.setup).split_errors(self.found.timing[2])

@@ -125,9 +125,8 @@ class ControlledSteps(RunOperation):
             lost = late if self.keep != "final" else ~lost
             lost[-1] |= self.keep == "all"  # the end was not reached
         rows[lost] = np.nan
-        times = ends[kept.steps] if kept.times is None else np.asarray(kept.times)
         errors = rows[:, self.layout.of_errors]
-        timing = [np.where(lost, np.nan, times) if kept.times is None else times, sizes[kept.steps], errors]
+        timing = [np.where(lost, np.nan, ends[kept.steps]), sizes[kept.steps], errors]
         of_numbers = [np.asarray(x, dtype=float) for x in numbers]
         return [*(rows[:, at] for at in self.parts), *timing, *of_numbers, scale]
 
@@ -203,7 +202,7 @@ class ControlledSteps(RunOperation):
         if times is not None:
             steps = interpolate.steps_of(t, times)
             motion = interpolate.within(space, self.layout.ends(table, t), steps, times)
-            table, t, h = table[steps], times, h[steps]
+            table, t, h = table[steps], t[steps], h[steps]
             for name in ("q", "v", "lam", "psi"):
                 table = table.at[:, self.layout.parts[name]].set(getattr(motion, name))
         elif self.keep == "final":

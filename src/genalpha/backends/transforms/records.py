@@ -21,7 +21,7 @@ NUMBERS = ("status", "taken", "rejected", "t_end", "t_alpha", *COUNTED)
 class Found(NamedTuple):
     """The outputs of a run: its records in parts, numbers by name, and the scale.
 
-    ``timing`` are the times, the sizes and the errors (R, 1 + 2n) of the steps under error control.
+    ``timing`` are the ends, the sizes and the errors (R, 1 + 2n) of the steps under error control.
     """
 
     rows: Rows
