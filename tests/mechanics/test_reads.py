@@ -1,6 +1,8 @@
 """Values that functions read from outside may change between runs: the programs are made again."""
 
+import collections
 import functools
+import sys
 import types
 
 import jax.numpy as jnp
@@ -131,6 +133,46 @@ def by_operators():
     return lambda t, q, v: -(law @ q), lambda value: setattr(law, "k", value)
 
 
+def by_class_method():
+    class Parameters:
+        k = 1.0
+
+        @classmethod
+        def get(cls):
+            return cls.inner()
+
+        @staticmethod
+        def inner():
+            return Parameters.k
+
+    return lambda t, q, v: -Parameters.get() * q, lambda value: setattr(Parameters, "k", value)
+
+
+def by_nested_calls():
+    held = {"a": [{"b": {"c": [1.0]}}]}
+    last = lambda: held["a"][0]["b"]["c"][0]
+    one = lambda: last()
+    two = lambda: one()
+    three = lambda: two()
+    return lambda t, q, v: -three() * q, lambda value: held["a"][0]["b"]["c"].__setitem__(0, value)
+
+
+def by_large_array():
+    held = np.ones(10_000)
+    return lambda t, q, v: -held[-1] * q, lambda value: held.__setitem__(-1, value)
+
+
+def by_queue_of_an_imported_module():
+    def force(t, q, v):
+        import read_by_a_test
+
+        return -read_by_a_test.last[0] * q
+
+    module = sys.modules["read_by_a_test"] = types.ModuleType("read_by_a_test")
+    module.last = collections.deque([1.0])
+    return force, lambda value: module.last.__setitem__(0, value)
+
+
 def by_objects_in_a_list():
     held = Store()
     held.all = {"models": [Model(), Model()]}
@@ -139,7 +181,13 @@ def by_objects_in_a_list():
 
 WAYS = [by_closure, by_global, by_global_of_a_helper, by_array, by_dict, by_jax_array, by_class, by_method]
 WAYS += [by_callable, by_partial, by_module, by_class_of_a_module, by_getattr, by_property, by_operators]
-WAYS += [by_objects_in_a_list]
+WAYS += [
+    by_objects_in_a_list,
+    by_class_method,
+    by_nested_calls,
+    by_large_array,
+    by_queue_of_an_imported_module,
+]
 
 
 @pytest.mark.parametrize("way", WAYS)

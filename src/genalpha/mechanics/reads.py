@@ -11,6 +11,9 @@ import functools
 import inspect
 import sys
 import types
+import zlib
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -22,8 +25,11 @@ from genalpha.numerics.tracing import is_traced
 # Functions of these packages read nothing that changes.
 _KNOWN = {"jax", "jaxlib", "numpy", "scipy", "builtins", "math", "functools", "genalpha"}
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), np.number, np.bool_)
-# Larger containers and deeper ones are compared by identity only.
-_MOST, _DEEPEST, _MOST_SOURCES = 4096, 4, 500
+_CONTAINERS = (
+    *(list, tuple, dict, set, frozenset, deque, array, bytearray, types.MappingProxyType, np.ndarray),
+)
+# Larger containers and deeper ones are compared by identity only, larger arrays by a checksum.
+_MOST, _LARGEST, _DEEPEST, _MOST_SOURCES = 4096, 2**20, 16, 500
 _MISSING = object()
 _METHODS = (types.FunctionType, property, classmethod, staticmethod)
 # Methods that have no name in the code that calls them, but for these, which make or compare objects.
@@ -44,7 +50,7 @@ class Reads:
     def __init__(self, functions: Iterable[Any]) -> None:
         self._plain: list[tuple[Read, Any]] = []
         self._copied: list[tuple[Read, Any]] = []
-        self._seen: set[tuple[int, ...]] = set()
+        self._seen: set[tuple[int, tuple[str, ...]]] = set()
         self._kept: list[Any] = []  # so that no id in _seen is used again
         for function in functions:
             self._follow(function, 0)
@@ -95,10 +101,11 @@ class Reads:
             self._value(lambda default=default: default, names, depth + 1)  # type: ignore[misc]
         for cell in function.__closure__ or ():
             self._value(functools.partial(_content, cell), names, depth + 1)
-        for name in _globals(function.__code__):
-            read = functools.partial(function.__globals__.get, name, _MISSING)
-            if read() is not _MISSING:
-                self._value(read, names, depth + 1)
+        read, imported = _globals(function.__code__)
+        for known, some in ((function.__globals__, read), (sys.modules, imported)):
+            for name in some:
+                if name in known:
+                    self._value(functools.partial(known.get, name, _MISSING), names, depth + 1)
 
     def _value(self, read: Read, names: tuple[str, ...], depth: int) -> None:
         """Remember a value, and what it leads to; ``names`` are the attributes that the function may read."""
@@ -106,10 +113,10 @@ class Reads:
         if len(self._plain) + len(self._copied) > _MOST_SOURCES:
             return
         if isinstance(value, types.ModuleType):
-            if _is_own(value) and depth < _DEEPEST:
+            if _is_own(value):
                 self._attributes(value, names, depth)
             return
-        if isinstance(value, list | tuple | dict | set | np.ndarray):
+        if isinstance(value, _CONTAINERS):
             copy = _copy(value, 0)
             if copy is not None:
                 self._copied.append((read, copy))
@@ -121,12 +128,14 @@ class Reads:
             return
         if callable(value):
             self._follow(value, depth + 1)
-        if not isinstance(value, types.FunctionType) and self._is_new(value):
+        if not isinstance(value, types.FunctionType):
             self._attributes(value, names, depth)
 
     def _attributes(self, value: Any, names: tuple[str, ...], depth: int) -> None:
         """Remember attributes, and follow methods: those with these names, and operators such as ``a[0]``."""
         own = isinstance(value, type | types.ModuleType)
+        if depth >= _DEEPEST or not self._is_new(value, more=names):
+            return
         if not own and _package(getattr(type(value), "__module__", "")) in _KNOWN:
             return
         for name in names if own else {*names, *_operators(type(value))}:  # type: ignore[arg-type]
@@ -137,15 +146,16 @@ class Reads:
                 self._value(functools.partial(getattr, value, name, _MISSING), names, depth + 1)
                 continue
             method = getattr(found, "fget", None) or getattr(found, "__func__", found)
-            if isinstance(method, types.FunctionType) and self._is_new(method, value) and depth < _DEEPEST:
+            if isinstance(method, types.FunctionType):
                 self._of_code(method, depth + 1)
                 self._attributes(value, _names(method), depth + 1)
+                self._attributes(type(value), _names(method), depth + 1)
 
-    def _is_new(self, *things: Any) -> bool:
-        key = tuple(map(id, things))
+    def _is_new(self, thing: Any, more: tuple[str, ...] = ()) -> bool:
+        key = id(thing), more
         new = key not in self._seen
         self._seen.add(key)
-        self._kept.append(things)
+        self._kept.append(thing)
         return new
 
 
@@ -175,10 +185,10 @@ def _is_own(module: types.ModuleType) -> bool:
 
 def _things(value: Any, depth: int) -> Iterator[Any]:
     """The objects in a container that are neither plain values nor containers."""
-    if isinstance(value, np.ndarray) or depth >= _DEEPEST:
+    if isinstance(value, np.ndarray | array | bytearray) or depth >= _DEEPEST:
         return
-    for item in value.values() if isinstance(value, dict) else value:
-        if isinstance(item, list | tuple | dict | set | np.ndarray):
+    for item in value.values() if hasattr(value, "values") else value:
+        if isinstance(item, _CONTAINERS):
             yield from _things(item, depth + 1)
         elif not isinstance(item, (*_PLAIN, jax.Array, jax.core.Tracer)):
             yield item
@@ -200,15 +210,11 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _globals(code: types.CodeType) -> tuple[str, ...]:
-    """The names of the globals that a function reads."""
-    found = {
-        str(step.argval)
-        for part in _codes(code)
-        for step in dis.get_instructions(part)
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    return tuple(sorted(found))
+def _globals(code: types.CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the globals that a function reads, and of the modules that it imports."""
+    steps = [step for part in _codes(code) for step in dis.get_instructions(part)]
+    of = lambda *kinds: tuple(sorted({str(step.argval) for step in steps if step.opname in kinds}))
+    return of("LOAD_GLOBAL", "LOAD_NAME"), of("IMPORT_NAME")
 
 
 def _names(function: Any) -> tuple[str, ...]:
@@ -230,6 +236,8 @@ def _same(now: Any, value: Any) -> bool:
         return False
     if isinstance(now, _PLAIN):
         return bool(now == value)
+    if isinstance(now, types.MethodType):
+        return now.__func__ is value.__func__ and now.__self__ is value.__self__
     if isinstance(now, jax.Array) and not isinstance(now, jax.core.Tracer):
         alike = now.shape == value.shape and now.dtype == value.dtype and now.size <= _MOST
         return alike and bool(np.array_equal(np.asarray(now), np.asarray(value)))
@@ -241,10 +249,15 @@ def _copy(value: Any, depth: int) -> Any:
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, np.ndarray):
-        return (value.shape, value.dtype.str, value.tobytes()) if value.size <= _MOST else None
-    if isinstance(value, list | tuple | dict | set):
+        if value.size > _LARGEST or value.dtype.hasobject:
+            return None
+        whole = np.ascontiguousarray(value).tobytes()
+        return value.shape, value.dtype.str, whole if value.size <= _MOST else zlib.crc32(whole)
+    if isinstance(value, array | bytearray):
+        return type(value), zlib.crc32(value)
+    if isinstance(value, _CONTAINERS):
         if len(value) > _MOST or depth >= _DEEPEST:
             return None
-        items = [*value.items()] if isinstance(value, dict) else [*value]
+        items = [*value.items()] if hasattr(value, "items") else [*value]
         return type(value), tuple(_copy(item, depth + 1) for item in items)
     return id(value)
