@@ -306,3 +306,19 @@ def test_reactions_of_the_user_s_are_refused(name: str) -> None:
 def test_explicit_positions_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="beta = 0"):
         problem("double-pendulum").solve(method=method(name, ga.stormer()))
+
+
+@pytest.mark.parametrize("backend", ["native", "xla"])
+@pytest.mark.parametrize("name", ["cs", "cm"])
+def test_forces_that_balance_leave_their_rounding(name: str, backend: Any) -> None:
+    """A mass at rest on two rods: no unknown of these methods has the size of the forces."""
+    ends, q0, weight = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([0.3, -0.7]), np.array([0.0, -19.62])
+    rods = q0 - ends
+    truss = ga.System(
+        mass=2.0 * np.eye(2),
+        force=lambda t, q, v: jnp.asarray(weight),
+        holonomic=lambda t, q: 0.5 * jnp.sum((q - ends) ** 2 - rods**2, axis=1),
+    )
+    sol = ga.solve(truss, (0.0, 0.1), q0, np.zeros(2), h=1e-3, method=name, backend=backend)
+    assert np.abs(sol.v).max() < 1e-15
+    np.testing.assert_allclose(rods.T @ sol.lam[-1], weight, atol=1e-12)

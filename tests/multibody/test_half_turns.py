@@ -203,3 +203,12 @@ def test_a_start_is_looked_at_again_after_changes() -> None:
     model.add(mb.Weld("weld", model.ground, body.frame((0, 0, 0), rotation=np.pi)))
     with pytest.raises(ga.InconsistentInitialValues, match="'weld' are more than a quarter of a turn"):
         model.solve((0.0, 0.1), h=0.05)
+
+
+def test_starts_of_members_are_looked_at() -> None:
+    model, *_ = turned(mb.Revolute)
+    model.assemble()
+    q, v = model.q0, model.v0
+    upside_down = np.concatenate([q[:3], ga.rotation.multiply(q[3:], [0.0, 1.0, 0.0, 0.0])])
+    with pytest.raises(ga.InconsistentInitialValues, match="frames of 'j'"):
+        model.solve_batch((0.0, 0.1), h=0.01, q0=np.stack([q, upside_down]), v0=np.stack([v, v]))

@@ -97,6 +97,9 @@ def test_coefficients_of_another_form_are_refused() -> None:
             model.solve((0.0, 0.1), {"mimic.coefficients": value}, h=0.01, initial="project")
     with pytest.raises(ValueError, match="whole turns would count in another way"):
         hinges.solve_batch((0.0, 0.1), {"mimic.coefficients": [[0.0, 0.5], [0.0, 1 / 3]]}, h=0.01)
+    within = following(mb.Revolute, [0.0, 1.0, 0.1])  # stays within half a turn, where all forms are valid
+    for model, value in ((hinges, [0.3, 1.0]), (within, [0.0, 0.5, 0.0]), (within, [0.1, 0.2, 0.3])):
+        assert model.solve((0.0, 0.1), {"mimic.coefficients": value}, h=0.01, initial="project").success
     sol = hinges.solve((0.0, 6.0), {"mimic.coefficients": [0.0, 1.5]}, h=0.01, initial="project")
     motion = hinges.motion(sol)
     np.testing.assert_allclose(motion.coordinate("first"), 1.5 * motion.coordinate("hinge"), atol=1e-7)

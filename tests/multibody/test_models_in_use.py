@@ -349,6 +349,10 @@ def _placed() -> Any:
     return model.place([0.0, np.nan, 0.0], [0.0] * 3)
 
 
+def _spring() -> mb.SpringDamper:
+    return mb.SpringDamper("spring", mb.Model().ground.frame((1, 0, 0)), _one(), 1.0)
+
+
 WRONG = {
     "has kp or kd and no target": lambda: _motor(kp=1.0),
     "has a target and no kp or kd": lambda: _motor(target=lambda t: t),
@@ -360,6 +364,8 @@ WRONG = {
     "stiffness of 'b' must be zero or positive": lambda: mb.Bushing("b", mb.Model().ground, _one(), -1.0),
     "pitch of 's' must be a finite number": lambda: mb.Screw("s", mb.Model().ground, _one(), np.nan),
     "has axes and no at": lambda: mb.Universal("u", mb.Model().ground, _one(), second=(0, 1, 0)),
+    "'hinge' of 'ground' and 'wheel'> has no limit$": lambda: setattr(wheel()[2], "limit", 1.0),
+    "has no stifness: do you mean 'stiffness'": lambda: setattr(_spring(), "stifness", 1.0),
     "angular_velocity of 'p' must be a finite": lambda: mb.PlanarBody("p", 1, 1, angular_velocity=np.nan),
 }
 
@@ -370,7 +376,7 @@ def _one() -> mb.Body:
 
 @pytest.mark.parametrize("message", WRONG)
 def test_bad_input_of_models_in_use(message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises((ValueError, TypeError, AttributeError), match=message):
         WRONG[message]()
 
 

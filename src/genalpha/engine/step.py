@@ -173,7 +173,8 @@ def _solved(
     system, method, options, dims, _ = setup
     t, h = at.t, at.h
     step = method.prepare(system, carry, t, h, dims, scale, args)
-    levels, groups = rounding_levels(setup, sizes_of_motion(system.space, scale, carry.q, carry.v), h)
+    sizes = sizes_of_motion(system.space, scale, carry.q, carry.v)
+    levels, groups = rounding_levels(setup, sizes, h, step.own.get("load", 0.0))
     x, kept, report = newton.solve(
         options,
         lambda x: method.equations(system, step, dims, scale, x, args),
@@ -217,7 +218,7 @@ def sizes_of_motion(space: Space, scale: Scale, q: Array, v: Array) -> tuple[Arr
 
 
 def rounding_levels(
-    setup: Setup, sizes: tuple[Array, Array], h: Array
+    setup: Setup, sizes: tuple[Array, Array], h: Array, load: Array | float = 0.0
 ) -> tuple[newton.Levels, tuple[newton.Group, ...]]:
     """Sizes of corrections to the scaled unknowns that are caused by rounding, or count as rounding.
 
@@ -232,11 +233,12 @@ def rounding_levels(
     Multipliers may then be arbitrary, but what they do to the motion is small. So only accelerations must be
     determined, to a thousandth of |v|/h.
 
-    ``sizes`` are those of :func:`sizes_of_motion`. Returns the levels for groups of unknowns, and these
-    groups.
+    ``sizes`` are those of :func:`sizes_of_motion`. ``load`` is the size of the forces, from methods whose
+    unknowns do not show it: at rest, large forces that balance leave their rounding in the residual. Returns
+    the levels for groups of unknowns, and these groups.
     """
     eps = jnp.finfo(float).eps
-    position, velocity = sizes[0] / h**2, sizes[1] / h
+    position, velocity = sizes[0] / h**2, sizes[1] / h + load
     loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
     floor, loose, groups = [], [], []
     unknowns = [u for u in setup.method.blocks(setup.dims) if u.size]

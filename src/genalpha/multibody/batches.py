@@ -12,6 +12,7 @@ import numpy as np
 from genalpha.errors import hint
 from genalpha.multibody import limits, sides, start_errors, values
 from genalpha.results.solution import Solution
+from genalpha.run import arguments
 from genalpha.solve_batch import solve_batch
 from genalpha.sweep import axes as of_axes
 from genalpha.sweep.front import sweep
@@ -40,9 +41,11 @@ def _from(model: Model, run: Callable[..., Any], t_span: Any, options: dict[str,
     options = {name: x for name, x in options.items() if name not in ("q0", "v0")}
     if q0 is own[0]:
         sides.check_start(model, t_span, q0, None)
-    if options.get("events") is not None:
-        for q in np.unique(np.atleast_2d(np.asarray(q0, float)), axis=0):
-            options["events"] = limits.from_start(model, options["events"], q, q, ())
+    starts = np.unique(np.atleast_2d(np.asarray(q0, float)), axis=0)
+    for q in starts if q0 is not own[0] else ():
+        sides.check(model, arguments.span(t_span)[0], q)
+    for q in starts if options.get("events") is not None else ():
+        options["events"] = limits.from_start(model, options["events"], q, q, ())
     with start_errors.noted(model):
         return run(model.system, t_span, q0, v0, **options)
 

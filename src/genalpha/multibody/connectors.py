@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.compiler.kept import of_package
+from genalpha.errors import hint
 from genalpha.mechanics.parts import Part
 from genalpha.mechanics.reads import FOLLOWED, Reads
 from genalpha.multibody import reactions
@@ -100,6 +101,9 @@ class Connector(metaclass=_Made):
                 f"{key} of {self.name!r} cannot be changed: make another {type(self).__name__}"
                 + (f", or pass other values of {names} to model.solve" if names else "")
             )
+        if "given" in of and not (key in of or hasattr(type(self), key) or key.startswith("_")):
+            others = ": " + hint(key, of["numbers"], "its numbers are") if of["numbers"] else ""
+            raise AttributeError(f"{self!r} has no {key}{others}")
         super().__setattr__(key, value)
 
     def check_number(self, key: str, value: np.ndarray) -> None:

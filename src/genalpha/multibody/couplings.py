@@ -186,6 +186,7 @@ def _denominator(ratio: float) -> int:
 
 def _following(first: Coordinate, second: Coordinate, c: np.ndarray) -> Any:
     """The row for these coefficients."""
+    c = np.append(c[:1], np.trim_zeros(c[1:], "b"))
     linear, turns = len(c) == 2 and c[1] != 0, 0
     if not second.turns or len(c) == 1:
         turns = 1
@@ -260,11 +261,12 @@ class Mimic(Joint):
 
     def check_number(self, key: str, value: np.ndarray) -> None:
         """Refuse coefficients for which the row would have another form."""
-        angles = self.driven.turns and self.led.turns and self.row.turns
         for c in value.reshape(-1, value.shape[-1]):
-            ratio = c[1] if len(c) > 1 else 0.0
-            other = angles and self.row.turns % (_denominator(ratio) or np.inf)
-            if other or (self.row.inverse and not ratio):
+            row = _following(self.driven, self.led, c)
+            fits = row == self.row or self.within_a_turn
+            if self.row.turns and row.turns:  # a multiple of the denominator of a ratio serves as well
+                fits |= row.inverse == self.row.inverse and self.row.turns % row.turns == 0
+            if not fits:
                 raise ValueError(
                     f"{self.name}.{key} cannot be {c.tolist()}, since whole turns would count in another way "
                     f"than with {self.numbers[key].tolist()}: make another Mimic"

@@ -65,12 +65,23 @@ def check_start(model: Model, t_span: Any, q: np.ndarray, values: Mapping[str, A
         return
     key, kept = (t, q.tobytes()), model.system.__dict__
     known = not values and kept.get("_sides_at") == key
-    wrong = half_turns(model, t, None, values, [x for x in model.joints if x.functions] if known else None)
+    check(model, t, None, values, [x for x in model.joints if x.functions] if known else None)
+    if not values:
+        kept["_sides_at"] = key
+
+
+def check(
+    model: Model,
+    t: float,
+    q: np.ndarray | None = None,
+    values: Mapping[str, Any] | None = None,
+    joints: list[Any] | None = None,
+) -> None:
+    """Raise an error if joints are half a turn off, see :func:`half_turns`."""
+    wrong = half_turns(model, t, q, values, joints)
     if wrong:
         names = ", ".join(repr(joint.name) for joint in wrong[:6])
         raise InconsistentInitialValues(
             f"the frames of {names} are more than a quarter of a turn from where the joint wants them at "
             f"t = {t:g}: turn the bodies, or call model.assemble()"
         )
-    if not values:
-        kept["_sides_at"] = key
