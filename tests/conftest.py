@@ -30,12 +30,15 @@ os.environ |= {
 import jax
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401 - threadpoolctl finds loaded libraries only
+from threadpoolctl import threadpool_limits
 
 import genalpha as ga
 from genalpha.cli.main import main
 from genalpha.compiler import tiers
 
 tiers.IMPROVES = False  # results are the same, as tests/backends/test_tiers.py shows
+threadpool_limits(1, user_api="blas")  # threads of all workers would wait for each other
 
 
 @functools.cache
