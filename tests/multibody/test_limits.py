@@ -58,6 +58,47 @@ def test_a_wheel_between_two_stops_loses_energy_in_every_impact(steps):
     assert np.abs(motion.coordinate("hinge")).max() < 1.0 + 1e-9
 
 
+@pytest.mark.parametrize(
+    ("start", "ends", "first"),
+    [
+        (2.0, (-2.5, 2.5), 2.5),
+        (0.5, (0.0, 4.0), 4.0),
+        (3.5, (0.0, 4.0), 4.0),
+        (-2.0, (-2.0, 2.0), 2.0),
+        (-2.0, (None, 2.5), 2.5),
+        (5.0, (4.0, 7.0), 7.0),
+    ],
+)
+def test_wide_ranges_of_angles(start, ends, first):
+    """An angle counts as that near the middle of its range; also where a run goes on from a state."""
+    model = mb.Model(gravity=(0, 0, 0))
+    disk = model.add(mb.PlanarBody("disk", 1.0, MOMENT, angular_velocity=RATE))
+    model.add(mb.Revolute("hinge", model.ground, disk, at=(0, 0)))
+    disk.angle = start
+    stops = model.stops("hinge", *ends)
+    upper = len(stops) - 1
+    begin = model.solve((0.0, 0.25 * (first - start) / RATE), h=0.02, events=stops)
+    assert not any(len(times) for times in begin.t_events)
+    end = begin.t[-1] + 1.0 * (first - start) / RATE
+    sol = model.solve((begin.t[-1], end), h=0.02, state=begin.state, events=stops)
+    np.testing.assert_allclose(sol.t_events[upper], [(first - start) / RATE], atol=1e-9)
+
+
+def test_starts_beyond_wide_ranges():
+    """Small ranges have small tolerances."""
+    for start, ends in ((0.6, (None, 0.5)), (3.14, (-3.1, 3.1)), (2.0, (-4.0, 1.0))):
+        model = wheel()
+        model.place([0.2, 0.1, 0.3 + start], model.v0)
+        with pytest.raises(ValueError, match="starts beyond its stop"):
+            model.solve((0.0, 0.1), h=0.01, events=model.stops("hinge", *ends))
+    model = mb.Model(gravity=(0, 0, 0))
+    body = model.add(mb.PlanarBody("body", 1e-12, 1e-24, velocity=(1e-3, 0)))
+    model.add(mb.Prismatic("slide", model.ground, body, at=(0, 0), axis=(1, 0)))
+    body.x = (9e-7, 0, 0)
+    with pytest.raises(ValueError, match="starts beyond its stop, by 4e-07"):
+        model.solve((0.0, 1e-2), h=1e-4, events=model.stops("slide", -5e-7, 5e-7))
+
+
 def test_impacts_that_come_to_rest_end_the_run():
     """A bar falls on a stop, and keeps 0.2 of its rate: the run ends before it would rest on it."""
     model = mb.Model(gravity=(0, -9.81, 0))
@@ -231,6 +272,7 @@ BAD = {
     "the value of the event of 'hinge' must be a number": lambda m, j: m.event("hinge", "high"),
     "restitution of the stops of 'hinge' must be zero or": lambda m, j: m.stops(j, 0.0, restitution=-1),
     "restitution of the stops of 'hinge' must be at most 1": lambda m, j: m.stops(j, 0.0, restitution=2),
+    "the stops of 'hinge' have one end beyond half a turn": lambda m, j: m.stops(j, upper=7.0),
     "the stops of 'hinge' has no end": lambda m, j: m.stops(j),
     "rest of the stops of 'hinge' must be positive": lambda m, j: m.stops(j, 0.0, rest=0),
     "period of an event must be a positive number": lambda m, j: ga.Event(lambda t, q, v: q[0], period=-1),

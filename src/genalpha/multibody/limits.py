@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TURN = 2 * np.pi
 _AT = 1e-10  # how far beyond its value a stop is, in units of the coordinate
-_RESTS = 1e-6  # how far beyond its stop a joint may start
+_RESTS = 1e-6  # how far beyond its stop a joint may start, in units of the coordinate or of its range
 _FREE = 1e-12  # the least mobility of a coordinate, relative to that without joints
 
 
@@ -225,17 +225,17 @@ class JointRate:
 class _Reached:
     """The difference of a joint coordinate, or of its rate, to a value, as a function of an event."""
 
-    def __init__(self, frames: JointFrames, by: Coordinate, value: float, rate: bool) -> None:
+    def __init__(self, frames: JointFrames, by: Coordinate, value: float, rate: bool = False) -> None:
         self.frames, self.by, self.value, self.rate = frames, by, value, rate
 
     def __call__(self, t: Any, q: Any, v: Any, *args: Any) -> Any:
         a, b = self.frames(q, v, args)
         return JointForce.moved(self.by, a, b)[1] - self.value if self.rate else self.by.off(a, b, self.value)
 
-    def now(self, q: np.ndarray, args: Any) -> float:
-        """The same for numbers."""
+    def now(self, q: np.ndarray, args: Any, about: float) -> float:
+        """The same for numbers. An angle counts as that within half a turn of ``about``."""
         a, b = self.frames.still(q, args)
-        return float(self.by.off(a, b, self.value, np))
+        return about - self.value + float(self.by.off(a, b, about, np))
 
 
 def event(
@@ -257,18 +257,19 @@ def stops(
     part, slow = nonnegative(restitution, f"restitution of {what}"), positive(rest, f"rest of {what}")
     if part > 1:
         raise ValueError(f"restitution of {what} must be at most 1, got {restitution!r}")
-    bounce = _Bounce(model, found, by, part, slow)
-    made = []
-    for key, value in ends_of(*ends, by.turns, what).items():
-        way = -1 if key == "lower" else 1
-        # A joint that starts at its stop is not beyond it, and hits it if it moves there.
-        made.append(_stop(bounce, value + way * _AT, way))
-    return made
+    values = ends_of(*ends, by.turns, what)
+    if by.turns and len(values) == 1 and abs(*values.values()) > np.pi:
+        raise ValueError(f"{what} have one end beyond half a turn, but an angle comes back: pass both ends")
+    bounce = _Bounce(model, found, by, part, slow, values)
+    ways = ((value, -1 if key == "lower" else 1) for key, value in values.items())
+    # A joint that starts at its stop is not beyond it, and hits it if it moves there.
+    return [_stop(bounce, value + way * _AT, way) for value, way in ways]
 
 
 def _stop(bounce: _Bounce, value: float, way: int) -> Event:
     """The event of a stop at a value, out of the range in the direction ``way``."""
-    return event(bounce.model, bounce.joint, value, bounce.by.name, direction=way, reset=bounce)
+    reached = _Reached(bounce.frames, bounce.by, value)
+    return Event(reached, period=TURN if bounce.by.turns else None, direction=way, reset=bounce)
 
 
 def from_start(model: Model, events: Any, q: Any, v: Any, args: Any) -> Any:
@@ -287,8 +288,9 @@ def from_start(model: Model, events: Any, q: Any, v: Any, args: Any) -> Any:
         bounce = getattr(one, "reset", None)
         if not isinstance(bounce, _Bounce):
             continue
-        way, beyond = int(one.direction), one.function.now(q, args)
-        if way * beyond > _RESTS:
+        way = int(one.direction)
+        beyond = one.function.now(q, args, bounce.about(one.function.value, way))
+        if way * beyond > _RESTS * bounce.size:
             raise ValueError(f"{bounce.joint!r} starts beyond its stop, by {way * beyond:.3g}")
         if way * beyond >= 0:
             listed[k] = _stop(bounce, one.function.value + beyond + way * _AT, way)
@@ -302,9 +304,21 @@ class _Bounce:
     constraints: M (v⁺ − v) = c p − Bᵀμ, B (v⁺ − v) = 0 and c (v⁺ − v) = −(1 + e) times the rate.
     """
 
-    def __init__(self, model: Model, joint: Joint, by: Coordinate, part: float, rest: float) -> None:
-        self.model, self.joint, self.by, self.part, self.rest = model, joint, by, part, rest
-        self._rate = JointRate(JointFrames(model, joint), by)
+    def __init__(
+        self, model: Model, joint: Joint, by: Coordinate, part: float, rest: float, ends: dict[str, float]
+    ) -> None:
+        self.model, self.joint, self.by, self.part, self.rest, self.ends = model, joint, by, part, rest, ends
+        self.frames = JointFrames(model, joint)
+        self._rate = JointRate(self.frames, by)
+
+    def about(self, value: float, way: int) -> float:
+        """The middle of the range. With one end, an angle is at most a quarter of a turn beyond it."""
+        return float(np.mean([*self.ends.values()])) if len(self.ends) == 2 else value - way * np.pi / 2
+
+    @property
+    def size(self) -> float:
+        """Of the range, if it is smaller than one."""
+        return min(1.0, self.ends["upper"] - self.ends["lower"]) if len(self.ends) == 2 else 1.0
 
     def __call__(self, t: Any, q: Any, v: Any, *args: Any) -> Reset:
         if is_traced(q, v, args):
@@ -326,7 +340,7 @@ class _Bounce:
 
     def _traced(self, t: Any, q: Any, v: Any, args: Any) -> Reset:
         """The same with dense matrices, for runs under a JAX transform."""
-        frames, system, n = self._rate.frames, self.model.system, len(v)
+        frames, system, n = self.frames, self.model.system, len(v)
         rate = lambda v: JointForce.moved(self.by, *frames(q, v, args))[1]
         c = jnp.stack([rate(row) for row in np.eye(n)])
         rows = jnp.concatenate([system.G(t, q, args), system.K(t, q, v, args)])

@@ -272,7 +272,9 @@ class Model(Things):
         """Events with the impacts of a joint on stops at the ends of its range.
 
         After an impact, the rate of the coordinate is −``restitution`` times that before, and all velocities
-        satisfy the constraints. A rate below ``rest`` ends the run. See docs/multibody.md.
+        satisfy the constraints. A rate below ``rest`` ends the run. An angle counts as that within half a
+        turn of the middle of its range. With one end, it meets the stop in every turn, from that side only:
+        pass both ends if the joint may turn around. See docs/multibody.md.
         """
         return limits.stops(self, joint, (lower, upper), restitution, coordinate, rest)
 
