@@ -286,17 +286,21 @@ class PlanarBody(AnyBody):
     ) -> None:
         named(name, "a body")
         if inertia is not None:
+            if mass is not None or moment is not None or np.any(center):
+                raise ValueError(f"{name!r} has an inertia: leave out mass, moment and center")
             mass, moment, center = inertia.mass, inertia.tensor[2, 2], inertia.center[:2]
             shape = shape or inertia.shape
         R = orientation(angle, f"angle of {name!r}")
-        middle = vector(center, f"center of {name!r}")
-        origin = vector(at, f"at of {name!r}")
-        if origin[2] or middle[2]:
-            raise ValueError(f"the body {name!r} moves in the plane of x and y: its z must be 0, got {at!r}")
+        given = {"at": at, "center": center, "velocity": velocity}
+        origin, middle, speed = (vector(x, f"{key} of {name!r}") for key, x in given.items())
+        for (key, value), found in zip(given.items(), (origin, middle, speed), strict=True):
+            if found[2]:
+                plane = f"the body {name!r} moves in the plane of x and y"
+                raise ValueError(f"{plane}: in {key} its z must be 0, got {value!r}")
         super().__init__(name, origin + R @ middle, R, middle)
         self.mass, self.moment = positive(mass, f"mass of {name!r}"), positive(moment, f"moment of {name!r}")
         self.angle, self.shape = angle, shape
-        self.velocity = vector(velocity, f"velocity of {name!r}")[:2]
+        self.velocity = speed[:2]
         self.angular_velocity = finite(angular_velocity, f"angular_velocity of {name!r}")
 
     @property

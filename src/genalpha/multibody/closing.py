@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,13 +13,14 @@ from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.projection import Projector
 from genalpha.errors import hint, warn
 from genalpha.mechanics.system import Dims
-from genalpha.multibody.bodies import Marker
-from genalpha.multibody.couplings import Mimic, OfCoordinate
+from genalpha.multibody.bodies import AnyBody, Marker
+from genalpha.multibody.couplings import TURNING, Mimic, OfCoordinate
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
 from genalpha.multibody.joints import Coordinate, Joint
 from genalpha.multibody.posing import POSED
 from genalpha.multibody.ranks import independent
+from genalpha.multibody.rolling import lying
 from genalpha.multibody.sides import half_turns
 from genalpha.statics import positions
 
@@ -114,9 +115,11 @@ def closed(
         for joint in model.joints:
             joint.dropped = frozenset()
         model._forget()
+    if flat := lying(model):
+        raise ValueError(flat)
     geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
-    mimics = [(one, one.to_close()) for one in model.joints if isinstance(one, Mimic)]
-    more = {one.name: one for one in (*held, *(new for old, new in mimics if new is not old))}
+    closing = [(one, one.to_close()) for one in model.joints if isinstance(one, TURNING)]
+    more = {one.name: one for one in (*held, *(new for old, new in closing if new is not old))}
     closer = Geometry(model._like(model._things | more), t=t) if more else geometry
     q, gap = _positions(closer, model.q0, model.v0, free)
     wrong = half_turns(closer.model, t, q)
@@ -143,7 +146,11 @@ def _held(
     model: Model, hold: Sequence[Any], rates: Mapping[Any, Any], t: float
 ) -> tuple[np.ndarray, list[HeldCoordinate]]:
     """Which velocities (n,) may change, one or zero, and the joint coordinates that are held."""
-    names = [hold] if isinstance(hold, str) else list(hold)
+    listed = [hold] if isinstance(hold, str | AnyBody | Joint) else hold
+    if not isinstance(listed, Iterable):
+        raise TypeError(f"hold must be a list of names of bodies and joints, got {hold!r}")
+    names = [_name(one) for one in listed]
+    rates = {_name(one): rate for one, rate in rates.items()}
     bodies = {body.name for body in model.bodies}
     held: dict[tuple[str, str], HeldCoordinate] = {}
     for named in [*(name for name in names if name not in bodies), *rates]:
@@ -169,6 +176,13 @@ def _held(
             held[name, way.name] = HeldCoordinate(joint, way, now, rate, t)
     parts = [np.full(body.kind.sizes[1], float(body.name not in names)) for body in model.bodies]
     return np.concatenate(parts), [*held.values()]
+
+
+def _name(one: Any) -> Any:
+    """The name of a body or a joint, or of a joint in a pair with a coordinate."""
+    if isinstance(one, tuple):
+        return tuple(map(_name, one))
+    return one.name if isinstance(one, AnyBody | Joint) else one
 
 
 def _moving(marker: Marker) -> FrameState:
@@ -229,9 +243,24 @@ def _positions(
     geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarray
 ) -> tuple[np.ndarray, float]:
     found = positions.closed(lambda q: geometry.at(q, v), geometry.retract, q, free)
+    if found.open and free.any():  # all bodies may be in line, where the joints do not say which way to go
+        shaken = geometry.retract(q, free * _shake(geometry.model))
+        again = positions.closed(lambda q: geometry.at(q, v), geometry.retract, shaken, free)
+        found = again._replace(first=found.first) if not again.open else found
     if found.open:
         raise _open(geometry, found.at)
     return found.q, found.first
+
+
+def _shake(model: Model) -> np.ndarray:
+    """A small increment (n,) of the positions: turns, and displacements of points in units of the model."""
+    size = max((float(np.abs(marker.r).max()) for x in model.joints for marker in x.markers), default=1.0)
+    parts = []
+    for body in model.bodies:
+        count = body.kind.sizes[1]
+        turns = count - (2 if body.kind.name == "planar" else 3)
+        parts += [np.full(count - turns, 0.0 if turns else size), np.ones(turns)]
+    return 0.01 * np.concatenate(parts) * np.random.default_rng(0).normal(size=len(model.v0))
 
 
 def _open(geometry: Geometry, at: AtState) -> ValueError:
@@ -242,8 +271,8 @@ def _open(geometry: Geometry, at: AtState) -> ValueError:
             gaps.setdefault(repr(row.joint.name), []).append(f"{row.name}: {value:.3g}")
     listed = "; ".join(f"{name} ({', '.join(parts)})" for name, parts in list(gaps.items())[:6])
     return ValueError(
-        f"{len(gaps)} joints cannot be closed from where the bodies are, and stay open by: {listed}. Check "
-        "lengths and frames, or put the bodies nearer to where they belong"
+        f"{len(gaps)} joints cannot be closed from where the bodies are, and stay open by: {listed}. "
+        "Check lengths and frames, or put the bodies nearer to where they belong"
     )
 
 
@@ -257,9 +286,11 @@ def _velocities(geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarr
     at = geometry.at(q, v)
     left = np.abs(np.concatenate([at.g_dot, at.k]))
     if not left.max(initial=0.0) <= 1e-9 * (1 + np.abs(v).max(initial=0.0)):
+        held = [joint for joint in geometry.model.joints if isinstance(joint, HeldCoordinate)]
+        names = ", ".join(dict.fromkeys(repr(one.joint.name) for one in held)) or "none"
         raise ValueError(
             f"no velocities satisfy all joints. Those of {_worst(geometry.rows(), left)} contradict others: "
-            "give fewer rates, hold fewer bodies and joints, or check prescribed motions"
+            f"give fewer rates, hold fewer bodies and joints (now: {names}), or check prescribed motions"
         )
     return v
 

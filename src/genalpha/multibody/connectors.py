@@ -218,9 +218,12 @@ def between(name: str, a: Any, b: Any, at: Any = None, axis: Any = None) -> tupl
 
 def returned(value: Any, shape: tuple[int, ...], what: str) -> Any:
     """What a function of the user returns, as an array of this shape."""
-    found = jnp.asarray(value, float)
+    wanted = f"an array of shape {shape}" if shape else "one number"
+    try:
+        found = jnp.asarray(value, float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must return {wanted}, got {value!r}") from error
     if found.shape != shape:
-        wanted = f"an array of shape {shape}" if shape else "one number"
         raise ValueError(f"{what} must return {wanted}, got an array of shape {found.shape}")
     return found
 

@@ -45,6 +45,16 @@ class Screw(Joint):
         a, b = frames
         return [*super().sides(t, a, b), near(a, b, gap(a, b)[2] / self.numbers["lead"])]
 
+    def to_close(self) -> Joint:
+        return _by_angle(self, _ScrewByAngle)
+
+
+class _ScrewByAngle(Screw):
+    @staticmethod
+    def holonomic(t: Any, a: FrameState, b: FrameState, lead: Any) -> Any:
+        d = gap(a, b)
+        return jnp.concatenate([d[:2], tilt(a, b), (lead * ANGLE.off(a, b, d[2] / lead))[None]])
+
 
 class Gear(Joint):
     """Two hinges whose rates have a fixed ratio: teeth[0] ω_1 = ± teeth[1] ω_2.
@@ -86,6 +96,18 @@ class Gear(Joint):
         cos, sin = _Powers(self.counts)(turn(*frames[:2]), turn(*frames[2:]))
         start = self.numbers["start"]
         return [cos * np.cos(start) + sin * np.sin(start)]
+
+    def to_close(self) -> Joint:
+        return _by_angle(self, _GearByAngle)
+
+
+class _GearByAngle(Gear):
+    @staticmethod
+    def holonomic(
+        t: Any, a: FrameState, b: FrameState, c: FrameState, d: FrameState, start: Any, powers: Any
+    ) -> Any:
+        (cos, sin), c0, s0 = powers(turn(a, b), turn(c, d)), jnp.cos(start), jnp.sin(start)
+        return (jnp.arctan2(sin * c0 - cos * s0, cos * c0 + sin * s0) / abs(powers.counts[0]))[None]
 
 
 class _Powers:
@@ -149,7 +171,38 @@ class Rack(Joint):
         moved = self.functions["travel"](*frames[2:]) / self.numbers["radius"]
         return [near(frames[0], frames[1], self.numbers["start"] + moved)]
 
+    def to_close(self) -> Joint:
+        return _by_angle(self, _RackByAngle)
 
+
+class _RackByAngle(Rack):
+    @staticmethod
+    def holonomic(
+        t: Any,
+        a: FrameState,
+        b: FrameState,
+        c: FrameState,
+        d: FrameState,
+        radius: Any,
+        start: Any,
+        travel: Any,
+    ) -> Any:
+        return (radius * ANGLE.off(a, b, start + travel(c, d) / radius))[None]
+
+
+def _by_angle(joint: Joint, kind: type[Joint]) -> Joint:
+    """The joint with an angle instead of its sine as a row, unless the angle is small.
+
+    The sine leads to a tooth further on, or nowhere, if the angle is near a quarter of a turn or beyond.
+    """
+    if joint.sides(0.0, *(marker.state for marker in joint.markers))[-1] > _NEAR:
+        return joint
+    found = copy.copy(joint)
+    found.__class__ = kind
+    return found
+
+
+_NEAR = 0.8  # the cosine of an angle whose sine is nearly as large
 _FAR = 3.0  # rad; an angle whose whole turns would matter must not leave ± this
 _MET = 1e-6  # up to which a row counts as satisfied before joints are closed
 _MOST = 32  # the largest denominator of a ratio of angles that is taken as one of integers
@@ -222,9 +275,13 @@ class Mimic(Joint):
                 raise TypeError(f"{name!r} needs two joints with coordinates, got {one!r}")
         if first is second:
             raise ValueError(f"{name!r} couples {first!r} with itself: it needs two joints")
-        c = np.array(coefficients, dtype=float)
+        wrong = f"coefficients of {name!r} must be one or more numbers, got {coefficients!r}"
+        try:
+            c = np.array(coefficients, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise TypeError(wrong) from error
         if c.ndim != 1 or not len(c):
-            raise ValueError(f"coefficients of {name!r} must be one or more numbers, got {coefficients!r}")
+            raise ValueError(wrong)
         if not np.isfinite(c).all():
             raise ValueError(f"coefficients of {name!r} must be finite, got {c.tolist()}")
         if len(of) != 2:
@@ -243,7 +300,7 @@ class Mimic(Joint):
         """Whether the angle that is followed must stay within ±3 rad."""
         return not (self.row.turns or self.row.inverse)
 
-    def to_close(self) -> Mimic:
+    def to_close(self) -> Joint:
         """What closes it from a rough guess: the angle that is followed counts from −π to π, as for a reader.
 
         Where the row is satisfied already, maybe after whole turns, it is the joint itself.
@@ -292,6 +349,10 @@ class Mimic(Joint):
             return []
         wanted = np.polyval(c[::-1], np.asarray(self.led.value(led, by)))
         return [np.cos(row.turns * (np.asarray(self.driven.value(a, b)) - wanted))]
+
+
+# Joints that count whole turns or teeth: they say what closes them from a rough guess.
+TURNING = (Screw, Gear, Rack, Mimic)
 
 
 class OfCoordinate(Joint):

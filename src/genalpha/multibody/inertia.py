@@ -13,6 +13,18 @@ from genalpha.view import checks, shapes
 from genalpha.view.shapes import Shape
 
 
+def _tensor(value: Any) -> np.ndarray:
+    """A tensor (3, 3), from one or from three moments."""
+    try:
+        found = np.array(value, dtype=float)
+    except (TypeError, ValueError):
+        found = np.full(3, np.nan)
+    found = np.diag(found) if found.shape == (3,) else found
+    if found.shape != (3, 3) or not np.isfinite(found).all():
+        raise ValueError(f"inertia must be (3, 3) numbers, or three principal moments, got {value!r}")
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Inertia:
     """Mass, inertia tensor (3, 3) about the centre of mass, and the centre of mass (3,) in the body.
@@ -32,10 +44,7 @@ class Inertia:
         put = lambda name, value: object.__setattr__(self, name, value)
         put("mass", positive(self.mass, "mass"))
         put("center", vector(self.center, "center"))
-        found = np.array(self.tensor, dtype=float)
-        found = np.diag(found) if found.shape == (3,) else found
-        if found.shape != (3, 3) or not np.isfinite(found).all():
-            raise ValueError(f"inertia must be (3, 3), or three principal moments, got {self.tensor!r}")
+        found = _tensor(self.tensor)
         size = np.abs(found).max()
         if np.abs(found - found.T).max() > 1e-9 * size:
             raise ValueError("inertia must be symmetric: entry [i, j] must equal entry [j, i]")
@@ -69,10 +78,7 @@ class Inertia:
         >>> rod.tensor[1, 1].round(12).item()  # m l²/12
         1.0
         """
-        given, R = np.array(tensor, dtype=float), orientation(rotation, "rotation")
-        given = np.diag(given) if given.shape == (3,) else given
-        if given.shape != (3, 3):
-            raise ValueError(f"inertia must be (3, 3), or three moments, got {tensor!r}")
+        given, R = _tensor(tensor), orientation(rotation, "rotation")
         m, d = positive(mass, "mass"), vector(at, "at") - vector(center, "center")
         return cls(m, R @ given @ R.T - m * (d @ d * EYE - np.outer(d, d)), center)
 

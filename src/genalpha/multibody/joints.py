@@ -327,8 +327,9 @@ class Distance(Joint):
 
 
 def turns_a_point(joint: Connector) -> bool:
-    """Whether a joint needs the axes of a point mass, which has none."""
+    """Whether a joint needs the axes of a point mass, which has none. Rolling bodies and blades do."""
     turning = any(row in joint.rows for row in (*TILT, TURN, "between the axes", "screw"))
+    turning |= "slip y" in joint.speed_rows
     return turning and any(marker.body.kind == POINT for marker in joint.markers)
 
 

@@ -175,6 +175,10 @@ class Model(Things):
         ``values`` are other numbers for this run, by the names of ``model.values``. They may be traced, so
         that runs have derivatives with respect to them.
         """
+        for name in {"q0", "v0"} & options.keys():
+            raise TypeError(
+                f"{name} is no option: a model starts where its bodies are, see model.place(q, v)"
+            )
         options = values_of.options_of(self, options | {"values": values})
         if "state" in options and options["state"] is None:
             raise TypeError("state is None: a solution from a file has none (save sol.state beside it)")

@@ -42,6 +42,19 @@ class RollingDisk(_Rolling):
         return a.seen(drift(a, b, down))[:2]
 
 
+def lying(model: Any) -> str:
+    """What to do about disks that lie flat on their planes, if there are any."""
+    disks = [joint for joint in model.joints if isinstance(joint, RollingDisk)]
+    axes = [[marker.state.axis for marker in joint.markers] for joint in disks]
+    flat = [repr(joint.name) for joint, (a, b) in zip(disks, axes, strict=True) if abs(a @ b) > 1 - 1e-9]
+    return (
+        f"The disk of {', '.join(flat)} lies flat on its plane. Its axis is z of frame b: turn the body, or "
+        "give it another axis (mb.cylinder(..., axis='y') and body.frame(axis=(0, 1, 0)))"
+        if flat
+        else ""
+    )
+
+
 class RollingSphere(_Rolling):
     """A ball that rolls on a plane without slip: ``a`` has the plane, ``b`` the ball, at its centre."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from genalpha.errors import InconsistentInitialValues, NoMultipliers, RedundantConstraints, SingularSystem
+from genalpha.multibody.rolling import lying
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
@@ -33,4 +34,8 @@ def noted(model: Model) -> Iterator[None]:
                 f"Friction in {', '.join(rubbing)} depends on its reactions, and may jam it: then "
                 "no reactions balance the loads. Try a smaller coefficient, or longer guides."
             )
+        raise
+    except ValueError as error:
+        if flat := lying(model):
+            error.add_note(flat)
         raise

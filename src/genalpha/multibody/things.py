@@ -62,6 +62,13 @@ class Things:
         """All but the assembly."""
         return {key: value for key, value in self.__dict__.items() if key not in ("system", "groups")}
 
+    def __copy__(self) -> Self:
+        """A model of the same things, to which others may be added."""
+        found = object.__new__(type(self))
+        found.__dict__ = self.__getstate__()
+        found._things, found.frames, found.notes = dict(self._things), dict(self.frames), [*self.notes]
+        return found
+
     def _like(self, things: dict[str, Any]) -> Self:
         """A model of other things, by name, with an assembly of its own."""
         found = copy.copy(self)
