@@ -359,7 +359,7 @@ WRONG = {
     "effort of 'motor' must be a number": lambda: _motor(effort="x"),
     "the joint 'new' is not in the model": _other_joint,
     "couples <PlanarRevolute 'hinge' of 'ground' and 'wheel'> with itself": _geared,
-    r"must have shape \(3,\), got \(2,\)": _pushed,
+    r"force must return an array of shape \(3,\), got an array of shape \(2,\)": _pushed,
     "q must be 3 finite numbers": _placed,
     "stiffness of 'b' must be zero or positive": lambda: mb.Bushing("b", mb.Model().ground, _one(), -1.0),
     "pitch of 's' must be a finite number": lambda: mb.Screw("s", mb.Model().ground, _one(), np.nan),

@@ -143,6 +143,13 @@ def unmotivated() -> Any:
     return model.solve((0.0, 1.0), h=0.1)
 
 
+def pushed(values: dict[str, float]) -> Any:
+    model = mb.Model(gravity=(0, 0, 0))
+    body = model.add(mb.Body("body", mb.sphere(mass=1.0, radius=0.1)))
+    model.add(mb.AppliedForce("push", body, force=(1, 0, 0)))
+    return model.solve((0.0, 1.0), values, h=0.1)
+
+
 def other(name: str) -> Any:
     _, _, hinge = wheel()
     return hinge, mb.Revolute(name, mb.Model().ground, mb.PlanarBody("b", 1.0, 1.0), at=(0, 0))
@@ -161,6 +168,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "effort must return one number, got None": unmotivated,
     r"\(3, 3\) numbers.* got \[\[1, 0\], \[1\]\]": lambda: mb.Inertia(1.0, [[1, 0], [1]]),
     "three principal moments, got 'abc'": lambda: mb.Inertia.in_frame(1.0, "abc", (0, 0, 0)),
+    "push.follows must be 0 or 1": lambda: pushed({"push.follows": 0.5}),
     "coefficients of 'm' must be one or more": lambda: mb.Mimic("m", *other("second"), ["a", 1]),
 }
 
@@ -181,6 +189,25 @@ def test_rates_that_contradict_each_other_are_named() -> None:
     model = gears(0.0)
     with pytest.raises(ValueError, match=r"contradict others.*now: 'hinge a', 'hinge b'"):
         model.assemble(rates={"hinge a": 1.0, "hinge b": 1.0})
+
+
+def test_motions_of_states() -> None:
+    """The a and λ in the state of a run are those of the method, at other times: they are no results."""
+    model = mb.Model(gravity=(0, -9.81, 0))
+    bar = model.add(mb.PlanarBody("bar", 2.0, 0.1, at=(0.5, 0)))
+    model.add(mb.Revolute("pin", model.ground, bar, at=(0, 0)))
+    sol, at = model.solve((0.0, 0.5), h=0.01), (0.0, model.q0, model.v0)
+    np.testing.assert_array_equal(model.motion(sol.state).velocity("bar"), sol.v[-1:] * [1, 1, 0])
+    for ask in (lambda m: m.acceleration("bar"), lambda m: m.reaction("pin")):
+        for alone in (at, sol.state):
+            with pytest.raises(ValueError, match=r"velocities alone do not have: .*ga.consistent"):
+                ask(model.motion(alone))
+    falling = 9.81 * 2.0 * 0.5**2 / (0.1 + 2.0 * 0.5**2)
+    found = model.motion(ga.consistent(model.system, *at))
+    np.testing.assert_allclose(found.acceleration("bar"), [[0, -falling, 0]], atol=1e-12)
+    np.testing.assert_allclose(found.reaction("pin").force, [[0, 2.0 * (9.81 - falling), 0]], atol=1e-12)
+    with pytest.raises(ValueError, match="the solution has not saved 'v'"):
+        model.motion(model.solve((0.0, 0.5), h=0.01, save=("all", ["q"])))
 
 
 def test_things_stand_for_their_names() -> None:

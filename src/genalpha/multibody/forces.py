@@ -310,22 +310,16 @@ class AppliedForce(Force):
             raise ValueError(f"{name!r} has a torque on {frame.body!r}, which cannot be turned: use a Body")
         super().__init__(name, (frame,), numbers, functions)
 
+    def check_number(self, key: str, value: np.ndarray) -> None:
+        if key == "follows" and not np.isin(value, (0, 1)).all():
+            raise ValueError(f"{self.name}.follows must be 0 or 1, got {value.tolist()}")
+
     @staticmethod
     def force(t: Any, a: FrameState, follows: Any, push: Any, turning: Any) -> Any:
         turned = lambda x: jnp.where(follows > 0, a.R @ x, x)
-        force, torque = (_three(what, x, t) for what, x in (("force", push), ("torque", turning)))
+        three = lambda what, x: returned(x(t) if callable(x) else x, (3,), what)
+        force, torque = three("force", push), three("torque", turning)
         return (Wrench(turned(force), turned(torque)),)
-
-
-def _three(what: str, x: Any, t: Any) -> Any:
-    """Three numbers, or those that a function of t returns."""
-    found = jnp.asarray(x(t) if callable(x) else x, float)
-    if found.shape != (3,):
-        raise ValueError(
-            f"the {what} that {getattr(x, '__name__', 'a function')!r} returns must have shape (3,)"
-            f", got {found.shape}"
-        )
-    return found
 
 
 class SphereContact(Force):

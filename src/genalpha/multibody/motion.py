@@ -129,7 +129,12 @@ class Motion:
 
     def _kept(self, name: str) -> np.ndarray:
         """Accelerations or multipliers of all rows, if the solution has them."""
-        found = np.asarray(getattr(self.sol, name))
+        found = np.asarray(getattr(self.sol, name, None))
+        if not found.ndim and not hasattr(self.sol, "status"):
+            raise ValueError(
+                f"this needs {name}, which positions and velocities alone do not have: pass a solution, or "
+                "the state ga.consistent(model.system, t, q, v)"
+            )
         if found.ndim != 2 or len(found) != len(self.t):
             raise ValueError(
                 f"the solution has not saved {name}, which this needs: add {name!r} to save, or leave it out"

@@ -22,8 +22,9 @@ def motion_of(model: Model, sol: Any, values: Mapping[str, Any] | None) -> Motio
     if values:
         return Motion(model, sol, values)
     plain = Motion(model, sol)
-    if getattr(sol, "phases", None) is None and getattr(sol, "args", None):  # of a batch, or min_norm
-        return Motion(model, sol, different(model, sol.args))
+    args = getattr(sol, "args", None)
+    if getattr(sol, "phases", None) is None and args and isinstance(args, tuple):  # of a batch, or min_norm
+        return Motion(model, sol, different(model, args))
     phases = getattr(sol, "phases", None) or ()
     found = [(phase.rows, different(model, phase.args or phase.system.args)) for phase in phases]
     found = [(rows, numbers) for rows, numbers in found if rows.stop > rows.start]

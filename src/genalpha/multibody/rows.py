@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from genalpha.engine.run_data import RunState
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -18,9 +19,14 @@ _IN_ROWS = ("t", "q", "v", "a", "lam", "psi", "z")
 
 def rows_of(model: Model, sol: Any) -> Any:
     """A solution of the model, or a state, an equilibrium or (t, q, v) as one row."""
+    if isinstance(sol, RunState):  # its a and λ are those of the method, at other times
+        sol = sol.t, sol.q, sol.v
     if type(sol) is tuple and len(sol) == 3:
         sol = SimpleNamespace(t=sol[0], q=np.asarray(sol[1]), v=np.asarray(sol[2]))
     given: dict[str, Any] = {name: getattr(sol, name, None) for name in ("t", "q", "v")}
+    missing = [repr(name) for name, x in given.items() if x is None]
+    if missing and hasattr(sol, "status"):
+        raise ValueError(f"a motion needs q and v, but the solution has not saved {' and '.join(missing)}")
     if any(x is None for x in given.values()):
         what = "a solution, a state or an equilibrium"
         raise TypeError(f"a motion needs {what} of the model, got {type(sol).__name__}")
