@@ -33,7 +33,8 @@ _TURNED = (
     "feedback counts angles from −180° to 180°, and no limits keep these joints there: beyond it it differs "
     "from that of MuJoCo"
 )
-_SOFT = dict.fromkeys(("solref", "solimp"), "equalities hold exactly, without the softness of")
+_EXACT = "equalities hold exactly, without the softness of"
+_SOFT = dict.fromkeys(("solref", "solimp"), _EXACT)
 
 
 class Parts:
@@ -113,7 +114,10 @@ class Parts:
             return
         name = self.tree.free_name(label, "equality", self.model)
         made = self._couple(entry, name) if entry.tag == "joint" else self._tie(entry, name)
-        entry.finish({**_SOFT, "torquescale": ""})
+        scale = entry.number("torquescale", 1.0) if entry.tag == "weld" else 1.0
+        entry.finish(_SOFT)
+        if scale not in (0.0, 1.0):
+            entry.notes.add(_EXACT, f"{entry.where}.torquescale")
         self.model.add(made)
 
     def _couple(self, entry: Entry, name: str) -> Joint:
@@ -134,25 +138,30 @@ class Parts:
         return made
 
     def _tie(self, entry: Entry, name: str) -> Joint:
-        """A ball joint, or a weld."""
-        cls = Spherical if entry.tag == "connect" else Weld
-        anchor, relative = entry.numbers("anchor", 3), None
-        if entry.tag == "weld":
-            relative = entry.numbers("relpose", 7)
-        if entry.text("site1") is not None:
+        """A ball joint, or a weld. A weld that does not hold angles is a ball joint too."""
+        weld = entry.tag == "weld"
+        cls = Weld if weld and entry.number("torquescale", 1.0) else Spherical
+        anchor, relative = entry.numbers("anchor", 3), entry.numbers("relpose", 7) if weld else None
+        sites = [key for key in ("site1", "site2") if entry.text(key) is not None]
+        if sites:
+            for key in ("body1", "body2", "anchor", "relpose"):
+                if entry.text(key) is not None:
+                    raise ValueError(f"{entry.where} has {sites[0]} and {key}: give sites or bodies")
             return cls(name, *(self._site(entry, key) for key in ("site1", "site2")))
         first, second = self._link(entry, "body1"), self._link(entry, "body2")
-        if entry.tag == "connect":
-            if anchor is None:
-                raise ValueError(f"{entry.where} has no anchor")
-            pose = Pose(anchor, EYE)
-        elif relative is not None and relative[3:].any():
-            pose = Pose(relative[:3], self.settings._axes("quat", relative[3:]))
-            return cls(name, self.tree.on(first, pose), self.tree.on(second))
-        else:
-            pose = ORIGIN
-        a = self.tree.on(first, pose)
-        return cls(name, a, self.tree.carriers[second].frame_in_space(*a.pose))
+        if first == second:
+            raise ValueError(f"{entry.where} ties the body {first!r} to itself")
+        if not weld and anchor is None:
+            raise ValueError(f"{entry.where} has no anchor")
+        at = ORIGIN if anchor is None else Pose(anchor, EYE)
+        if not weld:
+            a = self.tree.on(first, at)
+            return cls(name, a, self.tree.carriers[second].frame_in_space(*a.pose))
+        b = self.tree.on(second, at)
+        if relative is None or not relative[3:].any():  # they hold where they are
+            return cls(name, self.tree.carriers[first].frame_in_space(*b.pose), b)
+        pose = Pose(relative[:3], self.settings._axes("quat", relative[3:]))
+        return cls(name, self.tree.on(first, pose), b)
 
     def _link(self, entry: Entry, key: str) -> str:
         """The name of a link."""
