@@ -9,7 +9,8 @@ from genalpha import multibody as mb
 from mujoco_states import mujoco  # skips all where MuJoCo is not installed
 
 SOLID = '<geom type="box" size="0.1 0.2 0.3"/>'
-BODIES = f"""<body name="one" pos="1 2 3" euler="10 20 30"><freejoint/>{SOLID}<site name="s" pos="0 1 0"/></body>
+BODIES = f"""<body name="one" pos="1 2 3" euler="10 20 30"><freejoint/>{SOLID}
+    <site name="s" pos="0 1 0"/></body>
   <body name="two" pos="3 0 1" euler="40 0 9"><freejoint/>{SOLID}<site name="t" euler="0 0 9"/></body>"""
 QUIET = '<option><flag contact="disable"/></option>'
 

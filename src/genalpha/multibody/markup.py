@@ -35,11 +35,15 @@ class Notes:
         return "; ".join(f"{reason} ({len(places)})" for reason, places in self.found.items())
 
 
+class _Refused(ValueError):
+    """XML that could be read, but is not."""
+
+
 class _Plain(ET.TreeBuilder):
     """Elements only."""
 
     def doctype(self, name: str, public: str | None, system: str | None) -> None:
-        raise ValueError("it has a document type (<!DOCTYPE>), which could hold entities: remove it")
+        raise _Refused("it has a document type (<!DOCTYPE>), which could hold entities: remove it")
 
 
 def parsed(path: Path) -> ET.Element:
@@ -48,7 +52,9 @@ def parsed(path: Path) -> ET.Element:
     try:
         parser.feed(path.read_bytes())
         root = parser.close()
-    except ET.ParseError as error:
+    except _Refused:
+        raise
+    except (ET.ParseError, LookupError, ValueError) as error:  # the last two are for encodings
         more = ": run xacro first" if "unbound prefix" in str(error) else ""
         raise ValueError(f"{path.name} is no XML that can be read: {error}{more}") from error
     for element in root.iter():

@@ -13,12 +13,13 @@ from genalpha.multibody import mjcf_geoms, mjcf_joints
 from genalpha.multibody.inertia import Inertia, total
 from genalpha.multibody.markup import Entry, Notes
 from genalpha.multibody.mjcf_actuators import ACTUATORS
-from genalpha.multibody.mjcf_geoms import Meshes
+from genalpha.multibody.mjcf_geoms import Geom, Meshes
 from genalpha.multibody.mjcf_joints import Spec, Way
 from genalpha.multibody.mjcf_parts import Parts
-from genalpha.multibody.mjcf_settings import Settings, silent, whole
+from genalpha.multibody.mjcf_settings import ORIENTATIONS, Settings, silent, whole
 from genalpha.multibody.model import Model
 from genalpha.multibody.trees import ORIGIN, MeshFiles, Pose, Tree, TreeLink
+from genalpha.multibody.vectors import EYE
 
 # Sections that are no part of the motion, and those that are and are not read.
 _SILENT = ("compiler", "option", "size", "statistic", "visual", "default", "custom")
@@ -31,6 +32,11 @@ _UNREAD = {
     "extension": "plugins are not read",
 }
 _SECTIONS = ("worldbody", "asset", "equality", "actuator", *_SILENT, *_UNREAD)
+# Sections whose elements have names, and the kinds of these; None is for their tags.
+_OF_NAMES: dict[str, str | None] = {
+    **{key: key for key in ("actuator", "equality", "sensor", "tendon")},
+    **dict.fromkeys(("asset", "contact", "keyframe", "deformable", "custom")),
+}
 _IN_BODIES = ["inertial", "joint", "freejoint", "geom", "site", "camera", "light", "body", "frame"]
 _OF_BODIES = ("inertial", "joint", "freejoint")
 _MAKERS = ("composite", "flexcomp", "attach", "replicate", "plugin")
@@ -78,10 +84,12 @@ class _Reader:
         self.meshes, self.tree = Meshes(self.settings, files), tree
         self.ways: dict[str, Way] = {}
         self.sites: dict[str, tuple[str, Pose]] = {}
-        self._names, self._joints = set[str](), set[str]()
+        self._names, self._joints, self._named = set[str](), set[str](), set[tuple[str, str]]()
         self._specs: list[list[Spec]] = []  # of every link
         self._stated: list[Inertia | None] = []
-        self._solids: list[list[tuple[Callable[[], Inertia], Pose]]] = []
+        self._geoms: list[list[tuple[Geom, Pose]]] = []
+        self._moves: list[bool] = []
+        self._at: list[np.ndarray] = []  # pos of its element
 
     def model(self, controls: Mapping[str, Any]) -> Model:
         sections: dict[str, list[Entry]] = {}
@@ -89,6 +97,8 @@ class _Reader:
             if one.tag not in _SECTIONS:
                 raise one.unknown(_SECTIONS)
             sections.setdefault(one.tag, []).append(one)
+            for inside in one.children() if one.tag in _OF_NAMES else ():
+                self._once(inside, _OF_NAMES[one.tag] or inside.tag)
             if one.tag in _UNREAD and not (one.tag == "contact" and "contact" in self.settings.off):
                 self.notes.add(_UNREAD[one.tag], one.where)
         for asset in (x for section in sections.get("asset", []) for x in section.children()):
@@ -103,6 +113,13 @@ class _Reader:
             mjcf_joints.forces(model, self.tree, way)
         self._parts(model, sections, controls)
         return self.tree.done(model)
+
+    def _once(self, entry: Entry, kind: str) -> None:
+        """Refuse a name that another element of the same kind has."""
+        name = entry.element.get("name")
+        if name and (kind, name) in self._named:
+            raise ValueError(f"{entry.where}: there are two elements of the kind {kind!r} with this name")
+        self._named.add((kind, name or ""))
 
     def _parts(self, model: Model, sections: dict[str, list[Entry]], controls: Mapping[str, Any]) -> None:
         parts = Parts(model, self.tree, self.settings, self.ways, self.sites)
@@ -145,6 +162,7 @@ class _Reader:
                 link, childclass = self._body(entry, link, pose, childclass)
                 pose = ORIGIN
             elif entry.tag == "frame":
+                self._once(entry, "frame")
                 childclass = entry.text("childclass", childclass)
                 pose = pose @ self.settings.pose(entry)
                 entry.finish({"name": ""})
@@ -152,6 +170,8 @@ class _Reader:
                 self._element(entry, around, link, pose, childclass)
                 continue
             inside = list(entry.children())[::-1]
+            if entry.tag == "body" and sum(one.tag == "inertial" for one in inside) > 1:
+                raise ValueError(f"{entry.where}/inertial: there are two in this body")
             waiting += [_Waiting(one, entry.where, link, pose, childclass) for one in inside]
 
     def _link(self, name: str, above: int | None, pose: Pose, where: str) -> None:
@@ -159,7 +179,8 @@ class _Reader:
         self._names.add(name)
         self._specs.append([])
         self._stated.append(None)
-        self._solids.append([])
+        self._geoms.append([])
+        self._at.append(np.zeros(3))
 
     def _body(self, entry: Entry, above: int, pose: Pose, childclass: Any) -> tuple[int, Any]:
         name = str(entry.text("name") or f"body {len(self.tree.links)}")
@@ -170,7 +191,9 @@ class _Reader:
             self.notes.add("mocap bodies stay where they are", repr(name))
         if entry.number("gravcomp"):
             self.notes.add("compensation of gravity is not read", repr(name))
-        self._link(name, above, pose @ self.settings.pose(entry), entry.where)
+        own = self.settings.pose(entry)
+        self._link(name, above, pose @ own, entry.where)
+        self._at[-1] = own.x
         entry.finish(silent("user sleep fuse simple"))
         return len(self.tree.links) - 1, childclass
 
@@ -182,15 +205,22 @@ class _Reader:
             raise one.unknown(_IN_BODIES)
         if one.tag in _OF_BODIES and link == 0:
             raise ValueError(f"{one.where} is unknown here: the world does not move. Put it in a body")
+        if one.tag in ("camera", "light", "geom", "site"):
+            self._once(one, one.tag)
         if one.tag in ("camera", "light"):
             return
-        given = self.settings.entry(one.element, around, childclass)
+        classless = one.tag == "inertial"
+        given = one if classless else self.settings.entry(one.element, around, childclass)
         act: Callable[..., None] = getattr(self, f"_{one.tag}")
         act(given, link, pose)
 
     def _inertial(self, entry: Entry, link: int, pose: Pose) -> None:
         at, full = self.settings.pose(entry), entry.numbers("fullinertia", 6)
-        entry.needed("mass")
+        for key in ("mass", "pos"):
+            entry.needed(key)
+        for key in ("diaginertia", *ORIENTATIONS) if full is not None else ():
+            if entry.text(key) is not None:
+                raise ValueError(f"{entry.where} has fullinertia and {key}: give one of them")
         mass, tensor = entry.number("mass"), entry.numbers("diaginertia", 3)
         if full is not None:
             xx, yy, zz, xy, xz, yz = full
@@ -216,8 +246,7 @@ class _Reader:
 
     def _geom(self, entry: Entry, link: int, pose: Pose) -> None:
         geom = mjcf_geoms.read(entry, self.settings, self.meshes)
-        if geom.solid is not None:
-            self._solids[link].append((geom.solid, pose))
+        self._geoms[link].append((geom, pose))
         if geom.surface is not None:
             self.tree.links[link].surfaces.append(geom.surface.moved(*pose))
 
@@ -238,14 +267,38 @@ class _Reader:
             )
             self.notes.add("several joints of a body are one", f"{link.plan.name!r}: {names}")  # type: ignore[union-attr]
         self.ways |= {way.spec.name: way for way in ways}
+        self._moves.append(link.plan is not None or (link.parent is not None and self._moves[link.parent]))
+        self._check_geoms(i)
         stated, how = self._stated[i], self.settings.from_geoms
-        if stated is not None and (how != "true" or not self._solids[i]):
+        solids = [(geom.solid, pose) for geom, pose in self._geoms[i] if geom.solid is not None]
+        if i == 0:  # the world has no mass
+            return
+        if stated is not None and (how != "true" or not solids):
             link.solids = [stated]
-        elif how != "false" and i > 0:  # the world has no mass
-            link.solids = [solid().moved(*pose) for solid, pose in self._solids[i]]
+        elif how != "false":
+            link.solids = [solid().moved(*pose) for solid, pose in solids]
+        self._bound(link, i)
+
+    def _check_geoms(self, i: int) -> None:
+        """Refuse the geoms of a link that cannot be in it."""
+        inferred = i > 0 and (self._stated[i] is None or self.settings.from_geoms == "true")
+        for geom, _ in self._geoms[i]:
+            if geom.kind == "plane" and self._moves[i]:
+                raise ValueError(f"{geom.where} is a plane, and its body moves: planes do not move")
+            if geom.negative and inferred:
+                raise ValueError(f"{geom.where} has a negative mass or density")
+
+    def _bound(self, link: TreeLink, i: int) -> None:
+        """Apply the least mass and moments of inertia, also to a link that has none of its own.
+
+        As in MuJoCo, such a mass is not at the origin of the link: the ``pos`` of its body counts twice.
+        """
         mass, moment = self.settings.least
-        if (mass or moment) and link.solids:
+        if link.solids and (mass > 0 or moment > 0):
             found = total(*link.solids)
             moments, axes = np.linalg.eigh(found.tensor)
             tensor = axes @ np.diag(np.maximum(moments, moment)) @ axes.T
             link.solids = [Inertia(max(found.mass, mass), tensor, found.center)]
+        elif not link.solids:
+            link.points = [(mass, self._at[i])] if mass > 0 else []
+            link.tensors = [moment * EYE] if moment > 0 else []

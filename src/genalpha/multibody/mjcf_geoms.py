@@ -24,10 +24,16 @@ MOST_DRAWN = 2  # the largest group that MuJoCo draws by default
 
 
 class Geom(NamedTuple):
-    """What a geom gives to its body. ``solid`` makes its inertia, which is not always needed."""
+    """What a geom gives to its body. ``solid`` makes its inertia, which is not always needed.
 
-    solid: Callable[[], Inertia] | None
-    surface: Surface | None
+    ``negative`` says whether its mass counts and is below zero.
+    """
+
+    where: str
+    kind: str
+    solid: Callable[[], Inertia] | None = None
+    surface: Surface | None = None
+    negative: bool = False
 
 
 class Meshes:
@@ -40,7 +46,12 @@ class Meshes:
 
     def add(self, entry: Entry) -> None:
         file = str(entry.text("file", ""))
-        self.entries[str(entry.text("name", Path(file).stem))] = entry
+        name = str(entry.text("name", Path(file).stem))
+        if not name:
+            raise ValueError(f"{entry.where} has no name and no file")
+        if name in self.entries:
+            raise ValueError(f"{entry.where}: there are two meshes with the name {name!r}")
+        self.entries[name] = entry
 
     def __call__(self, name: str | None, where: str) -> Surface | None:
         if name not in self.entries:
@@ -95,8 +106,10 @@ def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:
     entry.finish({**_LOOKS, **_CONTACT, **_MEDIUM})
     if touches and "contact" not in settings.off:
         entry.notes.add("contacts are not read", entry.where)
+    if kind == "plane":
+        _check_plane(entry)
     if kind in ("plane", "hfield"):
-        return Geom(None, None)
+        return Geom(entry.where, kind)
     surface = lambda: assets(mesh, entry.where) if kind == "mesh" else _surface(kind, sizes)
     drawn = surface() if group <= MOST_DRAWN else None
     weight: Any = {"density": density} if mass is None else {"mass": float(mass[0])}
@@ -107,8 +120,18 @@ def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:
         except (ValueError, TypeError) as error:
             raise ValueError(f"{entry.where}: {error}") from error
 
-    counts = settings.groups[0] <= group <= settings.groups[1] and next(iter(weight.values())) > 0
-    return Geom(solid if counts else None, None if drawn is None else drawn.moved(*pose))
+    size = next(iter(weight.values())) if settings.groups[0] <= group <= settings.groups[1] else 0.0
+    seen = None if drawn is None else drawn.moved(*pose)
+    return Geom(entry.where, kind, solid if size > 0 else None, seen, size < 0)
+
+
+def _check_plane(entry: Entry) -> None:
+    """The third size of a plane is how far apart the lines of its grid are."""
+    sizes = entry.numbers("size", (1, 3))
+    if sizes is None or (len(sizes) == 3 and not sizes[2] > 0):
+        raise entry.wrong(
+            f"of a plane must be three numbers, the last one positive, got {entry.text('size')!r}", "size"
+        )
 
 
 def placed(entry: Entry, settings: Settings, kind: str) -> tuple[Pose, np.ndarray]:

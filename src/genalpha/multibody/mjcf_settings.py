@@ -46,23 +46,41 @@ def silent(words: str) -> dict[str, str]:
 def whole(path: Path) -> ET.Element:
     """The root of a file, with the content of included files in their place."""
     root, seen = parsed(path), {path.resolve()}
-    waiting = [root]
+    waiting = [(root, root.tag)]
     while waiting:
-        element = waiting.pop()
+        element, where = waiting.pop()
         i = 0
         while i < len(element):
-            if element[i].tag == "include":
-                file = path.parent / element[i].get("file", "")
-                if not file.is_file():
-                    raise ValueError(f"there is no file {element[i].get('file')!r} to include")
-                if file.resolve() in seen:
-                    raise ValueError(f"{file.name} is included twice: include it once")
-                seen.add(file.resolve())
-                element[i : i + 1] = list(parsed(file))
+            one = element[i]
+            if one.tag == "include":
+                element[i : i + 1] = _included(one, f"{where}/include", path.parent, seen)
             else:
-                waiting.append(element[i])
+                waiting.append((one, f"{where}/{one.tag}"))
                 i += 1
     return root
+
+
+def _included(one: ET.Element, where: str, folder: Path, seen: set[Path]) -> list[ET.Element]:
+    """What an element ``include`` stands for. Files that were included are added to ``seen``."""
+    name = one.get("file")
+    if not name:
+        raise ValueError(f'{where} has no file: write <include file="..."/>')
+    if len(one):
+        raise ValueError(f"{where} has elements inside: put them after it")
+    file = folder / name
+    if not file.is_file():
+        raise ValueError(f"{where}: there is no file {name!r} to include")
+    if file.resolve() in seen:
+        raise ValueError(f"{where}: {file.name} is included twice: include it once")
+    seen.add(file.resolve())
+    try:
+        found = list(parsed(file))
+    except ValueError as error:
+        named = "" if file.name in str(error) else f"{file.name}: "
+        raise ValueError(f"{where}: {named}{error}") from error
+    if not found:
+        raise ValueError(f"{where}: {file.name} has no elements to include")
+    return found
 
 
 class Settings:
@@ -140,9 +158,13 @@ class Settings:
 
     def _default(self, entry: Entry, above: str | None) -> str:
         """Read the defaults of a class: those of the class around it, with its own. Its name."""
-        name = entry.text("class", "main" if above is None else None)
+        name = entry.text("class") or ("main" if above is None else None)
         if name is None:
             raise ValueError(f"{entry.where} has no class")
+        if above is None and name != "main":
+            raise entry.wrong(f"is {name!r}: it must be 'main', with other classes inside", "class")
+        if above is not None and name in self.classes:
+            raise entry.wrong(f"is {name!r}: there are two classes with this name", "class")
         entry.finish()
         around = "main" if above is None else above
         found = {tag: dict(attributes) for tag, attributes in self.classes[around].items()}
@@ -155,8 +177,7 @@ class Settings:
                 laws = [changed(laws, one), *laws[1:]]
             elif one.tag != "default":
                 found.setdefault(one.tag, {}).update(one.element.attrib)
-        for key in {name, "main"} if above is None else {name}:
-            self.classes[key], self.laws[key] = found, laws
+        self.classes[name], self.laws[name] = found, laws
         return str(name)
 
     def entry(self, element: ET.Element, parent: str, inherited: str | None = None) -> Entry:
