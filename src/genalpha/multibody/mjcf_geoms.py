@@ -20,6 +20,10 @@ TYPES = (*_SIZES, "plane", "mesh", "hfield", "sdf")
 _LOOKS = silent("castshadow fitscale material rgba user name")
 _CONTACT = silent("adhesion condim friction gap margin priority solimp solmix solref surfacevel")
 _MEDIUM = silent("fluidcoef fluidshape")
+_LEGACY = (
+    "inertias of meshes are exact, and MuJoCo's default ('legacy') is not for these: inertia=\"exact\" makes "
+    "both the same"
+)
 MOST_DRAWN = 2  # the largest group that MuJoCo draws by default
 
 
@@ -61,15 +65,24 @@ class Meshes:
             self._read[name] = self._surface(self.entries[name])
         return self._read[name]
 
+    def solid(self, name: str | None, where: str) -> Surface | None:
+        """The surface of a mesh whose inertia is needed. A note says where that of MuJoCo is another."""
+        surface = self(name, where)
+        entry = self.entries[str(name)]
+        how = entry.text("inertia", "legacy")
+        if how in ("convex", "shell"):
+            raise entry.wrong(f"is {how!r}, which is not supported: state the inertia of the body", "inertia")
+        if how == "legacy" and surface is not None and _some_behind(surface):
+            entry.notes.add(_LEGACY, entry.where)
+        return surface
+
     def _surface(self, entry: Entry) -> Surface | None:
         file, scale = entry.text("file"), entry.numbers("scale", 3, np.ones(3))
         points = entry.numbers("vertex", (12, 10**9))
         corners = entry.numbers("face", (3, 10**9))
         at = entry.numbers("refpos", 3, np.zeros(3))
         R = self.settings._axes("quat", entry.numbers("refquat", 4, np.array([1.0, 0, 0, 0])))
-        how = entry.choice("inertia", ("exact", "legacy", "convex", "shell"), "exact")
-        if how in ("convex", "shell"):
-            raise entry.wrong(f"is {how!r}, which is not supported: state the inertia of the body", "inertia")
+        entry.choice("inertia", ("legacy", "exact", "convex", "shell"), "legacy")
         looks = "content_type material maxhullvert name normal smoothnormal texcoord"
         entry.finish(silent(looks))
         if file is not None:
@@ -86,6 +99,21 @@ class Meshes:
             return None
         triangles = found.triangles if np.prod(scale) > 0 else found.triangles[:, ::-1]
         return Surface(((found.points - at) @ R) * scale, triangles)
+
+
+def _some_behind(surface: Surface) -> bool:
+    """Whether some triangles are seen from behind from the middle of all.
+
+    MuJoCo's legacy inertia adds the volumes of the tetrahedra from there without their signs. It is exact if
+    all signs are the same, as for convex meshes.
+    """
+    corners = surface.points[surface.triangles]
+    areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
+    if not areas.sum() > 0:
+        return False
+    corners = corners - areas @ corners.mean(axis=1) / areas.sum()
+    volumes = np.einsum("ti,ti->t", corners[:, 0], np.cross(corners[:, 1], corners[:, 2]))
+    return bool(np.minimum(volumes, 0.0).sum() < -1e-9 * np.abs(volumes).sum())
 
 
 def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:
@@ -110,13 +138,15 @@ def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:
         _check_plane(entry)
     if kind in ("plane", "hfield"):
         return Geom(entry.where, kind)
-    surface = lambda: assets(mesh, entry.where) if kind == "mesh" else _surface(kind, sizes)
-    drawn = surface() if group <= MOST_DRAWN else None
+    drawn = None
+    if group <= MOST_DRAWN:
+        drawn = assets(mesh, entry.where) if kind == "mesh" else _surface(kind, sizes)
     weight: Any = {"density": density} if mass is None else {"mass": float(mass[0])}
 
     def solid() -> Inertia:
         try:
-            return _solid(kind, sizes, surface() if kind == "mesh" else None, weight).moved(*pose)
+            surface = assets.solid(mesh, entry.where) if kind == "mesh" else None
+            return _solid(kind, sizes, surface, weight).moved(*pose)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{entry.where}: {error}") from error
 
