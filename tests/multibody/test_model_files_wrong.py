@@ -139,6 +139,34 @@ def test_messages_have_the_name_of_the_file(tmp_path):
         mb.load(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("model.json", "[" * 100_000),
+        ("model.json", '{"a":' * 100_000),
+        ("model.toml", "a = " + "[" * 100_000),
+        ("model.toml", "a = " + "{b=" * 100_000),
+        ("model.json", '{"format": "genalpha model 1", "gravity": [' + "1" * 5000 + ", 0, 0]}"),
+        ("model.toml", "a = " + "1" * 5000),
+    ],
+)
+def test_files_that_no_reader_takes_are_named(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))} (is no|has tables or lists too deep)"):
+        mb.load(path)
+
+
+def test_lists_inside_lists_are_refused_as_far_as_they_are_read(tmp_path):
+    path = tmp_path / "model.json"
+    for depth in (50, 500, 900, 1500, 5000):
+        for where in ('"gravity": {}', '"bodies": {}', '"bodies": [{{"name": {}, "type": "Body"}}]'):
+            deep = where.format("[" * depth + "]" * depth)
+            path.write_text(f'{{"format": "genalpha model 1", {deep}}}')
+            with pytest.raises(ValueError, match=f"^{re.escape(str(path))}"):
+                mb.load(path)
+
+
 def test_endings_of_files_may_be_in_capitals(tmp_path):
     path = tmp_path / "model.TOML"
     path.write_text('format = "genalpha model 1"')

@@ -102,6 +102,60 @@ def test_what_is_not_supported_is_listed(tmp_path):
     assert [one.name for one in model.forces] == ["to b limit"]
 
 
+NOT_APPLIED = {
+    "floating": [
+        "damping and friction of floating and fixed joints are not applied: 'j' (5, 2)",
+        "limits of joints that are neither revolute nor prismatic are not applied: 'j' from -1 to 1",
+    ],
+    "planar": ["limits of joints that are neither revolute nor prismatic are not applied: 'j' from -1 to 1"],
+    "continuous": [
+        "limits of joints that are neither revolute nor prismatic are not applied: 'j' from -1 to 1"
+    ],
+}
+NOT_APPLIED["fixed"] = NOT_APPLIED["floating"]
+
+
+@pytest.mark.parametrize("kind", NOT_APPLIED)
+def test_numbers_of_joints_that_mean_nothing_are_listed(tmp_path, kind):
+    inside = "<dynamics damping='5' friction='2'/><limit lower='-1' upper='1'/>"
+    text = robot(*TWO, joint("j", "base", "arm", kind, inside))
+    assert files.read(tmp_path, text, "robot.urdf").notes == NOT_APPLIED[kind]
+    inside = "<dynamics damping='0' friction='0'/><limit lower='0' upper='0'/>"
+    text = robot(*TWO, joint("j", "base", "arm", kind, inside))
+    assert files.read(tmp_path, text, "robot.urdf").notes == []
+
+
+ORIGIN = "<origin xyz='1 0 0'/>"
+BALL = "<geometry><sphere radius='1'/></geometry>"
+TWICE = {
+    "joint (j)/axis": joint("j", "base", "arm", inside="<axis xyz='1 0 0'/><axis xyz='0 1 0'/>"),
+    "joint (j)/origin": joint("j", "base", "arm", inside=ORIGIN + ORIGIN),
+    "joint (j)/parent": joint("j", "base", "arm", inside="<parent link='base'/>"),
+    "joint (j)/child": joint("j", "base", "arm", inside="<child link='arm'/>"),
+    "joint (j)/limit": joint("j", "base", "arm", "revolute", "<limit upper='1'/><limit upper='2'/>"),
+    "joint (j)/dynamics": joint("j", "base", "arm", inside="<dynamics/><dynamics damping='1'/>"),
+    "link (x)/inertial": link("x", SOLID + SOLID),
+    "link (x)/inertial/mass": link("x", SOLID.replace("<mass", "<mass value='3'/><mass")),
+    "link (x)/inertial/inertia": link("x", SOLID.replace("<inertia ", "<inertia ixx='3'/><inertia ")),
+    "link (x)/inertial/origin": link("x", SOLID.replace("<mass", f"{ORIGIN}{ORIGIN}<mass")),
+    "link (x)/visual/origin": link("x", f"<visual>{ORIGIN}{ORIGIN}{BALL}</visual>"),
+    "link (x)/visual/geometry": link("x", f"<visual>{BALL}{BALL}</visual>"),
+}
+
+
+@pytest.mark.parametrize("path", TWICE)
+def test_elements_that_occur_twice_are_refused(tmp_path, path):
+    text = robot(*TWO, joint("to arm", "base", "arm"), joint("to x", "arm", "x"), TWICE[path])
+    with pytest.raises(ValueError, match=re.escape(f"robot/{path}: there are two, and there can be one")):
+        mb.load(files.written(tmp_path, text, "robot.urdf"))
+
+
+def test_a_geometry_has_one_shape(tmp_path):
+    two = BALL.replace("</", "<sphere radius='2'/></", 1)
+    with pytest.raises(ValueError, match=r"robot/link \(x\)/visual/geometry has two shapes"):
+        mb.load(files.written(tmp_path, robot(link("x", f"<visual>{two}</visual>")), "robot.urdf"))
+
+
 def test_a_free_base(tmp_path):
     text = robot(link("base"), link("arm"), joint("pin", "base", "arm"))
     assert len(mb.load(files.written(tmp_path, text, "robot.urdf")).bodies) == 1
@@ -230,7 +284,11 @@ def test_folders_for_meshes_and_missing_ones(tmp_path):
         ValueError, match=r"geometry/mesh: there is no mesh 'package://arm/part.obj'.*folders"
     ):
         mb.load(path)
-    assert mb.load(path, folders=[tmp_path / "far"])["arm"].shape is not None
+    for folders in ([tmp_path / "far"], tmp_path / "far", str(tmp_path / "far"), (str(tmp_path / "far"),)):
+        assert mb.load(path, folders=folders)["arm"].shape is not None
+    for folders in (None, 3, [3]):
+        with pytest.raises(TypeError, match=re.escape(f"a folder or a list of folders, got {folders!r}")):
+            mb.load(path, folders=folders)
     with pytest.warns(UserWarning, match="meshes are not read"):
         bare = mb.load(path, meshes="ignore")
     assert bare["arm"].shape is None

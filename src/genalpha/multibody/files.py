@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 FORMAT = "genalpha model 1"
 BODIES: dict[str, Any] = {cls.__name__: cls for cls in (Body, PlanarBody, PointMass)}
+_DEEP = "has tables or lists too deep inside others, so it is no model"
 _LISTS = ("bodies", "joints", "forces")
 _SHAPES: dict[str, Any] = {
     cls.__name__: cls
@@ -192,10 +193,10 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
     """The model in a file: JSON or TOML, a robot in URDF (.urdf), or a MuJoCo model in MJCF (.xml, .mjcf).
 
     Options for URDF: ``base="fixed"`` or ``"free"``, whether the first link can move. For URDF and MJCF:
-    ``folders``, where meshes are looked for as well; ``meshes="read"`` or ``"ignore"``; ``limits="stiff"`` or
-    ``"ignore"``, whether joints have a :class:`Limit` at the ends of their ranges. For MJCF: ``controls``,
-    values or functions of t of actuators by name. What a robot or MuJoCo model has that is not supported is
-    listed in ``model.notes``.
+    ``folders``, one or a list, where meshes are looked for as well; ``meshes="read"`` or ``"ignore"``;
+    ``limits="stiff"`` or ``"ignore"``, whether joints have a :class:`Limit` at the ends of their ranges. For
+    MJCF: ``controls``, values or functions of t of actuators by name. What a robot or MuJoCo model has that
+    is not supported is listed in ``model.notes``.
     """
     file = Path(os.path.expanduser(os.fspath(path)))
     if file.suffix.lower() in (".urdf", ".xml", ".mjcf"):
@@ -218,10 +219,14 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
         data = tomllib.loads(content) if toml else json.loads(content, object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is no text, so it is no model: {error}") from error
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+    except RecursionError as error:
+        raise ValueError(f"{file} {_DEEP}") from error
+    except ValueError as error:
         raise ValueError(f"{file} is no {'TOML' if toml else 'JSON'}: {error}") from error
     try:
         return read(data)
+    except RecursionError as error:
+        raise ValueError(f"{file} {_DEEP}") from error
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
 

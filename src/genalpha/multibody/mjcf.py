@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ class _Waiting(NamedTuple):
 def load(
     path: Path,
     *,
-    folders: Sequence[Any] = (),
+    folders: Any = (),
     controls: Mapping[str, Any] | None = None,
     limits: str = "stiff",
     meshes: str = "read",

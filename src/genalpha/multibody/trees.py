@@ -7,6 +7,7 @@ So massless links cost nothing, and a model has no more unknowns than it needs.
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -269,7 +270,12 @@ class MeshFiles:
     def __init__(self, file: Path, folders: Any, how: str) -> None:
         if how not in ("read", "ignore"):
             raise ValueError(f"meshes must be 'read' or 'ignore', got {how!r}")
-        self.file, self.folders, self.how = file, [Path(one).expanduser() for one in folders], how
+        one = isinstance(folders, str | os.PathLike)
+        try:
+            self.folders = [Path(folder).expanduser() for folder in ([folders] if one else folders)]
+        except TypeError as error:
+            raise TypeError(f"folders must be a folder or a list of folders, got {folders!r}") from error
+        self.file, self.how = file, how
 
     def surface(self, name: str, where: str, notes: Notes) -> Surface | None:
         """The surface in a mesh file, or a note."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def load(
     path: Path,
     *,
     base: str = "fixed",
-    folders: Sequence[Any] = (),
+    folders: Any = (),
     gravity: Any = GRAVITY,
     limits: str = "stiff",
     meshes: str = "read",
@@ -101,7 +101,7 @@ class _JointEntry:
         self.damping = self.friction = 0.0
         self.span: Span | None = None
         self.mimic: tuple[str, float, float] | None = None
-        for one in entry.children():
+        for one in _children(entry, ("origin", "parent", "child", "axis", "dynamics", "limit", "mimic")):
             self._child(one)
             one.finish()
         if not self.parent or not self.child:
@@ -122,6 +122,9 @@ class _JointEntry:
             for key in ("damping", "friction"):
                 if one.number(key) < 0:
                     raise one.wrong(f"is {one.number(key):g}, and must not be negative", key)
+            if self.kind in ("floating", "fixed") and (self.damping or self.friction):
+                reason = "damping and friction of floating and fixed joints are not applied"
+                notes.add(reason, f"{self.name!r} ({self.damping:g}, {self.friction:g})")
         elif one.tag == "limit":
             self._limit(one)
         elif one.tag == "mimic":
@@ -142,6 +145,9 @@ class _JointEntry:
                 self.span = Span(lower, upper)
             else:
                 one.notes.add("limits without a range are not applied", f"{self.name!r} at {lower:g}")
+        elif lower or upper:
+            reason = "limits of joints that are neither revolute nor prismatic are not applied"
+            one.notes.add(reason, f"{self.name!r} from {lower:g} to {upper:g}")
         if effort or velocity:
             reason = "limits of effort and velocity are not applied"
             one.notes.add(reason, f"{self.name!r} ({effort:g}, {velocity:g})")
@@ -184,6 +190,16 @@ def _ordered(
     return found
 
 
+def _children(entry: Entry, single: Sequence[str] = ()) -> Iterator[Entry]:
+    """The elements in an element. There can be one of each tag in ``single``."""
+    seen = set[str]()
+    for one in entry.children():
+        if one.tag in single and one.tag in seen:
+            raise ValueError(f"{one.where}: there are two, and there can be one")
+        seen.add(one.tag)
+        yield one
+
+
 def _origin(entry: Entry) -> Pose:
     x, rpy = entry.numbers("xyz", 3, np.zeros(3)), entry.numbers("rpy", 3, np.zeros(3))
     entry.finish()
@@ -193,7 +209,7 @@ def _origin(entry: Entry) -> Pose:
 def _read_link(entry: Entry, link: TreeLink, files: MeshFiles) -> None:
     """Inertia and surfaces of a link."""
     entry.finish({"name": "", "type": ""})
-    for one in entry.children():
+    for one in _children(entry, ("inertial",)):
         if one.tag == "inertial":
             _inertial(one, link)
         elif one.tag == "visual":
@@ -207,7 +223,7 @@ def _read_link(entry: Entry, link: TreeLink, files: MeshFiles) -> None:
 def _inertial(entry: Entry, link: TreeLink) -> None:
     entry.finish()
     at, mass, tensor = ORIGIN, 0.0, np.zeros((3, 3))
-    for one in entry.children():
+    for one in _children(entry, ("origin", "mass", "inertia")):
         if one.tag == "origin":
             at = _origin(one)
         elif one.tag == "mass":
@@ -235,11 +251,14 @@ def _inertial(entry: Entry, link: TreeLink) -> None:
 def _visual(entry: Entry, link: TreeLink, files: MeshFiles) -> None:
     entry.finish({"name": ""})
     at, surface = ORIGIN, None
-    for one in entry.children():
+    for one in _children(entry, ("origin", "geometry")):
         if one.tag == "origin":
             at = _origin(one)
         elif one.tag == "geometry":
-            for shape in one.children():
+            shapes = list(one.children())
+            if len(shapes) > 1:
+                raise ValueError(f"{one.where} has two shapes: write two elements 'visual'")
+            for shape in shapes:
                 surface = _geometry(shape, files)
                 shape.finish()
         elif one.tag != "material":
