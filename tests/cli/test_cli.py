@@ -159,6 +159,10 @@ def test_json_holds_no_nan(genalpha, tmp_path):
         ([*SHORT, "--plot", "nowhere/run.png"], "no folder nowhere"),
         ([*SHORT, "--save", "."], r"--save \. is a folder"),
         (
+            [*SHORT, "--save", "run.cvs"],
+            r"--save run.cvs: a solution cannot be written as .cvs: choose .npz, .nc, .zarr, .csv, .parquet$",
+        ),
+        (
             [*SHORT, "--save", "run.h5"],
             r"--save run.h5: a solution cannot be written as .h5: choose .npz, .nc",
         ),

@@ -207,16 +207,40 @@ def test_multibody_models(run, genalpha, tmp_path):
     assert "bad.json is no JSON: the name 'gravity' occurs twice in one object" in err
 
 
-@pytest.mark.filterwarnings("always")
-def test_a_warning_is_one_line(tmp_path, monkeypatch, genalpha):
-    """What a file has that is not read."""
-    monkeypatch.chdir(tmp_path)
+def robot(folder, more):
+    """A robot whose joint has more elements."""
     mass = "<inertial><mass value='1'/><inertia ixx='1' iyy='1' izz='1' ixy='0' ixz='0' iyz='0'/></inertial>"
-    joint = "<parent link='base'/><child link='arm'/><safety_controller k_velocity='1'/>"
-    text = (
-        f"<robot><link name='base'/><link name='arm'>{mass}</link><joint name='j' type='continuous'>{joint}"
-    )
-    (tmp_path / "robot.urdf").write_text(f"{text}</joint></robot>")
+    joint = f"<joint name='j' type='continuous'><parent link='base'/><child link='arm'/>{more}</joint>"
+    text = f"<robot><link name='base'/><link name='arm'>{mass}</link>{joint}<transmission/></robot>"
+    (folder / "robot.urdf").write_text(text)
+
+
+@pytest.mark.filterwarnings("always")
+def test_what_is_not_read_is_listed_with_its_places(tmp_path, monkeypatch, genalpha):
+    """One line for each reason: there is no model.notes to look at."""
+    monkeypatch.chdir(tmp_path)
+    robot(tmp_path, "<safety_controller k_velocity='1'/><limit effort='3' velocity='1'/>")
     code, _, err = genalpha("run", "robot.urdf", "--h", "0.1")
-    said = "robot.urdf: calibrations and safety controllers are not read (1). model.notes lists them all"
-    assert (code, err) == (0, f"genalpha: warning: {said}\n")
+    said = [
+        "calibrations and safety controllers are not read: robot/joint (j)/safety_controller",
+        "limits of effort and velocity are not applied: 'j' (3, 1)",
+        "transmissions are not read: robot/transmission",
+    ]
+    assert (code, err.splitlines()) == (0, [f"genalpha: warning: robot.urdf: {line}" for line in said])
+
+
+@pytest.mark.parametrize("name", ["robot.urdf", "robot.XML", "folder/robot.json", "robot.toml"])
+def test_files_of_models_have_no_attributes(genalpha, name):
+    code, _, err = genalpha("run", f"{name}:foo")
+    said = f"{name} is the file of a model, which has no attributes such as 'foo': write {name}"
+    assert (code, err) == (2, f"genalpha: {said}\n")
+
+
+def test_a_file_without_an_ending_is_npz(tmp_path, monkeypatch, run):
+    text = HEAD + "problem = parts\n"
+    code, _, _ = run(text, "model.py:problem", "--save", "result")
+    assert code == 0
+    assert ga.load(tmp_path / "result").success
+    code, _, err = run(text, "model.py:problem", "--save", "result.cvs")
+    assert (code, (tmp_path / "result.cvs").exists()) == (2, False)
+    assert "cannot be written as .cvs" in err

@@ -169,7 +169,12 @@ def _run_options(command: argparse.ArgumentParser) -> None:
     add("--newton", metavar="N", help="modified (default), full or frozen: when Newton's matrix is renewed")
     add("--t-end", metavar="T", type=float, help="another end of the time span")
     add("--plot", metavar="FILE.png", type=Path, help="draw the motion; needs matplotlib")
-    add("--save", metavar="FILE", type=Path, help="save the solution, .npz for ga.load")
+    add(
+        "--save",
+        metavar="FILE",
+        type=Path,
+        help="save the solution, .npz for ga.load; the ending sets the format",
+    )
     add("--backend", metavar="B", help="auto (default), native or xla")
     add("--json", action="store_true", help="print one JSON object and nothing else")
 

@@ -6,6 +6,7 @@ import inspect
 import sys
 import traceback
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,6 +59,11 @@ def find(what: str) -> NamedModel:
     """
     if Path(what).suffix.lower() in MECHANISMS:
         return _mechanism(what)
+    path, colon, attribute = what.rpartition(":")
+    if colon and Path(path).suffix.lower() in MECHANISMS:
+        raise Refused(
+            f"{path} is the file of a model, which has no attributes such as {attribute!r}: write {path}"
+        )
     if what.endswith(".py") or ":" in what:
         return _from_file(what)
     try:
@@ -85,16 +91,27 @@ def in_one_line(error: BaseException) -> str:
 
 def _mechanism(what: str) -> NamedModel:
     """A multibody model from a file, with its joints closed."""
-    from genalpha import multibody
-
     try:
-        model = multibody.load(what)
+        model = _loaded(what)
         closed = model.assemble(redundant="drop")
     except OSError as error:
         raise Refused(f"cannot read {what}: {error.strerror}") from error
     except (ValueError, TypeError) as error:
         raise Refused(in_one_line(error)) from error
     return replace(_model(what, model, None), title=str(closed))
+
+
+def _loaded(what: str) -> Any:
+    """A multibody model from a file. There is no ``model.notes`` on a command line, so all notes are told."""
+    from genalpha import multibody
+
+    with warnings.catch_warnings(record=True) as caught:
+        model = multibody.load(what)
+    for one in caught:
+        summary = "model.notes" in str(one.message)
+        for told in (f"{Path(what).name}: {note}" for note in model.notes) if summary else (one.message,):
+            warnings.warn(told, stacklevel=2)
+    return model
 
 
 def _from_file(what: str) -> NamedModel:

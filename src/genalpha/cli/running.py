@@ -20,6 +20,7 @@ from genalpha.engine.step_choice import ATOL_PER_RTOL, DEFAULT_RTOL
 from genalpha.errors import unknown
 from genalpha.numerics.newton import Policy
 from genalpha.results import tables
+from genalpha.results.files import READERS
 from genalpha.run.request import DEFAULT_RHO_INF, Backend, Initial
 
 _LABELS = 19  # width of the labels in the summary
@@ -92,7 +93,10 @@ def _check(options: argparse.Namespace) -> None:
             raise Refused(f"--{name} {path} is a folder: pass the name of a file")
     if options.save is not None:
         try:
-            tables.check(options.save)
+            suffix = tables.check(options.save)
+            endings = (".npz", *READERS)
+            if suffix and suffix not in endings:
+                raise ValueError(f"a solution cannot be written as {suffix}: choose {', '.join(endings)}")
         except (ImportError, ValueError) as error:
             raise Refused(f"--save {options.save}: {error}") from error
     if options.plot is not None:
