@@ -15,18 +15,21 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
 from genalpha.multibody.connectors import Connector, Same, of_kind
-from genalpha.multibody.forces import Bushing, Force, JointSpring, SphereContact, SpringDamper
+from genalpha.multibody.couplings import OfCoordinate
+from genalpha.multibody.forces import Bushing, Force, JointForce, JointSpring, SphereContact, SpringDamper
 from genalpha.multibody.frames import FrameState
 from genalpha.multibody.joints import Joint
 from genalpha.multibody.limits import TURN, Limit, contact_energy
 from genalpha.multibody.motion_functions import (
     changes_of,
+    effort_of,
     frames_of,
     function_of_kind,
     power_of,
     rate_change_of,
     rate_of,
     rubbing,
+    seen_force,
     seen_load,
     value_of,
 )
@@ -191,11 +194,7 @@ class Motion:
         if redundant not in ("zero", "min_norm"):
             raise ValueError(f"redundant must be 'zero' or 'min_norm', got {redundant!r}")
         found = self._joint(joint)
-        if not isinstance(frame, int | np.integer) or not 0 <= frame < len(found.markers):
-            many = len(found.markers)
-            raise ValueError(
-                f"frame must be the number of a frame of {found!r}, 0 to {many - 1}, got {frame!r}"
-            )
+        frame = self._frame_of(found, frame)
         if redundant == "min_norm":
             return self._whole.reaction(found.name, frame)
         return Reaction(*map(np.asarray, self._loaded(found, seen_load, frame)))
@@ -213,6 +212,45 @@ class Motion:
         if "friction" not in found.bound():
             raise ValueError(f"{found!r} has no friction")
         return Reaction(*map(np.asarray, self._loaded(found, rubbing)))
+
+    def load(self, force: Any, frame: int | None = None) -> Reaction:
+        """What a spring, a motor or another force does to the body of a frame, at the origin of that frame.
+
+        It is in the axes of frame a, as in :meth:`reaction`. ``frame`` is the number of the frame, by default
+        the last one.
+        """
+        found = self._thing(force)
+        if not isinstance(found, Force) or isinstance(found, Rotor):
+            raise TypeError(f"{found!r} has no load: ask for the reaction of a joint, the effort of a rotor")
+        k = len(found.markers) - 1 if frame is None else self._frame_of(found, frame)
+        return Reaction(*map(np.asarray, self._loaded(found, seen_force, k)))
+
+    def effort(self, thing: Any) -> np.ndarray:
+        """The torque or force (K,) of a motor, spring, limit or drive along its joint coordinate.
+
+        It acts on the body of frame b, and its opposite on that of a: it is positive if it pushes the
+        coordinate upwards.
+        """
+        found = self._thing(thing)
+        if isinstance(found, Rotor):
+            return -found.numbers["inertia"] * self._faster(found)
+        if not isinstance(found, JointForce | OfCoordinate):
+            raise TypeError(f"{found!r} acts along no joint coordinate: ask for its load or reaction")
+        return np.asarray(self._loaded(found, effort_of, found.driven))
+
+    def _faster(self, rotor: Rotor) -> np.ndarray:
+        """The derivative (K,) of the rate of a rotor."""
+        ends = [each(marker) for each in (self._state, self._change) for marker in rotor.markers]
+        return np.asarray(rate_change_of(rotor.driven)(tuple(ends), machine.lanes()))
+
+    def _frame_of(self, thing: Connector, frame: Any) -> int:
+        """The checked number of a frame."""
+        many = len(thing.markers)
+        if not isinstance(frame, int | np.integer) or not 0 <= frame < many:
+            raise ValueError(
+                f"frame must be the number of a frame of {thing!r}, 0 to {many - 1}, got {frame!r}"
+            )
+        return int(frame)
 
     def _loaded(self, thing: Connector, what: Callable[..., Any], *more: Any) -> Any:
         """``what(functions, *more, t, lam, psi, *frames)`` of a joint or a force in all rows."""
@@ -253,10 +291,7 @@ class Motion:
         if not isinstance(found, Force | Joint):
             raise TypeError(f"{found!r} is no force and no joint")
         if isinstance(found, Rotor):
-            change = rate_change_of(found.driven)
-            ends = [each(marker) for each in (self._state, self._change) for marker in found.markers]
-            faster = np.asarray(change(tuple(ends), machine.lanes()))
-            return -found.numbers["inertia"] * self.rate(found.joint, found.driven.name) * faster
+            return self.effort(found) * self.rate(found.joint, found.driven.name)
         return np.asarray(self._loaded(found, power_of))
 
     def momentum(self, about: Any = (0.0, 0.0, 0.0)) -> Momentum:

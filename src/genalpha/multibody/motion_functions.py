@@ -13,7 +13,7 @@ import numpy as np
 from genalpha.backends.rowwise import Rowwise
 from genalpha.multibody import reactions
 from genalpha.multibody.connectors import Same
-from genalpha.multibody.forces import JointForce
+from genalpha.multibody.forces import JointForce, direction
 from genalpha.multibody.frames import BodyKind, FrameState, Wrench
 from genalpha.multibody.joints import Coordinate
 from genalpha.multibody.vectors import skew
@@ -30,6 +30,20 @@ def load_on(functions: Any, k: int, t: Any, lam: Any, psi: Any, frames: Any) -> 
 
 def seen_load(functions: Any, k: int, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
     return tuple(frames[0].seen(x) for x in load_on(functions, k, t, lam, psi, frames))
+
+
+def seen_force(functions: Any, k: int, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
+    return tuple(frames[0].seen(jnp.asarray(x)) for x in functions["force"](t, *frames)[k])
+
+
+def effort_of(functions: Any, by: Coordinate, t: Any, lam: Any, psi: Any, *frames: FrameState) -> Any:
+    """What acts along a coordinate, on the body of frame b."""
+    a, b = frames
+    given = "force" in functions
+    load = functions["force"](t, a, b)[1] if given else load_on(functions, 1, t, lam, psi, frames)
+    if by.turns:
+        return jnp.asarray(load.torque) @ by.axis(a, b)
+    return a.seen(jnp.asarray(load.force))[direction(by)]
 
 
 def rubbing(functions: Any, t: Any, lam: Any, psi: Any, a: FrameState, b: FrameState) -> Any:

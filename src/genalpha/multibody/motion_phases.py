@@ -78,6 +78,13 @@ class PhasedMotion(Motion):
         found: Reaction = self._each("friction", joint)
         return found
 
+    def load(self, force: Any, frame: int | None = None) -> Reaction:
+        found: Reaction = self._each("load", force, frame)
+        return found
+
+    def effort(self, thing: Any) -> np.ndarray:
+        return np.asarray(self._each("effort", thing))
+
     def power(self, thing: Any) -> np.ndarray:
         return np.asarray(self._each("power", thing))
 
