@@ -11,25 +11,17 @@ import functools
 import inspect
 import sys
 import types
-import zlib
-from array import array
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
-import numpy as np
 
+from genalpha.mechanics.copies import CONTAINERS, PLAIN, Copy, same
 from genalpha.numerics.tracing import is_traced
 
 # Functions of these packages read nothing that changes.
 _KNOWN = {"jax", "jaxlib", "numpy", "scipy", "builtins", "math", "functools", "genalpha"}
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), np.number, np.bool_)
-_CONTAINERS = (
-    *(list, tuple, dict, set, frozenset, deque, array, bytearray, types.MappingProxyType, np.ndarray),
-)
-# Larger containers and deeper ones are compared by identity only, larger arrays by a checksum.
-_MOST, _LARGEST, _DEEPEST, _MOST_SOURCES = 4096, 2**20, 16, 500
+_DEEPEST, _MOST_SOURCES = 16, 500
 _MISSING = object()
 _METHODS = (types.FunctionType, property, classmethod, staticmethod)
 # Methods that have no name in the code that calls them, but for these, which make or compare objects.
@@ -49,7 +41,7 @@ class Reads:
 
     def __init__(self, functions: Iterable[Any]) -> None:
         self._plain: list[tuple[Read, Any]] = []
-        self._copied: list[tuple[Read, Any]] = []
+        self._copied: list[tuple[Read, Copy]] = []
         self._seen: set[tuple[int, tuple[str, ...]]] = set()
         self._kept: list[Any] = []  # so that no id in _seen is used again
         for function in functions:
@@ -62,13 +54,13 @@ class Reads:
 
     def changed(self) -> bool:
         """Whether one of the values has changed."""
-        plain = all(_same(read(), value) for read, value in self._plain)
-        return not (plain and all(_copy(read(), 0) == copy for read, copy in self._copied))
+        plain = all(same(read(), value) for read, value in self._plain)
+        return not (plain and all(_unchanged(read(), copy) for read, copy in self._copied))
 
     def settle(self) -> None:
         """Disregard values that have changed, because the functions change them when they are called."""
-        self._plain = [(read, value) for read, value in self._plain if _same(read(), value)]
-        self._copied = [(read, copy) for read, copy in self._copied if _copy(read(), 0) == copy]
+        self._plain = [(read, value) for read, value in self._plain if same(read(), value)]
+        self._copied = [(read, copy) for read, copy in self._copied if _unchanged(read(), copy)]
 
     def _follow(self, function: Any, depth: int) -> None:
         """Find what a function or an object that is called reads."""
@@ -116,15 +108,15 @@ class Reads:
             if _is_own(value):
                 self._attributes(value, names, depth)
             return
-        if isinstance(value, _CONTAINERS):
-            copy = _copy(value, 0)
-            if copy is not None:
-                self._copied.append((read, copy))
-                for thing in _things(value, 0):
+        if isinstance(value, CONTAINERS):
+            copy = Copy(value)
+            self._copied.append((read, copy))
+            for thing in copy.objects:
+                if not isinstance(thing, (*CONTAINERS, jax.Array)):
                     self._value(lambda thing=thing: thing, names, depth + 1)  # type: ignore[misc]
-                return
+            return
         self._plain.append((read, value))
-        if isinstance(value, (*_PLAIN, jax.Array, jax.core.Tracer)) or depth >= _DEEPEST:
+        if isinstance(value, (*PLAIN, jax.Array, jax.core.Tracer)) or depth >= _DEEPEST:
             return
         if callable(value):
             self._follow(value, depth + 1)
@@ -165,6 +157,10 @@ def reads_traced(functions: Iterable[Any]) -> bool:
     return is_traced([read() for read, _ in (*found._plain, *found._copied)])
 
 
+def _unchanged(now: Any, copy: Copy) -> bool:
+    return isinstance(now, CONTAINERS) and Copy(now).content == copy.content
+
+
 def _content(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
@@ -181,17 +177,6 @@ def _is_own(module: types.ModuleType) -> bool:
     name, file = _package(module.__name__), getattr(module, "__file__", None) or ""
     installed = "site-packages" in file or "dist-packages" in file
     return not (name in _KNOWN or name in sys.stdlib_module_names or installed)
-
-
-def _things(value: Any, depth: int) -> Iterator[Any]:
-    """The objects in a container that are neither plain values nor containers."""
-    if isinstance(value, np.ndarray | array | bytearray) or depth >= _DEEPEST:
-        return
-    for item in value.values() if hasattr(value, "values") else value:
-        if isinstance(item, _CONTAINERS):
-            yield from _things(item, depth + 1)
-        elif not isinstance(item, (*_PLAIN, jax.Array, jax.core.Tracer)):
-            yield item
 
 
 @functools.lru_cache(maxsize=1024)
@@ -226,38 +211,3 @@ def _names(function: Any) -> tuple[str, ...]:
         x for part in codes for x in part.co_consts if isinstance(x, str) and x.isidentifier()
     )  # getattr
     return tuple(sorted({*(name for part in codes for name in part.co_names), *texts}))
-
-
-def _same(now: Any, value: Any) -> bool:
-    """Whether two values are the same object or equal. Arrays of JAX cannot be changed, only replaced."""
-    if now is value:
-        return True
-    if type(now) is not type(value):
-        return False
-    if isinstance(now, _PLAIN):
-        return bool(now == value)
-    if isinstance(now, types.MethodType):
-        return now.__func__ is value.__func__ and now.__self__ is value.__self__
-    if isinstance(now, jax.Array) and not isinstance(now, jax.core.Tracer):
-        alike = now.shape == value.shape and now.dtype == value.dtype and now.size <= _MOST
-        return alike and bool(np.array_equal(np.asarray(now), np.asarray(value)))
-    return False
-
-
-def _copy(value: Any, depth: int) -> Any:
-    """A copy of a container that can be compared; None if it is too large."""
-    if isinstance(value, _PLAIN):
-        return type(value), value
-    if isinstance(value, np.ndarray):
-        if value.size > _LARGEST or value.dtype.hasobject:
-            return None
-        whole = np.ascontiguousarray(value).tobytes()
-        return value.shape, value.dtype.str, whole if value.size <= _MOST else zlib.crc32(whole)
-    if isinstance(value, array | bytearray):
-        return type(value), zlib.crc32(value)
-    if isinstance(value, _CONTAINERS):
-        if len(value) > _MOST or depth >= _DEEPEST:
-            return None
-        items = [*value.items()] if hasattr(value, "items") else [*value]
-        return type(value), tuple(_copy(item, depth + 1) for item in items)
-    return id(value)
