@@ -167,6 +167,25 @@ def by_transform_of_a_function():
     return lambda q: slope(q[0]) * q, lambda: setattr(law, "k", 2.0)
 
 
+def by_leaves_of_a_tree():
+    tree = jax.tree_util.register_dataclass(
+        dataclasses.make_dataclass("Tree", [("inner", float)]), data_fields=["inner"], meta_fields=[]
+    )(1.0)
+    return lambda q: jax.tree.leaves(tree)[0] * q, lambda: setattr(tree, "inner", 2.0)
+
+
+def by_property_of_a_metaclass():
+    class Meta(type):
+        @property
+        def k(cls):
+            return cls.inner
+
+    class Settings(metaclass=Meta):
+        inner = 1.0
+
+    return lambda q: Settings.k * q, lambda: setattr(Settings, "inner", 2.0)
+
+
 def by_subclass_of_dict():
     table = type("Table", (dict,), {"scale": 1.0})(k=1.0)
     return lambda q: table.scale * q, lambda: setattr(table, "scale", 2.0)
@@ -227,7 +246,12 @@ WAYS += [by_super, by_cached_property, by_stored_cached_property, by_descriptor,
 WAYS += [by_class_that_is_made_in_the_function, by_transform_of_a_function, by_subclass_of_dict]
 WAYS += [by_subclass_of_array_in_a_list, by_attribute_of_a_function, by_long_list_in_a_dict]
 WAYS += [by_large_array_in_a_dict, by_array_of_a_million_in_a_dict, by_array_of_objects]
-WAYS += [by_jax_array_that_was_deleted, by_last_of_many_objects]
+WAYS += [
+    by_leaves_of_a_tree,
+    by_property_of_a_metaclass,
+    by_jax_array_that_was_deleted,
+    by_last_of_many_objects,
+]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -24,7 +24,7 @@ _MOST, _MOST_ALTOGETHER, _DEEPEST = 4096, 2**16, 50
 _LARGEST = 2**20
 
 
-class Copy:
+class ContainerCopy:
     """The content of a container. ``objects`` are what is in it and is compared by identity.
 
     They are kept, so that no other object can have the same id.
@@ -52,15 +52,18 @@ class Copy:
         return (self._object(value), content) if of_the_user else content  # it may have attributes
 
     def _content(self, value: Any, depth: int) -> Any:
+        """The content of a container."""
         if isinstance(value, _ARRAYS) and not (isinstance(value, np.ndarray) and value.dtype.hasobject):
             return self._array(value)
         return self._items(value, depth)
 
     def _object(self, value: Any) -> Any:
+        """The id of an object, which is kept."""
         self.objects.append(value)
         return id(value)
 
     def _array(self, value: Any) -> Any:
+        """The numbers of an array, or a checksum."""
         if not isinstance(value, np.ndarray):
             large = len(value) > _LARGEST
             return self._object(value) if large else (type(value), len(value), zlib.crc32(value))

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 # Code with one of these may read any attribute of an object.
-_ANY = {"vars", "dir", "getattr", "attrgetter", "methodcaller", "__dict__", "__getattribute__", "MATCH_CLASS"}
+_ANY = {
+    *("vars", "dir", "getattr", "attrgetter", "methodcaller", "__dict__", "__getattribute__", "MATCH_CLASS"),
+    *("tree", "tree_util", "tree_map", "tree_leaves", "tree_flatten", "ravel_pytree"),
+}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"}
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME"}
 

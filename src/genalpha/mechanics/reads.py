@@ -30,7 +30,7 @@ from genalpha.mechanics.attributes import (
     runs_code,
     stored,
 )
-from genalpha.mechanics.copies import CONTAINERS, PLAIN, Copy, same
+from genalpha.mechanics.copies import CONTAINERS, PLAIN, ContainerCopy, same
 from genalpha.mechanics.named import named
 
 # Functions of these packages read nothing that changes.
@@ -47,7 +47,7 @@ _ALL = "__dict__"
 FOLLOWED = "functions_of_the_user"
 
 Read = Callable[[], Any]
-Sources = dict[tuple[Any, ...], tuple[Read, Any, Copy | None]]
+Sources = dict[tuple[Any, ...], tuple[Read, Any, ContainerCopy | None]]
 
 
 class Reads:
@@ -65,7 +65,7 @@ class Reads:
             if isinstance(function, types.FunctionType) and _is_known(function):
                 left.extend((*getattr(function, FOLLOWED, ()), *_wrapped(function)))
             else:
-                search = _Search(function, self._sources)
+                search = _SearchOfReads(function, self._sources)
                 left.extend(search.followed)
                 self._kept[id(search)] = search
 
@@ -95,7 +95,7 @@ def reads_traced(functions: Iterable[Any]) -> bool:
     return Reads(functions).traced
 
 
-class _Search:
+class _SearchOfReads:
     """Find what one function reads.
 
     An object may be passed to any function that this one calls. So the attributes of every object are looked
@@ -232,7 +232,8 @@ class _Search:
         if name == _ALL:
             return self._all(owner) if self._place(cls.__module__) != "installed" else None
         there = defined(cls, name)
-        for found in there:  # all of them: the first may call the next by super()
+        for found in (*there, *(defined(type(cls), name) if is_class else ())):
+            # All of them, because the first may call the next by super().
             self._method(owner, found)
         first = there[0] if there else MISSING
         if isinstance(first, OF_C):
@@ -290,6 +291,7 @@ class _Search:
             self._source((id(owner), _ALL), functools.partial(all_of, owner))
 
     def _constant(self, key: tuple[Any, ...], value: Any) -> None:
+        """Note a value that can only change in itself, such as a list that is a default."""
         self._source(key, lambda: value)
 
     def _source(self, key: tuple[Any, ...], read: Read, follow: bool = True) -> None:
@@ -299,7 +301,7 @@ class _Search:
             self._left.append(value)
             return
         if key not in self._sources:
-            self._sources[key] = read, value, Copy(value) if isinstance(value, CONTAINERS) else None
+            self._sources[key] = read, value, ContainerCopy(value) if isinstance(value, CONTAINERS) else None
         copy = self._sources[key][2]
         if follow and isinstance(value, types.FunctionType):  # first, for the names in its code
             self._left.appendleft(value)
@@ -316,12 +318,13 @@ class _Search:
         return "installed" if installed and package != self._home else "own"
 
 
-def _unchanged(source: tuple[Read, Any, Copy | None]) -> bool:
+def _unchanged(source: tuple[Read, Any, ContainerCopy | None]) -> bool:
+    """Whether a value is what it was."""
     read, value, copy = source
     if copy is None:
         return same(read(), value)
     now = read()
-    return isinstance(now, CONTAINERS) and Copy(now).content == copy.content
+    return isinstance(now, CONTAINERS) and ContainerCopy(now).content == copy.content
 
 
 def _warn(name: str) -> None:
@@ -336,6 +339,7 @@ def _warn(name: str) -> None:
 
 
 def _content(cell: types.CellType) -> Any:
+    """The value of a variable of an enclosing function."""
     try:
         return cell.cell_contents
     except ValueError:  # the variable has no value yet
@@ -344,6 +348,7 @@ def _content(cell: types.CellType) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _package(module: Any) -> str:
+    """The package of a module."""
     return str(module).partition(".")[0]
 
 
