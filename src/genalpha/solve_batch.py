@@ -99,9 +99,10 @@ def solve_batch(
     Returns
     -------
     A :class:`Solution` whose arrays have the batch axis first: q (B, K, size) with K kept rows, t (B, K),
-    status (B,), and B numbers in each of the stats. ``batch[i]`` is member i, up to its end. A member that
-    fails does not raise and does not affect the others: it has a status, ``stats.steps`` good steps, and NaN
-    in the rows after them. Only if no member can be started, the error of the first one is raised.
+    status (B,), and B numbers in each of the stats. ``batch[i]`` is member i, with the rows up to its end: it
+    has none if it failed before the first. A member that fails does not raise and does not affect the others:
+    it has a status, ``stats.steps`` good steps, and NaN in the rows after them. Only if no member can be
+    started, the error of the first one is raised.
 
     With ``events``, t (B, K) are the times of each member's own rows, and K is the largest number of rows: a
     reset adds rows and moves the steps after it. Rows after the end of a member are NaN, after a terminal

@@ -1,5 +1,7 @@
 """The contents of a solution, and files of solutions."""
 
+from dataclasses import fields
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import genalpha as ga
 import systems
 from conftest import problem, run
+from genalpha.results import picking
 from genalpha.results.files import parts
 
 
@@ -184,3 +187,37 @@ def test_t_alpha_of_a_run_that_fails_in_its_first_step():
     sol = ga.solve(system, (0, 1), [0.0], [0.0], h=0.1, throw=False)
     assert sol.a_alpha[0, 0] == pytest.approx(1 + sol.t_alpha[0])
     assert sol.t_alpha[0] < 0
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"h": 0.01, "save": "all", "method": "stabilized"},
+        {"rtol": 1e-4, "t_eval": np.linspace(0, 1, 7)},
+        {"accuracy": 1e-4, "t_eval": np.linspace(0, 1, 7)},
+    ],
+    ids=str,
+)
+def test_all_fields_with_rows_are_known(how):
+    """Members are cut at their own last row: a new field with rows must be listed too."""
+    pendulum = systems.pendulum()
+    batch = ga.solve_batch(
+        pendulum, (0.0, 1.0), [[1.0, 0.0]] * 2, [[0.0, 0.0], [0.0, 1.0]], args=(1.0,), **how
+    )
+    rows = batch.t.shape[1:]
+    leaves = {field.name: jax.tree.leaves(getattr(batch, field.name)) for field in fields(batch)}
+    found = {name for name, own in leaves.items() if any(np.shape(x)[1:2] == rows for x in own)}
+    assert {"t", "q"} < found <= set(picking._ROWS)
+
+
+@pytest.mark.parametrize("how", [{"t_eval": [0.9, 0.95]}, {"save": "final"}], ids=str)
+def test_a_member_that_failed_before_the_first_row_has_none(how):
+    system = ga.System(np.eye(1), lambda t, q, v, tc: jnp.where(t > tc, jnp.nan, -q))
+    batch = ga.solve_batch(system, (0.0, 1.0), [1.0], [0.0], h=0.01, args=(np.array([0.5, 2.0]),), **how)
+    lost, whole = batch
+    assert lost.t.shape == (0,)
+    assert lost.q.shape == lost.a.shape == (0, 1)
+    assert lost.t_end == pytest.approx(0.5)
+    assert "no times" in repr(lost)
+    assert len(whole.t) == batch.t.shape[1]
+    assert np.isfinite(whole.q).all()

@@ -23,11 +23,12 @@ _ROWS = (
 
 def picked(batch: Solution, index: Any, meta: tuple[str, ...]) -> Solution:
     """Member ``index`` of a batch, or several. Fields of ``meta`` are the same for all members."""
+    of_member = lambda leaf: leaf[index]
     rows = _rows(batch.t[index], batch.t_end[index])
+    of_rows = of_member if rows is None else lambda leaf: leaf[index][rows]
 
     def pick(name: str, tree: Any) -> Any:
-        cut = rows if name in _ROWS else slice(None)
-        return jax.tree.map(lambda leaf: leaf[index] if cut == slice(None) else leaf[index][cut], tree)
+        return jax.tree.map(of_rows if name in _ROWS else of_member, tree)
 
     later = lambda name: Deferred(lambda: pick(name, getattr(batch, name)))
     parts: dict[str, Any] = {}
@@ -46,9 +47,9 @@ def picked(batch: Solution, index: Any, meta: tuple[str, ...]) -> Solution:
     return found
 
 
-def _rows(t: Any, t_end: Any) -> slice:
-    """Which rows a member has: those up to its end, at least one. Several members have all."""
+def _rows(t: Any, t_end: Any) -> slice | None:
+    """The rows of a member: those up to its end. None stands for all, as for several members."""
     if not isinstance(t, np.ndarray) or t.ndim != 1:
-        return slice(None)
+        return None
     good = t <= t_end + 1e-12 * abs(t_end)  # rows after the end may have no time
-    return slice(None) if good.all() else slice(max(1, int(np.argmin(good))))
+    return None if good.all() else slice(int(np.argmin(good)))
