@@ -179,3 +179,19 @@ def test_a_model_before_a_run_a_state_and_other_values() -> None:
         ball.shape = "box"
     with pytest.raises(ValueError, match="<PointMass 'other'> is not in the model"):
         model.motion(sol).position(mb.PointMass("other", 1.0))
+
+
+def test_runs_from_before_something_was_added_are_refused():
+    """Their numbers belong to other things."""
+    model = mb.Model(gravity=(0, 0, 0))
+    cart = model.add(mb.PointMass("cart", 2.0, at=(1.5, 0, 0)))
+    model.add(mb.SpringDamper("first", model.ground, cart, 8.0, length=1.0))
+    sol = model.solve((0.0, 0.1), {"first.stiffness": 9.0}, h=0.05)
+    batch = model.solve_batch((0.0, 0.1), {"first.stiffness": [8.0, 9.0]}, h=0.05, save="all")
+    assert model.view(sol)
+    assert model.view(batch[1])
+    model.add(mb.SpringDamper("second", model.ground, cart, 10.0, length=1.0))
+    for old in (sol, batch[1]):
+        for read in (model.view, model.motion):
+            with pytest.raises(ValueError, match=r"joints or forces of .* were added or left out"):
+                read(old)

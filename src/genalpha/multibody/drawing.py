@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 def to_draw(model: Model, sol: Any) -> tuple[Model, Solution | MotionRows]:
     """The model with the numbers of a run, and what is drawn of it: a solution, or the row of a state."""
     if isinstance(sol, Solution):
-        own = different(model, sol.args) if sol.args and not np.ndim(sol.status) else {}
+        if np.ndim(sol.status) or sol.q is None or sol.v is None:
+            return model, sol  # the view says what is wrong
+        own = different(model, sol.args) if rows_of(model, sol).args else {}
         return with_values(model, own) if own else model, sol
     row = rows_of(model, sol)
     return model, Instant(SimpleNamespace(**{name: x[0] for name, x in vars(row).items()}))

@@ -67,7 +67,12 @@ def _check_parts(model: Model, system: Any) -> None:
     both = zip(own, getattr(system, "parts", ()), strict=False)
     same = [x.label == y.label and np.array_equal(x.nodes, y.nodes) for x, y in both]
     if len(same) < len(own) or not all(same):
-        raise ValueError(
-            f"the solution is of another model, or joints or forces of {model!r} were added or left out "
-            "after the run: solve again"
-        )
+        raise of_another(model)
+
+
+def of_another(model: Model) -> ValueError:
+    """The error for a run that was not one of this model as it is now."""
+    return ValueError(
+        f"the solution is of another model, or joints or forces of {model!r} were added or left out "
+        "after the run: solve again"
+    )

@@ -17,6 +17,7 @@ from genalpha.multibody.bodies import AnyBody, Marker
 from genalpha.multibody.connectors import Connector
 from genalpha.multibody.frames import GROUND as GROUND_KIND
 from genalpha.multibody.inertia import Inertia
+from genalpha.multibody.rows import of_another
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -32,8 +33,16 @@ _NOT_NEGATIVE = {"stiffness", "damping", "length", "kp", "kd", "size", "friction
 class ModelNumbers(dict[str, np.ndarray]):
     """The numbers of a model by name. To change one, pass ``values`` to a run."""
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def _refuse(self, *given: Any, **named: Any) -> Any:
+        """Every change is refused, since it would have no effect."""
+        name = given[0] if given and isinstance(given[0], str) else "body.mass"
         raise TypeError(f"model.values cannot be changed: pass values={{{name!r}: ...}} to model.solve")
+
+    __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = _refuse
+
+    def __reduce__(self) -> Any:
+        """A copy, or what is read from a file, is a plain dictionary, which may be changed."""
+        return dict, (dict(self),)
 
 
 def numbers(model: Model) -> ModelNumbers:
@@ -117,11 +126,21 @@ def _owners(model: Model) -> list[list[Any]]:
     return [*bodies, *(group.members for group in model.groups)]
 
 
+def fits(model: Model, args: tuple[Any, ...]) -> bool:
+    """Whether args begin as those of the model. Those of parts of the user's own may follow."""
+    usual = model.system.args
+    leaves, structure = jax.tree.flatten(tuple(args[: len(usual)]))
+    own, wanted = jax.tree.flatten(usual)
+    return structure == wanted and [*map(np.shape, leaves)] == [*map(np.shape, own)]
+
+
 def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
-    """The numbers in args of the system that are not those of the model."""
+    """The numbers in args of a run that are not those of the model."""
     found: dict[str, np.ndarray] = {}
     if args is model.system.args:  # as in most runs
         return found
+    if not fits(model, args):
+        raise of_another(model)
 
     def compare(given: Any, usual: Any, names: list[str]) -> None:
         given, usual = np.asarray(given, float), np.asarray(usual, float)
@@ -154,9 +173,9 @@ def checked(model: Model, values: Mapping[str, Any], members: bool = False) -> d
         if name not in known:
             raise ValueError(f"the model has no number {name!r}: {hint(name, known, 'it has')}")
         try:
-            found[name] = number = (jnp if is_traced(value) else np).asarray(value, float)
             if value is None:
                 raise TypeError
+            found[name] = number = (jnp if is_traced(value) else np).asarray(value, float)
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name} must be a number or an array of numbers, got {value!r}") from error
         shape = known[name].shape
@@ -261,11 +280,10 @@ def _put(x: Any, rows: list[Any]) -> Any:
     if not given:
         return x
     of = jnp if is_traced(*given.values()) else np
-    wide = [len(row) for row in given.values() if np.ndim(row) == np.ndim(x)][:1]
-    new = of.stack(
-        [of.broadcast_to(row, (*wide, *np.shape(x)[1:])) for row in given.values()], axis=len(wide)
-    )
-    x, at = of.broadcast_to(x, (*wide, *np.shape(x))), (*[slice(None)] * len(wide), np.array([*given]))
+    members = next((row.shape[:1] for row in given.values() if np.ndim(row) == np.ndim(x)), ())
+    new = [of.broadcast_to(row, (*members, *np.shape(x)[1:])) for row in given.values()]
+    new, x = of.stack(new, axis=len(members)), of.broadcast_to(x, (*members, *np.shape(x)))
+    at = (*(slice(None) for _ in members), np.array([*given]))
     if of is jnp:
         return x.at[at].set(new)
     x = np.array(x)
