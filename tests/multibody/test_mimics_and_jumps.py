@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import os
+import pickle
 from typing import Any
 
 import jax.numpy as jnp
@@ -196,6 +200,41 @@ def test_arguments_of_constructors_cannot_be_set() -> None:
         model.values["gravity"][2] = 1.0
 
 
+def test_values_are_copied_and_not_changed() -> None:
+    """A change would have no effect on the model. A copy is a plain dictionary."""
+    model = following(mb.Revolute, [0.0, 1.0])
+    values = model.values
+    for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)), dict):
+        again = copied(values)
+        assert type(again) is dict
+        assert {*again} == {*values}
+        again["wheel.mass"] = 2.0
+    for change in (
+        lambda: values.update({"wheel.mass": 2.0}),
+        lambda: values.update([("wheel.mass", 2.0)]),
+        lambda: values.setdefault("wheel.mass", 2.0),
+        lambda: values.pop("wheel.mass"),
+        lambda: values.__ior__({"wheel.mass": 2.0}),
+        lambda: values.__delitem__("wheel.mass"),
+        values.clear,
+        values.popitem,
+    ):
+        with pytest.raises(TypeError, match=r"model.values cannot be changed: pass values={'.*mass': "):
+            change()
+
+
+def test_signatures_of_connectors() -> None:
+    """For help and for editors; a class without a constructor of its own has that of its base."""
+
+    class Hinge(mb.Revolute):
+        pass
+
+    for kind in (Hinge, mb.Revolute, mb.Mimic, mb.SpringDamper):
+        expected = [*inspect.signature(kind.__init__).parameters][1:]
+        assert [*inspect.signature(kind).parameters] == expected
+    assert list(inspect.signature(mb.Mimic).parameters) == ["name", "first", "second", "coefficients", "of"]
+
+
 def test_where_a_body_is_is_checked_when_it_is_set() -> None:
     body, flat, point = (
         mb.Body("body", mb.box(1.0, (1, 1, 1))),
@@ -259,3 +298,5 @@ def test_suffixes_of_files(tmp_path: Any) -> None:
         page.save(tmp_path / "page.png")
     assert not list(tmp_path.iterdir())
     assert isinstance(page, ga.View)
+    model.save(os.fsencode(tmp_path / "robot.v2"))
+    assert (tmp_path / "robot.v2").read_text().startswith("{")

@@ -40,6 +40,12 @@ class _Made(type):
         made.__dict__["given"] = given, options
         return made
 
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The arguments of the constructor, for ``help`` and for editors."""
+        of = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return of.replace(parameters=list(of.parameters.values())[1:])
+
 
 @functools.cache
 def _arguments(cls: type) -> frozenset[str]:

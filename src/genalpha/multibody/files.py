@@ -63,6 +63,11 @@ _BODY_KEYS = {  # of bodies: those that they need, and others
     "PointMass": ("name mass", "at velocity"),
 }
 _NAMED = ("joint", "first", "second", "hinge", "slider")  # joints by name
+# Endings of files of other kinds.
+_OTHERS = {
+    *(".toml", ".yaml", ".yml", ".xml", ".urdf", ".xacro", ".mjcf", ".sdf", ".html", ".htm", ".npz", ".npy"),
+    *(".csv", ".txt", ".py", ".gif", ".png"),
+}
 _ACTS = ("holonomic", "nonholonomic", "force", "kinetic")
 
 
@@ -96,12 +101,13 @@ def written(model: Model) -> dict[str, Any]:
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
     """Write a model as JSON. A write replaces the whole file or leaves it unchanged."""
-    if (suffix := os.path.splitext(path)[1].lower()) not in ("", ".json"):
-        raise ValueError(f"a model is written as JSON, not as {suffix}: name the file {os.fspath(path)}.json")
+    name = os.fsdecode(path)
+    if (suffix := os.path.splitext(name)[1].lower()) in _OTHERS:
+        raise ValueError(f"a model is written as JSON, not as {suffix}: name the file {name}.json")
     text = json.dumps(written(model), indent=1)
     # Numbers of a vector are on one line. No name is changed: texts in JSON have no line breaks.
     text = re.sub(r"\[\n([-+.,\de\s]+)\]", lambda found: "[" + " ".join(found[1].split()) + "]", text)
-    files.replace(os.path.expanduser(os.fspath(path)), lambda file: file.write((text + "\n").encode()))
+    files.replace(os.path.expanduser(name), lambda file: file.write((text + "\n").encode()))
 
 
 def _body(body: AnyBody) -> dict[str, Any]:
