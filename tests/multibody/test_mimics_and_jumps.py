@@ -8,6 +8,7 @@ import os
 import pickle
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -108,6 +109,44 @@ def test_coefficients_of_another_form_are_refused() -> None:
     motion = hinges.motion(sol)
     np.testing.assert_allclose(motion.coordinate("first"), 1.5 * motion.coordinate("hinge"), atol=1e-7)
     assert motion.coordinate("hinge")[-1] > 2 * np.pi
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "fits"),
+    [([0.0, 2.0], True), ([0.1, -1.5], True), ([0.0, 1 / 3], False), ([0.0, 0.377], False)],
+    ids=str,
+)
+def test_traced_coefficients_of_another_form_fail(coefficients: Any, fits: bool) -> None:
+    """They are known during the run only. The model has a ratio of halves."""
+    model = following(mb.Revolute, [0.0, 0.5])
+
+    def end(c: Any) -> Any:
+        sol = model.solve((0.0, 2.5), {"mimic.coefficients": c}, h=0.05, initial="project")
+        return sol.q[-1], sol.status
+
+    slope = lambda c: jax.jvp(end, (c,), (jnp.array([0.0, 1.0]),), has_aux=False)
+    (q, status), (slopes, _) = slope(jnp.array(coefficients))
+    if fits:
+        assert status == 0
+        c0, c1 = coefficients
+        turned, hinge = q[5], q[2]
+        off = turned - c0 - c1 * hinge
+        assert off - 2 * np.pi * np.round(off / (2 * np.pi)) == pytest.approx(0.0, abs=1e-6)
+        assert np.isfinite(slopes).all()
+    else:
+        assert status > 0
+
+
+def test_traced_coefficients_of_higher_powers_fail() -> None:
+    for kind, ratio in ((mb.Revolute, 0.5), (mb.Prismatic, 0.1)):
+        model = following(kind, [0.0, ratio, 0.0])
+
+        def status(c: Any, model: mb.Model = model) -> Any:
+            return model.solve((0.0, 0.1), {"mimic.coefficients": c}, h=0.05, initial="project").status
+
+        found = jax.jit(jax.vmap(status))(jnp.array([[0.0, ratio, 0.0], [0.0, ratio, 0.1]]))
+        assert found[0] == 0
+        assert found[1] > 0
 
 
 def driven(kind: Any, motion: Any) -> mb.Model:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -205,6 +205,7 @@ def _by_angle(joint: Joint, kind: type[Joint]) -> Joint:
 _NEAR = 0.8  # the cosine of an angle whose sine is nearly as large
 _FAR = 3.0  # rad; an angle whose whole turns would matter must not leave ± this
 _MET = 1e-6  # up to which a row counts as satisfied before joints are closed
+_WHOLE = 1e-9  # up to which a ratio of angles may differ from one of integers
 _MOST = 32  # the largest denominator of a ratio of angles that is taken as one of integers
 
 
@@ -212,7 +213,7 @@ class _Following(NamedTuple):
     """The row of a Mimic: first − c₀ − c₁·second − …, in a form that is valid over as many turns as possible.
 
     ``turns`` is zero if whole turns of the second coordinate matter: then it must stay within a limit. It is
-    the denominator of c₁ if both are angles.
+    the denominator of c₁ if both are angles, and −1 for any coefficients within half a turn, to close joints.
     """
 
     first: Coordinate
@@ -224,11 +225,25 @@ class _Following(NamedTuple):
         a, b, led, by = frames
         angle = self.second.value(led, by)
         if self.inverse:  # a displacement knows all turns of the angle that it follows
-            return -c[1] * self.second.gap(led, by, (self.first.value(a, b) - c[0]) / c[1])
-        if self.turns > 1:  # whole turns change this argument by multiples of 2π
-            return jnp.sin(self.turns * (self.first.value(a, b) - c[0] - c[1] * angle)) / self.turns
-        row = self.first.gap(a, b, jnp.polyval(c[::-1], angle))
-        return row if self.turns else jnp.where(jnp.abs(angle) > _FAR, jnp.nan, 1.0) * row
+            row = -c[1] * self.second.gap(led, by, (self.first.value(a, b) - c[0]) / c[1])
+        elif self.turns > 1:  # whole turns change this argument by multiples of 2π
+            row = jnp.sin(self.turns * (self.first.value(a, b) - c[0] - c[1] * angle)) / self.turns
+        else:
+            row = self.first.gap(a, b, jnp.polyval(c[::-1], angle))
+        for wrong in self._wrong(c, angle):
+            row = jnp.where(wrong, jnp.nan, 1.0) * row
+        return row
+
+    def _wrong(self, c: Any, angle: Any) -> Iterator[Any]:
+        """What must not be true. Traced coefficients are known during the run only."""
+        if not (self.turns or self.inverse):
+            yield jnp.abs(angle) > _FAR
+        elif self.second.turns and len(c) > 1 and self.turns >= 0:
+            if not self.inverse:
+                count = self.turns * c[1]
+                yield jnp.abs(count - jnp.round(count) * self.first.turns) > _WHOLE
+            for higher in c[2:]:
+                yield higher != 0
 
 
 def _denominator(ratio: float) -> int:
@@ -312,7 +327,7 @@ class Mimic(Joint):
         ):
             return self
         found = copy.copy(self)
-        found.__dict__["row"] = _known(self.row._replace(inverse=False, turns=1))
+        found.__dict__["row"] = _known(self.row._replace(inverse=False, turns=-1))
         found.functions = {"row": found.row}
         return found
 

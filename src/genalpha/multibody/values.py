@@ -129,9 +129,8 @@ def _owners(model: Model) -> list[list[Any]]:
 def fits(model: Model, args: tuple[Any, ...]) -> bool:
     """Whether args begin as those of the model. Those of parts of the user's own may follow."""
     usual = model.system.args
-    leaves, structure = jax.tree.flatten(tuple(args[: len(usual)]))
-    own, wanted = jax.tree.flatten(usual)
-    return structure == wanted and [*map(np.shape, leaves)] == [*map(np.shape, own)]
+    trees: list[Any] = [jax.tree.map(np.shape, tuple(x)) for x in (args[: len(usual)], usual)]
+    return bool(trees[0] == trees[1])
 
 
 def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
