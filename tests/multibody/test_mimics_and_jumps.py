@@ -207,6 +207,68 @@ def test_rows_that_were_left_out_and_contradict_others_later() -> None:
         door.solve((0.0, 0.1), {"high.a": [0.3, 0.0, 0.5]}, h=0.01)
 
 
+def rack() -> mb.Model:
+    """A pinion and a rack, at constant speed."""
+    model = mb.Model(gravity=(0, 0, 0))
+    wheel = model.add(mb.PlanarBody("wheel", 1.0, 1.0, angular_velocity=3.0))
+    bar = model.add(mb.PlanarBody("bar", 1.0, 1.0, at=(0, 1), velocity=(3.0, 0)))
+    hinge = model.add(mb.Revolute("hinge", model.ground, wheel, at=(0, 0)))
+    slide = model.add(mb.Prismatic("slide", model.ground, bar, at=(0, 1), axis=(1, 0)))
+    model.add(mb.Rack("rack", hinge, slide, 1.0))
+    return model
+
+
+def test_runs_with_numbers_in_args_are_looked_at_with_them(recwarn: Any) -> None:
+    model = rack()
+    other = model.args({"rack.radius": 2.0})
+    sol = model.solve((0.0, 1.0), args=other, h=0.01, initial="project")
+    assert sol.q[-1, 2] == pytest.approx(sol.q[-1, 3] / 2, abs=1e-8)
+
+    def turn(t: Any, q: Any, v: Any, *args: Any) -> ga.Reset:
+        q, v = jnp.asarray(q), jnp.asarray(v)
+        return ga.Reset(q=q.at[2].set(q[3] / 2), v=v.at[2].set(v[3] / 2), args=other)
+
+    event = ga.Event(lambda t, q, v, *args: t - 0.505, reset=turn)
+    sol = model.solve((0.0, 2.0), args=model.args({}), h=0.05, events=[event])
+    assert len(sol.t_events[0]) == 1
+    assert sol.q[-1, 2] == pytest.approx(sol.q[-1, 3] / 2, abs=1e-8)
+    assert not recwarn
+
+
+def test_rows_left_out_with_numbers_in_args() -> None:
+    """The hinge has its place on the axis left out."""
+    door = mb.Model()
+    leaf = door.add(mb.Body("leaf", mb.box(1.0, (1, 0.1, 2)), at=(0.5, 0, 0)))
+    door.add(mb.Spherical("low", door.ground, leaf, at=(0, 0, -0.5)))
+    door.add(mb.Revolute("high", door.ground, leaf, at=(0, 0, 0.5), axis=(0, 0, 1)))
+    door.assemble(redundant="drop")
+    door.solve((0.0, 0.1), args=door.args({"leaf.mass": 2.0}), h=0.05)
+    values = {"high.a": [0.3, 0.0, 0.5], "low.a": [0.3, 0.0, -0.4]}
+    with pytest.warns(UserWarning, match="was left out as redundant, and is off by"):
+        door.solve((0.0, 0.1), args=door.args(values), h=0.05, initial="project")
+
+
+def test_prescribed_motions_are_evaluated_once() -> None:
+    """Before and after runs: again for another time, or if they read another number."""
+    calls, read = [0], {"rate": 1.0}
+
+    def motion(t: Any) -> Any:
+        calls[0] += 1
+        return read["rate"] * t
+
+    model = driven(mb.Revolute, motion)
+    again = lambda end: model.solve((0.0, end), h=0.05, initial="project")
+    again(0.1)
+    again(0.1)
+    before = calls[0]
+    again(0.1)
+    assert calls[0] == before
+    again(0.2)
+    assert calls[0] == before + 1
+    read["rate"] = 2.0
+    assert model.motion(again(0.2)).coordinate("joint")[-1] == pytest.approx(0.4)
+
+
 # --- what cannot be changed ----------------------------------------------------------------------------
 
 

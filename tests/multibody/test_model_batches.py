@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import genalpha as ga
 from genalpha import multibody as mb
 
 
@@ -100,6 +103,74 @@ def test_batches_that_cannot_be(model: mb.Model) -> None:
         model.solve_batch((0.0, 0.1), {"spring.stiffness": [1.0]}, args=model.args({}), h=0.01)
 
 
+def wheels(coefficients: Any) -> mb.Model:
+    """A wheel that turns, and another one that follows it."""
+    model = mb.Model(gravity=(0, 0, 0))
+    pins = []
+    for name, x in (("one", 0.0), ("two", 3.0)):
+        body = model.add(mb.PlanarBody(name, 1.0, 1.0, at=(x, 0)))
+        pins.append(model.add(mb.Revolute(f"pin {name}", model.ground, body, at=(x, 0))))
+    model.add(mb.Mimic("mimic", *pins, coefficients))
+    model.assemble(rates={"pin two": 3.0})
+    return model
+
+
+def test_members_half_a_turn_off_are_named(tmp_path: Path) -> None:
+    """With values, with args, and in a sweep. Starts that the values make right are right."""
+    model, values = wheels([0.0, 1.0]), {"mimic.coefficients": [[0.0, 1.0], [np.pi, 1.0]]}
+    args = model.args(values)
+    axes = jax.tree.map(lambda x: 0, args)
+    message = "frames of 'mimic' are more than a quarter of a turn .* in member 1: "
+    for run in (
+        lambda: model.solve_batch((0.0, 0.1), values, h=0.05),
+        lambda: model.solve_batch((0.0, 0.1), args=args, args_axes=axes, h=0.05),
+        lambda: model.sweep((0.0, 0.1), over=values, store=tmp_path / "a.zarr", h=0.05),
+        lambda: model.solve_batch((0.0, 0.1), values, h=0.05, q0=np.stack([model.q0] * 2)),
+    ):
+        with pytest.raises(ga.InconsistentInitialValues, match=message):
+            run()
+    with pytest.raises(ga.InconsistentInitialValues, match="frames of 'mimic'"):
+        model.solve((0.0, 0.1), args=model.args({"mimic.coefficients": [np.pi, 1.0]}), h=0.05)
+    model.place(*model.pose({"pin one": np.pi}, {"pin one": 3.0, "pin two": 3.0}))
+    values = {"mimic.coefficients": [[np.pi, 1.0], [np.pi, 1.0]], "one.mass": [1.0, 2.0]}
+    assert model.solve_batch((0.0, 0.1), values, h=0.05).success.all()
+
+
+def test_rows_of_members_that_were_left_out(recwarn: Any) -> None:
+    """A door on two hinges, one of which is elsewhere in a member."""
+    door = mb.Model()
+    leaf = door.add(mb.Body("leaf", mb.box(1.0, (1, 0.1, 2)), at=(0.5, 0, 0)))
+    for name, z in (("low", -0.5), ("high", 0.5)):
+        door.add(mb.Revolute(name, door.ground, leaf, at=(0, 0, z), axis=(0, 0, 1)))
+    door.assemble(redundant="drop")
+    door.solve_batch((0.0, 0.1), {"leaf.mass": [1.0, 2.0]}, h=0.05)
+    assert not recwarn
+    moved = [[0.0, 0, 0.5], [0.3, 0, 0.5], [0.0, 0, 0.5]]
+    with pytest.warns(
+        UserWarning, match="in member 1 of the batch: the row 'high', x was left out .* by 0.3"
+    ):
+        door.solve_batch((0.0, 0.1), {"high.a": moved}, h=0.05)
+
+
+def test_members_that_a_motion_that_jumps_leads_astray() -> None:
+    model = mb.Model(gravity=(0, 0, 0))
+    body = model.add(mb.PlanarBody("body", 1.0, 1.0))
+    hinge = model.add(mb.Revolute("hinge", model.ground, body, at=(0, 0)))
+    model.add(mb.Driven("drive", hinge, lambda t: jnp.where(t < 0.05, 0.0, np.pi)))
+    with pytest.warns(UserWarning, match=r"in member 0, 1 of the batch: .*'drive' .* is half a turn from"):
+        model.solve_batch(
+            (0.0, 0.1), {"body.mass": [1.0, 2.0]}, h=0.05, q0=np.array([[0, 0, 0], [0, 0, 1e-9]])
+        )
+
+
+def test_traced_starts_of_a_batch(model: mb.Model) -> None:
+    def end(q0: Any) -> Any:
+        return model.solve_batch((0.0, 0.1), {"one.mass": np.ones(1)}, q0=q0, h=0.05).q.sum()
+
+    with pytest.raises(TypeError, match="solve_batch cannot be traced"):
+        jax.grad(end)(jnp.array(model.q0))
+
+
 def test_motions_of_runs_with_smallest_multipliers() -> None:
     """A door on two hinges, heavier than in the model: the loads are those of the run."""
     model = mb.Model()
@@ -154,4 +225,32 @@ def test_sweeps_that_cannot_be(model: mb.Model, tmp_path: Path) -> None:
         run({"one.mass": [1.0, -1.0]})
     with pytest.raises(TypeError, match="returns values by name"):
         run({"x": [1.0]}, member=lambda x: {"args": (x,)})
+    with pytest.raises(ValueError, match=r"member takes none of the axes one.mass"):
+        run({"one.mass": [1.0]}, member=lambda: {"values": {"two.mass": 3.0}})
+    with pytest.raises(ValueError, match="args of the sweep are not those of the model"):
+        run({"one.mass": [1.0]}, args=(1.0,))
+    with pytest.raises(ValueError, match=r"the axis 'args\[0\].*exclude each other"):
+        run({"one.mass": [1.0], "args[0][1]": [1.0]})
     assert not list(tmp_path.iterdir())
+
+
+def test_sweeps_about_args_and_about_members(model: mb.Model, tmp_path: Path) -> None:
+    """Other numbers are those of args. An axis may have the name of a number that a function takes."""
+    pytest.importorskip("zarr")
+    stores = iter(tmp_path / f"{k}.zarr" for k in range(3))
+
+    def run(**more: Any) -> Any:
+        found = model.sweep((0.0, 0.1), store=next(stores), h=0.05, **more).open()
+        return found.q.values, found.status.values
+
+    alone = lambda **values: model.solve(
+        (0.0, 0.1), {k.replace("_", "."): x for k, x in values.items()}, h=0.05
+    )
+    q, _ = run(over={"one.mass": [1.0, 2.0]}, args=model.args({"two.mass": 4.0}))
+    np.testing.assert_allclose(q[1], alone(one_mass=2.0, two_mass=4.0).q[-1], atol=1e-12)
+    gravity = [[0, 0, -9.81], [1.0, 0, 0]]
+    q, _ = run(over={"gravity": gravity}, member=lambda gravity: {"values": {"gravity": 2 * gravity}})
+    np.testing.assert_allclose(q[1], alone(gravity=np.array([2.0, 0, 0])).q[-1], atol=1e-12)
+    q, status = run(over={"k": [-4.0, 8.0]}, member=lambda k: {"values": {"spring.stiffness": k}})
+    assert status[0] > 0
+    np.testing.assert_allclose(q[1], alone(spring_stiffness=8.0).q[-1], atol=1e-12)

@@ -185,13 +185,13 @@ class Model(Things):
         options, system = values_of.with_controller(self, options), self.system
         start = [] if options.get("state") is not None else self._start()
         if start:
-            sides.check_start(self, t_span, start[0], values)
+            sides.check_start(self, t_span, start[0], options.get("args"), {})
         if options.get("events") is not None:
             q, v = start or (options["state"].q, options["state"].v)
             options["events"] = limits.from_start(self, options["events"], q, v, options.get("args") or ())
         with start_errors.noted(self):
             found = solve(system, t_span, *start, **options)
-        after.look(self, found, values)
+        after.warn_if_untrue(self, found, values)
         return found
 
     def solve_batch(self, t_span: Any, values: Mapping[str, Any] | None = None, **options: Any) -> Solution:
@@ -217,7 +217,8 @@ class Model(Things):
         """``ga.sweep`` of the model, with its options: many runs, kept in a store on disk.
 
         Axes in ``over`` may have the names of ``model.values``, such as "spring.stiffness". A function
-        ``member`` returns a dict with q0, v0 and values, or some of them.
+        ``member`` of other axes returns a dict with q0, v0 and values, or some of them; a run fails if a
+        stiffness, say, is negative. All other numbers are those of ``args``, or of the model.
         """
         from genalpha.multibody import batches
 

@@ -66,7 +66,7 @@ def options_of(model: Model, options: dict[str, Any]) -> dict[str, Any]:
         return options
     if options.get("args"):
         raise TypeError("pass values or args, not both: model.args(values) are args")
-    return options | {"args": _args(model, checked(model, values), model.system.args)}
+    return options | {"args": with_numbers(model, checked(model, values), model.system.args)}
 
 
 def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -79,7 +79,7 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     lengths = {len(x) for name, x in found.items() if x.ndim > known[name].ndim}
     if len(lengths) > 1:
         raise ValueError(f"numbers of a batch must have the same length, got {sorted(lengths)}")
-    args = _args(model, found, model.system.args)
+    args = with_numbers(model, found, model.system.args)
     if not lengths:
         return args
     wide = lambda x: (jnp if is_traced(x) else np).broadcast_to(x, (*lengths, *np.shape(x)))
@@ -97,10 +97,10 @@ def with_controller(model: Model, options: dict[str, Any]) -> dict[str, Any]:
             f"such as {{'motor.constant': 0.0}}, got {given.u0!r}"
         )
     checked(model, given.u0)
-    return options | {"controller": replace(given, into=lambda args, u: _args(model, u, args))}
+    return options | {"controller": replace(given, into=lambda args, u: with_numbers(model, u, args))}
 
 
-def _args(model: Model, values: Mapping[str, Any], before: tuple[Any, ...]) -> tuple[Any, ...]:
+def with_numbers(model: Model, values: Mapping[str, Any], before: tuple[Any, ...]) -> tuple[Any, ...]:
     """The args ``before`` with other numbers, which were checked."""
     found = []
     for of, args in zip(_owners(model), before, strict=True):
@@ -126,15 +126,29 @@ def _owners(model: Model) -> list[list[Any]]:
     return [*bodies, *(group.members for group in model.groups)]
 
 
-def fits(model: Model, args: tuple[Any, ...]) -> bool:
-    """Whether args begin as those of the model. Those of parts of the user's own may follow."""
+def fits(model: Model, args: Any) -> bool:
+    """Whether args begin as those of the model. They may have one axis more, for the members of a batch.
+
+    Those of parts of the user's own may follow.
+    """
     usual = model.system.args
-    trees: list[Any] = [jax.tree.map(np.shape, tuple(x)) for x in (args[: len(usual)], usual)]
-    return bool(trees[0] == trees[1])
+    given = tuple(args or ())[: len(usual)]
+    trees: list[Any] = [jax.tree.structure(tree) for tree in (given, usual)]
+    if trees[0] != trees[1]:
+        return False
+    both = zip(*(map(np.shape, jax.tree.leaves(tree)) for tree in (given, usual)), strict=True)
+    return all(here in (there, here[:1] + there) for here, there in both)
+
+
+def in_args(model: Model, args: Any) -> dict[str, np.ndarray]:
+    """As :func:`different`; nothing if there are no args, or traced ones, or not those of the model."""
+    if not args or args is model.system.args or is_traced(args) or not fits(model, args):
+        return {}
+    return different(model, args)
 
 
 def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
-    """The numbers in args of a run that are not those of the model."""
+    """The numbers in args of a run, or of a batch, that are not those of the model."""
     found: dict[str, np.ndarray] = {}
     if args is model.system.args:  # as in most runs
         return found
@@ -143,13 +157,13 @@ def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
 
     def compare(given: Any, usual: Any, names: list[str]) -> None:
         given, usual = np.asarray(given, float), np.asarray(usual, float)
-        for i in np.flatnonzero((given != usual).reshape(len(names), -1).any(axis=1)):
-            found[names[i]] = given[i]
+        for i in np.flatnonzero((given != usual).reshape(-1, len(names), usual[0].size).any(axis=(0, 2))):
+            found[names[i]] = given[i] if given.ndim == usual.ndim else given[:, i]
 
     for of, given, usual in zip(_owners(model), args, model.system.args, strict=False):
         if isinstance(of[0], AnyBody):
-            gravity = np.array([np.ravel(x)[0] for x in given[1:]], float)
-            if not np.array_equal(gravity, [np.ravel(x)[0] for x in usual[1:]]):
+            gravity, own = (np.stack(np.broadcast_arrays(*x[1:]), axis=-1) for x in (given, usual))
+            if (gravity != own).any():
                 found[GRAVITY] = gravity
             given, usual = given[0], usual[0]
         else:
@@ -160,6 +174,18 @@ def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
         for key in usual:
             compare(given[key], usual[key], [f"{one.name}.{key}" for one in of])
     return found
+
+
+def or_nan(name: str, value: Any) -> Any:
+    """A traced number, or NaN where a number is refused: then the run fails, and others do not."""
+    key = name.rpartition(".")[2]
+    if not is_traced(value):
+        return value
+    if key in _POSITIVE:
+        return jnp.where(value > 0, value, jnp.nan)
+    if key in _NOT_NEGATIVE:
+        return jnp.where(value >= 0, value, jnp.nan)
+    return jnp.where(value != 0, value, jnp.nan) if key == "lead" else value
 
 
 def checked(model: Model, values: Mapping[str, Any], members: bool = False) -> dict[str, Any]:
