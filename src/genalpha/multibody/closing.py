@@ -14,10 +14,11 @@ from genalpha.backends.sparse.projection import Projector
 from genalpha.errors import hint, warn
 from genalpha.mechanics.system import Dims
 from genalpha.multibody.bodies import AnyBody, Marker
-from genalpha.multibody.couplings import TURNING, Mimic, OfCoordinate
+from genalpha.multibody.couplings import Mimic, OfCoordinate
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
 from genalpha.multibody.joints import Coordinate, Joint
+from genalpha.multibody.nearest import to_close
 from genalpha.multibody.posing import POSED
 from genalpha.multibody.ranks import independent
 from genalpha.multibody.rolling import lying
@@ -118,7 +119,7 @@ def closed(
     if flat := lying(model):
         raise ValueError(flat)
     geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
-    closing = [(one, one.to_close()) for one in model.joints if isinstance(one, TURNING)]
+    closing = [(one, to_close(one)) for one in model.joints]
     more = {one.name: one for one in (*held, *(new for old, new in closing if new is not old))}
     closer = Geometry(model._like(model._things | more), t=t) if more else geometry
     q, gap = _positions(closer, model.q0, model.v0, free)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -45,16 +44,6 @@ class Screw(Joint):
         a, b = frames
         return [*super().sides(t, a, b), near(a, b, gap(a, b)[2] / self.numbers["lead"])]
 
-    def to_close(self) -> Joint:
-        return _by_angle(self, _ScrewByAngle)
-
-
-class _ScrewByAngle(Screw):
-    @staticmethod
-    def holonomic(t: Any, a: FrameState, b: FrameState, lead: Any) -> Any:
-        d = gap(a, b)
-        return jnp.concatenate([d[:2], tilt(a, b), (lead * ANGLE.off(a, b, d[2] / lead))[None]])
-
 
 class Gear(Joint):
     """Two hinges whose rates have a fixed ratio: teeth[0] ω_1 = ± teeth[1] ω_2.
@@ -96,18 +85,6 @@ class Gear(Joint):
         cos, sin = _Powers(self.counts)(turn(*frames[:2]), turn(*frames[2:]))
         start = self.numbers["start"]
         return [cos * np.cos(start) + sin * np.sin(start)]
-
-    def to_close(self) -> Joint:
-        return _by_angle(self, _GearByAngle)
-
-
-class _GearByAngle(Gear):
-    @staticmethod
-    def holonomic(
-        t: Any, a: FrameState, b: FrameState, c: FrameState, d: FrameState, start: Any, powers: Any
-    ) -> Any:
-        (cos, sin), c0, s0 = powers(turn(a, b), turn(c, d)), jnp.cos(start), jnp.sin(start)
-        return (jnp.arctan2(sin * c0 - cos * s0, cos * c0 + sin * s0) / abs(powers.counts[0]))[None]
 
 
 class _Powers:
@@ -171,40 +148,8 @@ class Rack(Joint):
         moved = self.functions["travel"](*frames[2:]) / self.numbers["radius"]
         return [near(frames[0], frames[1], self.numbers["start"] + moved)]
 
-    def to_close(self) -> Joint:
-        return _by_angle(self, _RackByAngle)
 
-
-class _RackByAngle(Rack):
-    @staticmethod
-    def holonomic(
-        t: Any,
-        a: FrameState,
-        b: FrameState,
-        c: FrameState,
-        d: FrameState,
-        radius: Any,
-        start: Any,
-        travel: Any,
-    ) -> Any:
-        return (radius * ANGLE.off(a, b, start + travel(c, d) / radius))[None]
-
-
-def _by_angle(joint: Joint, kind: type[Joint]) -> Joint:
-    """The joint with an angle instead of its sine as a row, unless the angle is small.
-
-    The sine leads to a tooth further on, or nowhere, if the angle is near a quarter of a turn or beyond.
-    """
-    if joint.sides(0.0, *(marker.state for marker in joint.markers))[-1] > _NEAR:
-        return joint
-    found = copy.copy(joint)
-    found.__class__ = kind
-    return found
-
-
-_NEAR = 0.8  # the cosine of an angle whose sine is nearly as large
 _FAR = 3.0  # rad; an angle whose whole turns would matter must not leave ± this
-_MET = 1e-6  # up to which a row counts as satisfied before joints are closed
 _WHOLE = 1e-9  # up to which a ratio of angles may differ from one of integers
 _MOST = 32  # the largest denominator of a ratio of angles that is taken as one of integers
 
@@ -260,10 +205,10 @@ def _following(first: Coordinate, second: Coordinate, c: np.ndarray) -> Any:
         turns = 1
     elif linear and first.turns:
         turns = _denominator(c[1])
-    return _known(_Following(first, second, linear and second.turns and not first.turns, turns))
+    return registered(_Following(first, second, linear and second.turns and not first.turns, turns))
 
 
-def _known(row: _Following) -> Any:
+def registered(row: _Following) -> Any:
     """The row, with a name for other processes if its coordinates have one."""
     if row.first in IDENTITIES and row.second in IDENTITIES:
         names = IDENTITIES[row.first], IDENTITIES[row.second], row.inverse, row.turns
@@ -315,22 +260,6 @@ class Mimic(Joint):
         """Whether the angle that is followed must stay within ±3 rad."""
         return not (self.row.turns or self.row.inverse)
 
-    def to_close(self) -> Joint:
-        """What closes it from a rough guess: the angle that is followed counts from −π to π, as for a reader.
-
-        Where the row is satisfied already, maybe after whole turns, it is the joint itself.
-        """
-        frames = [marker.state for marker in self.markers]
-        off = abs(float(self.row(self.numbers["coefficients"], frames)))
-        if (not self.row.inverse and self.row.turns < 2) or (
-            off < _MET and min(self.sides(0.0, *frames)) > 0
-        ):
-            return self
-        found = copy.copy(self)
-        found.__dict__["row"] = _known(self.row._replace(inverse=False, turns=-1))
-        found.functions = {"row": found.row}
-        return found
-
     def check_number(self, key: str, value: np.ndarray) -> None:
         """Refuse coefficients for which the row would have another form."""
         for c in value.reshape(-1, value.shape[-1]):
@@ -364,10 +293,6 @@ class Mimic(Joint):
             return []
         wanted = np.polyval(c[::-1], np.asarray(self.led.value(led, by)))
         return [np.cos(row.turns * (np.asarray(self.driven.value(a, b)) - wanted))]
-
-
-# Joints that count whole turns or teeth: they say what closes them from a rough guess.
-TURNING = (Screw, Gear, Rack, Mimic)
 
 
 class OfCoordinate(Joint):

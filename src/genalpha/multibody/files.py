@@ -63,11 +63,7 @@ _BODY_KEYS = {  # of bodies: those that they need, and others
     "PointMass": ("name mass", "at velocity"),
 }
 _NAMED = ("joint", "first", "second", "hinge", "slider")  # joints by name
-# Endings of files of other kinds.
-_OTHERS = {
-    *(".toml", ".yaml", ".yml", ".xml", ".urdf", ".xacro", ".mjcf", ".sdf", ".html", ".htm", ".npz", ".npy"),
-    *(".csv", ".txt", ".py", ".gif", ".png"),
-}
+_OTHERS = (".toml", ".yaml", ".yml", ".xml", ".urdf", ".mjcf", ".html", ".npz", ".csv", ".txt", ".py", ".gif")
 _ACTS = ("holonomic", "nonholonomic", "force", "kinetic")
 
 
