@@ -108,6 +108,12 @@ def test_stops_and_a_controller() -> None:
         ),
         ({"motor 0.constant": [0.0]}, lambda t, q, v, s: (s, {}), ValueError, r"must have the shape \(\)"),
         ({"motor 0.constant": 0.0}, lambda t, q, v, s: (s, {"x": 1.0}), ValueError, "both must be alike"),
+        (
+            {"bar 0.mass": 1.0},
+            lambda t, q, v, s: (s, {"bar 0.mass": 1.0 - 100 * t}),
+            ValueError,
+            r"bar 0\.mass must be positive, got -1\.0",
+        ),
     ],
 )
 def test_wrong_outputs(u0: Any, update: Callable[..., Any], error: type[Exception], message: str) -> None:

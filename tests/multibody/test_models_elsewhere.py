@@ -141,6 +141,8 @@ def test_motors_follow_the_points_of_their_joint() -> None:
 def test_values_that_constructors_would_refuse(four_bar: mb.Model, values: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message.replace("(", r"\(")):
         four_bar.solve((0.0, 0.1), values=values, h=0.01)
+    with pytest.raises(ValueError, match=r"numbers of a batch must have .* not zero, got \[0\]"):
+        four_bar.args({"crank.mass": []})
     with pytest.raises(ValueError, match="numbers of a batch must have the same length"):
         four_bar.args({"crank.mass": [1.0, 2.0], "rod.mass": [1.0]})
 

@@ -77,8 +77,8 @@ def args_with(model: Model, values: Mapping[str, Any]) -> tuple[Any, ...]:
     known = numbers(model)
     found = checked(model, values, members=True)
     lengths = {len(x) for name, x in found.items() if x.ndim > known[name].ndim}
-    if len(lengths) > 1:
-        raise ValueError(f"numbers of a batch must have the same length, got {sorted(lengths)}")
+    if len(lengths) > 1 or 0 in lengths:
+        raise ValueError(f"numbers of a batch must have the same length, not zero, got {sorted(lengths)}")
     args = with_numbers(model, found, model.system.args)
     if not lengths:
         return args
@@ -97,7 +97,9 @@ def with_controller(model: Model, options: dict[str, Any]) -> dict[str, Any]:
             f"such as {{'motor.constant': 0.0}}, got {given.u0!r}"
         )
     checked(model, given.u0)
-    return options | {"controller": replace(given, into=lambda args, u: with_numbers(model, u, args))}
+    known = numbers(model)
+    into = lambda args, u: with_numbers(model, checked(model, u, known=known), args)
+    return options | {"controller": replace(given, into=into)}
 
 
 def with_numbers(model: Model, values: Mapping[str, Any], before: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -188,12 +190,17 @@ def or_nan(name: str, value: Any) -> Any:
     return jnp.where(value != 0, value, jnp.nan) if key == "lead" else value
 
 
-def checked(model: Model, values: Mapping[str, Any], members: bool = False) -> dict[str, Any]:
-    """Other numbers as arrays, with the shapes of those of the model.
+def checked(
+    model: Model,
+    values: Mapping[str, Any],
+    members: bool = False,
+    known: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, Any]:
+    """Other numbers as arrays, with the shapes of those of the model, ``known``.
 
     With ``members`` they may have one axis more, the first, for the members of a batch.
     """
-    found, known = dict[str, Any](), numbers(model)
+    found, known = dict[str, Any](), numbers(model) if known is None else known
     for name, value in _mapping(values).items():
         if name not in known:
             raise ValueError(f"the model has no number {name!r}: {hint(name, known, 'it has')}")
