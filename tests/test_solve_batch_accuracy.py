@@ -81,6 +81,19 @@ def test_breakpoints_and_events():
     np.testing.assert_allclose(ended.t_end, ellipk(0.5) * np.sqrt(LENGTHS / G), rtol=1e-9)
 
 
+def test_a_member_that_fails():
+    """Runs with accuracy have no histories of Newton's method. The failed member has no row after its end."""
+    system = ga.System(np.eye(1), lambda t, q, v, end: jnp.sqrt(end - t)[None])
+    options = {"accuracy": 1e-6, "t_eval": [0.2, 0.5, 0.9]}
+    batch = ga.solve_batch(system, (0.0, 1.0), [0.0], [0.0], args=(np.array([2.0, 0.7]),), **options)
+    assert batch.status[0] == 0 < batch.status[1]
+    assert batch.t_end[1] == pytest.approx(0.7, abs=1e-3)
+    assert batch.newton is batch.lam_method is None
+    one = ga.solve(system, (0.0, 1.0), [0.0], [0.0], args=(2.0,), **options)
+    np.testing.assert_array_equal(batch.q[0], one.q)
+    assert np.isnan(batch.q[1, -1, 0])
+
+
 @pytest.mark.slow
 def test_xla_gives_the_same():
     one, two = (swing(accuracy=1e-6, backend=backend) for backend in ("native", "xla"))

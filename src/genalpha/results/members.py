@@ -162,6 +162,9 @@ class _Blank:
         self._example = next(one.solution for one in apart if isinstance(one, Alone))
 
     def quantity(self, name: str) -> Any:
+        """Blank rows of a quantity; None if some members do not have it, as with ``accuracy``."""
+        if any(getattr(one.solution, name) is None for one in self.apart if isinstance(one, Alone)):
+            return None
         shape = (len(self.apart), self.rows)
         blank = lambda x: np.full((*shape, *x.shape[1:]), np.nan if x.dtype.kind == "f" else 0, x.dtype)
         return jax.tree.map(lambda x: blank(np.asarray(x)), getattr(self._example, name))
@@ -189,7 +192,7 @@ def _assembled(batch: BatchSolution | _Blank, ending: Ending, output: Output, ev
         found = batch.quantity(name)
         if isinstance(batch, BatchSolution):  # members that ran alone have the wanted entries already
             found = output.chosen(name, found)
-        for one in batch.apart:
+        for one in batch.apart if found is not None else ():
             _write(name, found, one)
         return found
 
