@@ -91,7 +91,10 @@ def test_a_member_that_fails():
     assert batch.newton is batch.lam_method is None
     one = ga.solve(system, (0.0, 1.0), [0.0], [0.0], args=(2.0,), **options)
     np.testing.assert_array_equal(batch.q[0], one.q)
-    assert np.isnan(batch.q[1, -1, 0])
+    np.testing.assert_array_equal(np.isnan(batch.q[1, :, 0]), [False, False, True])
+    at = np.array([0.2, 0.5])
+    speed = lambda t: (2 / 3) * (0.7**1.5 - (0.7 - t) ** 1.5)
+    np.testing.assert_allclose(batch.v[1, :2, 0], speed(at), atol=1e-6)
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ from genalpha.numerics.data import COUNTED
 from genalpha.numerics.host import raise_pending
 from genalpha.results.collect import Begun
 from genalpha.results.deferred import Deferred
-from genalpha.results.output import Output
 from genalpha.results.progress import Bar
 from genalpha.run import beginning, checkpoint, restart
 from genalpha.run.beginning import StartPoint
@@ -215,7 +214,7 @@ class ColumnRuns:
             span=(float(steps.times[0]), steps.end),
             start=start,
             steps=steps,
-            output=Output(),
+            output=self.asked.output,
             watch=Watch(),
             restart=Restart(),
             accurate=None,
