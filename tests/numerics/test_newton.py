@@ -345,3 +345,20 @@ def test_motion_that_is_damped_to_nothing(backend):
     sol = ga.solve(system, (0.0, 200.0), [1.0, 0.0], [0.0, 0.0], h=1.0, method=method, backend=backend)
     assert sol.success
     assert np.abs(sol.q[-1]).max() < 1e-100
+
+
+@pytest.mark.parametrize("method", ["soi2", "index3", "cs"])
+@pytest.mark.parametrize(("stiffness", "h"), [(1e4, 1e-2), (1e6, 1e-3)])
+def test_a_spring_that_carries_a_weight_at_rest(method, stiffness, h):
+    """Coordinates and velocities are zero: the size of what is rounded is known to the force alone."""
+    stretched = 9.81 / stiffness
+    pull = lambda z, w: stiffness * ((1.0 - z) - (1.0 - stretched)) - 9.81 - w
+    # The first coordinate is held, for methods that need a constraint.
+    system = ga.System(
+        mass=np.eye(2),
+        force=lambda t, q, v: jnp.stack([0.0, pull(q[1], v[1])]),
+        holonomic=lambda t, q: q[:1],
+    )
+    sol = ga.solve(system, (0.0, 0.5), np.zeros(2), np.zeros(2), h=h, method=method)
+    assert np.abs(sol.q).max() < 1e-14
+    assert np.abs(sol.v).max() < 1e-11

@@ -173,8 +173,7 @@ def _solved(
     system, method, options, dims, _ = setup
     t, h = at.t, at.h
     step = method.prepare(system, carry, t, h, dims, scale, args)
-    sizes = sizes_of_motion(system.space, scale, carry.q, carry.v)
-    levels, groups = rounding_levels(setup, sizes, h, step.own.get("load", 0.0))
+    levels, groups = rounding_levels(setup, sizes_of_motion(system.space, scale, carry.q, carry.v), h)
     x, kept, report = newton.solve(
         options,
         lambda x: method.equations(system, step, dims, scale, x, args),
@@ -211,14 +210,19 @@ def _project(setup: Setup, carry: Carry, at: Times, status: Array, args: Args) -
     return carry._replace(v=v), status
 
 
-def sizes_of_motion(space: Space, scale: Scale, q: Array, v: Array) -> tuple[Array, Array]:
-    """The largest coordinate and the largest velocity, both divided by the scale of accelerations."""
+def sizes_of_motion(space: Space, scale: Scale, q: Array, v: Array) -> tuple[Array, Array, Array]:
+    """The largest coordinate, the largest velocity, and one, all divided by the scale of accelerations."""
     unit = 1 / scale.a
-    return jnp.max(space.magnitude(q) * unit), jnp.max(jnp.abs(v) * unit)
+    return jnp.max(space.magnitude(q) * unit), jnp.max(jnp.abs(v) * unit), jnp.max(unit)
+
+
+# Corrections that stagnate and change coordinates by less than this count as rounding. At rest near the
+# origin nothing else shows the size of what is rounded: springs and weights that balance, ends of springs.
+_AT_REST = 1e-13
 
 
 def rounding_levels(
-    setup: Setup, sizes: tuple[Array, Array], h: Array, load: Array | float = 0.0
+    setup: Setup, sizes: tuple[Array, Array, Array], h: Array
 ) -> tuple[newton.Levels, tuple[newton.Group, ...]]:
     """Sizes of corrections to the scaled unknowns that are caused by rounding, or count as rounding.
 
@@ -227,24 +231,24 @@ def rounding_levels(
     constraints, which contain the rounding of v. Each unknown declares its share of the rounding of
     positions. The size of the terms that cancel in a constraint is not known. Therefore, if Newton's
     iteration stagnates, larger corrections count as rounding too: those that change q or v by less than 1e-10
-    of its size, or q by less than 1e-6 of its change in a step.
+    of its size, or q by less than 1e-6 of its change in a step, or by less than 1e-13.
 
     Near a kinematic singularity, where gradients of constraints become dependent, rounding is amplified.
     Multipliers may then be arbitrary, but what they do to the motion is small. So only accelerations must be
     determined, to a thousandth of |v|/h.
 
-    ``sizes`` are those of :func:`sizes_of_motion`. ``load`` is the size of the forces, from methods whose
-    unknowns do not show it: at rest, large forces that balance leave their rounding in the residual. Returns
-    the levels for groups of unknowns, and these groups.
+    ``sizes`` are those of :func:`sizes_of_motion`. Returns the levels for groups of unknowns, and these
+    groups.
     """
     eps = jnp.finfo(float).eps
-    position, velocity = sizes[0] / h**2, sizes[1] / h + load
+    position, velocity = sizes[0] / h**2, sizes[1] / h
     loose_low, loose_high = 1e-10 * velocity, newton.NOISE * velocity + 1e-10 * position
+    at_rest = _AT_REST * sizes[2] / h**2
     floor, loose, groups = [], [], []
     unknowns = [u for u in setup.method.blocks(setup.dims) if u.size]
     for part, blocks in itertools.groupby(unknowns, lambda u: u.rounding):
         floor += [eps * (2 * velocity + (part or 0.0) * position)]
-        loose += [loose_low if part is None else loose_high]
+        loose += [(loose_low if part is None else loose_high) + at_rest]
         alike = itertools.groupby(blocks, lambda u: u.like == "a")
         groups += [tuple(newton.Block(sum(u.size for u in some), motion) for motion, some in alike)]
     return newton.Levels(jnp.stack(floor), jnp.stack(loose), 1e-3 * velocity), tuple(groups)

@@ -113,8 +113,7 @@ class CoordinateSplit(UnderlyingAlpha):
             lambda: Y,
             lambda: _splitting.choose(G, self.factorization),
         )
-        load = jnp.max(jnp.abs(scale.a * system.applied(t + h, ahead, carry.v, args)))  # see rounding_levels
-        return step._replace(own={"split": split, "load": lax.stop_gradient(load)})
+        return step._replace(own={"split": split})
 
     def own_at(self, system: System, t: Array, q: Array, scale: Scale, args: Args) -> dict[str, Array]:
         """Y (n, m) for the coordinates q."""
@@ -177,4 +176,4 @@ class CoordinateSplit(UnderlyingAlpha):
         forces = [scale.lam * _splitting.multipliers(G, s.own["split"], r) for r in rows]
         d, v1 = self.reached(s, u)
         carry, output = self.close(system, s, dims, scale, d, v1, (forces[0], forces[1]), args)
-        return carry._replace(own=carry.own | {"split": s.own["split"]}), output
+        return carry._replace(own=carry.own | s.own), output

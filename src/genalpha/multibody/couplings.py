@@ -49,7 +49,8 @@ class Gear(Joint):
     """Two hinges whose rates have a fixed ratio: teeth[0] ω_1 = ± teeth[1] ω_2.
 
     ``first`` and ``second`` are joints with an angle. The sign is + if ``internal``, else −. The numbers of
-    teeth are integers, so the constraint holds for positions, over any number of turns.
+    teeth are integers, so the constraint holds for positions, over any number of turns. Only their ratio
+    counts: 20 and 40 are 1 and 2.
     """
 
     rows = ("teeth",)

@@ -216,8 +216,8 @@ class Motion:
     def load(self, force: Any, frame: int | None = None) -> Reaction:
         """What a spring, a motor or another force does to the body of a frame, at the origin of that frame.
 
-        It is in the axes of frame a, as in :meth:`reaction`. ``frame`` is the number of the frame, by default
-        the last one.
+        It is in the axes of frame a, as in :meth:`reaction`; if it has one frame, these turn with the body.
+        ``frame`` is the number of the frame, by default the last one.
         """
         found = self._thing(force)
         if not isinstance(found, Force) or isinstance(found, Rotor):

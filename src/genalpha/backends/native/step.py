@@ -205,8 +205,8 @@ class StepKernels:
         def prepare(carry: Carry, parabola: Any, t: Any, h: Any, scale: Scale, args: Any) -> Any:
             nonlocal groups
             sizes = sizes_of_motion(system.space, scale, carry.q, carry.v)
+            levels, groups = rounding_levels(setup, sizes, h)
             step = method.prepare(system, carry, t, h, dims, scale, args)
-            levels, groups = rounding_levels(setup, sizes, h, step.own.get("load", 0.0))
             guess = extrapolated(parabola, carry.h, h)
             return step, guess, levels
 

@@ -43,7 +43,7 @@ class Central:
         self.builder = builder = Builder(self.graph)
         slot, number = builder.slot, lambda: int(builder.slot(1)[0])
         self.counts = slot(len(COUNTED))
-        self.times, self.sizes = slot(5 if adjusts else 3), slot(2)
+        self.times, self.sizes = slot(5 if adjusts else 3), slot(3)
         self.memory, self.numbers = slot(2), slot(len(newton.Numbers._fields))
         self.largest, self.error = slot(2 * len(blocks.unknowns)), number()
         self.report, self.turns = slot(4 * blocks.stages).reshape(-1, 4), number()
@@ -84,7 +84,7 @@ class Central:
 
         def levels(sizes: Any, h: Any) -> newton.Levels:
             nonlocal groups
-            found, _ = rounding_levels(setup, (sizes[0], sizes[1]), h)
+            found, _ = rounding_levels(setup, (sizes[0], sizes[1], sizes[2]), h)
             groups = _groups(setup)
             return found
 

@@ -96,7 +96,7 @@ class SparseCode:
         nodes = [kind for kind in self.kinds if kind.model.element is None]
         parts = [kind for kind in self.kinds if kind.model.element is not None]
         each = [kind.prepare(central.times, central.sizes) for kind in (*nodes, *parts)]
-        return [Zero(int(central.sizes[0]), 2), *each, self.stream.predict(central)]
+        return [Zero(int(central.sizes[0]), 3), *each, self.stream.predict(central)]
 
     def _entries(self) -> Instructions:
         """Compute the entries of all parts of the matrix, without adding them up."""

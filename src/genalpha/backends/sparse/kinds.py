@@ -229,7 +229,7 @@ class Kind(SharedKind):
 
     def _prepare(self, sizes: Any) -> None:
         self.builder.kernel(self.kernel("once"), RUN)
-        self.sizes = self.builder.slot(2 if self.model.element is None else 0)
+        self.sizes = self.builder.slot(3 if self.model.element is None else 0)
         stores = [(self.sizes, np.array([s.ids for s in sizes]))] if self.sizes.size else []
         self.builder.kernel(self.kernel("prepare"), STEP, *stores, *self.prepared)
 
