@@ -290,8 +290,9 @@ def judged(
     contracting = _contracts(newton, norm, rate, 1.0) | (error == 0)
     small = trusted & (norm <= 1)
     stagnates = trusted & (rate * s.rate > SLOW**2)  # rounding may alternate
-    late = trusted & (s.iterations >= newton.max_iterations // 2)  # corrections of rounding have any rates
-    stagnated = (stagnates | late) & ~above_noise
+    stagnated = stagnates & ~above_noise
+    if exact:  # corrections of rounding may have any rates
+        stagnated |= trusted & (s.iterations >= newton.max_iterations // 2) & ~above_noise
     # A residual that is harmless with most matrices may not be so with a nearly singular one.
     at_noise = (error <= AT_NOISE * s.noise) & ~above_noise
     # Near a singular matrix, corrections stagnate far above rounding, but the residual does not.
