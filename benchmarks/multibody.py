@@ -359,7 +359,9 @@ def main(arguments: Sequence[str]) -> None:
     report = [f"Versions: {versions('genalpha', 'jax', 'llvmlite', 'exudyn', 'mujoco-core')}"]
     if "--first" not in arguments:
         kept = OUT / "multibody.json"  # what is not run is taken from the last run
-        cases: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if names else {}
+        cases: dict[str, Any] = {}
+        if names and kept.exists():
+            cases = json.loads(kept.read_text(encoding="utf-8"))
         for case in CASES:
             if not names or any(name in case.name for name in names):
                 print(case.name, file=sys.stderr, flush=True)

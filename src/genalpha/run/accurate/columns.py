@@ -33,9 +33,9 @@ from genalpha.run.single import SingleRun
 
 # The most steps in one call of machine code, which cannot be interrupted.
 BLOCK = 20_000
-# If the coarsest column takes longer than this many seconds, the others run on all cores. To start threads
-# takes time, too.
-SHORT = 1e-3
+# If the coarsest column takes longer than this many seconds, the others run on all cores. To start and end
+# threads takes half a millisecond.
+SHORT = 3e-3
 
 
 @storable
@@ -127,7 +127,7 @@ class ColumnRuns:
         began = time.perf_counter()
         found = [self._column(mesh, coarsest, start)]
         run = lambda parts: self._column(mesh, parts, start)
-        if not self._sharable or time.perf_counter() - began < SHORT:
+        if len(rest) < 2 or not self._sharable or time.perf_counter() - began < SHORT:
             return found + [run(parts) for parts in rest]
         try:
             with Pool() as pool:
