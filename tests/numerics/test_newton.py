@@ -262,6 +262,25 @@ def test_a_stale_matrix_that_leads_astray_is_replaced():
     assert int(frozen.status) == codes.NOT_CONVERGED
 
 
+@pytest.mark.parametrize(("rate", "matrices"), [(0.05, 3), (0.14, 6), (0.25, 20)])
+def test_a_matrix_that_leaves_out_derivatives(rate, matrices):
+    """Corrections shrink at the same rate with every matrix: the tolerance is reached."""
+    options, levels = ga.Newton(), newton.Levels(jnp.zeros(1), jnp.full(1, 1e-6), jnp.zeros(()))
+    residual = lambda x: x - 2.0
+    x, _, report = newton.solve(
+        options,
+        residual,
+        jnp.array([1.0]),
+        newton.no_memory(1),
+        levels,
+        newton.one_group(1),
+        linearized=lambda x: residual(x) / (1.0 - rate),
+    )
+    assert int(report.status) == codes.SUCCESS
+    assert abs(float(x[0]) - 2.0) < 4 * options.tol
+    assert int(report.jacobians) <= matrices
+
+
 def test_amplified_rounding_is_noted_and_confirmed_by_a_new_matrix():
     """Corrections of 1 stay 1 while the residual is 1e-9, near the expected rounding of 1e-10."""
     levels = newton.Levels(*(jnp.array(x) for x in ([1e-10], [2.0], 1.0)))

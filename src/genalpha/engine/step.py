@@ -251,4 +251,4 @@ def rounding_levels(
         loose += [(loose_low if part is None else loose_high) + at_rest]
         alike = itertools.groupby(blocks, lambda u: u.like == "a")
         groups += [tuple(newton.Block(sum(u.size for u in some), motion) for motion, some in alike)]
-    return newton.Levels(jnp.stack(floor), jnp.stack(loose), 1e-3 * velocity), tuple(groups)
+    return newton.Levels(jnp.stack(floor), jnp.stack(loose), 1e-3 * velocity, at_rest), tuple(groups)

@@ -22,8 +22,9 @@ Residual = Callable[[Array], Array]
 MAX_CONDITION = 1e15
 # The rate is the size of a correction divided by that of the correction before.
 # A matrix is replaced at once if the rate is above SLOW, or if more than LONG corrections would still follow.
-SLOW, LONG = 0.3, 8
-# It is replaced before the next step if the rate is above STALE, and corrections well above the tolerance.
+# If new matrices help, each brings the rate to the fraction BETTER of the one before.
+SLOW, LONG, BETTER = 0.3, 8, 0.5
+# One is replaced before the next step if the rate is above STALE, and corrections well above the tolerance.
 STALE, WELL_ABOVE = 0.03, 10.0
 # If corrections are amplified rounding, it is replaced before the next step after more than FEW corrections.
 FEW = 3
@@ -88,12 +89,14 @@ class Levels(NamedTuple):
     """Sizes of corrections at rounding level: expected (``floor``), and largest possible (``loose``).
 
     Both have one number (G,) per group of unknowns. Near a singular matrix rounding is amplified. If the
-    residual is at rounding level there, corrections of the motion up to ``harmless`` are accepted.
+    residual is at rounding level there, corrections of the motion up to ``harmless`` are accepted. So are
+    late corrections up to ``at_rest``, which change coordinates by nothing that counts.
     """
 
     floor: Array
     loose: Array
     harmless: Array
+    at_rest: Array | float = 0.0
 
 
 class Block(NamedTuple):
@@ -274,10 +277,9 @@ def judged(
     """
     exact, large = case != "partial", case == "large"
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
-    allowed = newton.tol * size + NOTHING
-    moved = jnp.abs(step)
+    allowed, moved = newton.tol * size + NOTHING, jnp.abs(step)
     ends = [0, *itertools.accumulate(part.size for group in groups for part in group)]
-    parts = iter([jnp.max(moved[i:j]) for i, j in itertools.pairwise(ends)])
+    parts = (jnp.max(moved[i:j]) for i, j in itertools.pairwise(ends))
     sizes = [[(next(parts), part.motion) for part in group] for group in groups]
     largest = jnp.stack([jnp.max(jnp.stack([x for x, _ in group])) for group in sizes])
     norm = jnp.max(largest / (allowed + levels.floor))
@@ -292,7 +294,7 @@ def judged(
     stagnates = trusted & (rate * s.rate > SLOW**2)  # rounding may alternate
     stagnated = stagnates & ~above_noise
     if exact:  # corrections of rounding may have any rates
-        stagnated |= trusted & (s.iterations >= newton.max_iterations // 2) & ~above_noise
+        stagnated |= trusted & (s.iterations >= newton.max_iterations // 2) & (strict <= levels.at_rest)
     # A residual that is harmless with most matrices may not be so with a nearly singular one.
     at_noise = (error <= AT_NOISE * s.noise) & ~above_noise
     # Near a singular matrix, corrections stagnate far above rounding, but the residual does not.
@@ -306,9 +308,9 @@ def judged(
     found = stagnated | (small & (jnp.max(levels.floor) > allowed))  # rounding level, seen with a new matrix
     converged = contracting | small | stagnated | at_noise | amplified
 
-    # A new matrix is cheaper than many corrections at a poor rate. If a second matrix was not good for long
-    # either, the problem is too nonlinear to keep any.
-    slow = (rate > SLOW) | (norm * rate**LONG > 1) | (s.jacobians > 1)
+    # A new matrix is cheaper than many corrections at a poor rate. If a second one was not good for long
+    # either, the problem is too nonlinear to keep any, unless the rate is as before.
+    slow = (rate > SLOW) | (norm * rate**LONG > 1) | ((s.jacobians > 1) & ~(rate > BETTER * s.rate))
     if not exact:  # a second one would leave out the same
         slow &= s.jacobians == 0
     status = jnp.where(_renewing(newton, slow), SLOW_DOWN, RUNNING)
@@ -316,9 +318,8 @@ def judged(
     # Overflow after poor rates is divergence. Overflow after good rates is a bad function value.
     failed = jnp.where(s.rate > DIVERGING, codes.NOT_CONVERGED, codes.NOT_FINITE)
     status = jnp.where(jnp.isfinite(norm), status, failed)
-    within_tolerance = (
-        _contracts(newton, strict, rate, allowed) | (trusted & (strict <= allowed)) | (error == 0)
-    )
+    proven = (trusted & (strict <= allowed)) | (error == 0)
+    within_tolerance = proven | _contracts(newton, strict, rate, allowed)
     # Only residuals that would be harmless with any matrix are remembered as noise.
     harmless = error <= NOISE * size
     noise = jnp.where(found & harmless, error, s.noise)

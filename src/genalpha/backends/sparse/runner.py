@@ -315,5 +315,5 @@ class SparseGiven(SparseRunner):
         matrices = out[before - first : self.done - first, counts + COUNTED.index("jacobians")]
         slow = len(matrices) >= SEVERAL and matrices.mean() > MATRICES
         self.status = self._recover(status, self.done)
-        if self.coupled is not None and slow and status == codes.SUCCESS:
+        if self.coupled is not None and slow and status == codes.SUCCESS and not self.finished:
             self._couple()
