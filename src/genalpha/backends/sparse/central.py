@@ -103,10 +103,10 @@ class Central:
         def correct(levels: Any, n: newton.Numbers, largest: Any, error: Any) -> Any:
             x, by = largest.reshape(2, -1)
             value = jnp.full(x.shape, error)
-            after = newton.judged(options, levels, groups, n, x, value, by, "large")
-            if self.blocks.stages > 1:
-                after = newton.stopped_if_astray(options, n, after)
-            return flagged(options, after)
+            if self.blocks.stages == 1:
+                return flagged(options, newton.judged(options, levels, groups, n, x, value, by, "large"))
+            after = newton.judged(options, levels, groups, n, x, value, by, "staged")
+            return flagged(options, newton.stopped_if_astray(options, n, after))
 
         inputs = (level, numbers, self._inputs(self.largest, ITERATION), self._inputs(self.error, ITERATION))
         self.builder.kernel(
