@@ -80,6 +80,60 @@ def stewart() -> mb.Model:
     return model
 
 
+JOINTS = (
+    mb.Revolute,
+    mb.Universal,
+    mb.Prismatic,
+    mb.Spherical,
+    mb.Cylindrical,
+    mb.Planar,
+    mb.PointOnLine,
+    mb.PointOnPlane,
+    mb.Screw,
+    mb.Weld,
+)
+
+
+def mix(count: int = 20) -> mb.Model:
+    """Boxes, each below the last one: every joint is of the next of ten kinds, every force of five.
+
+    For first results only: the more kinds a model has, the more must be traced and compiled.
+    """
+    model, forces = mb.Model(), list[mb.Force]()
+    above: Any = model.ground
+    for i in range(count):
+        at = np.array([0.1 * (i % 2), 0.0, -0.5 * i])
+        body = model.add(mb.Body(f"box {i}", mb.box(1.0, (0.1, 0.2, 0.4)), at=at - (0, 0, 0.25)))
+        kind, given = JOINTS[i % len(JOINTS)], dict[str, Any](at=at)
+        if kind is not mb.Spherical:
+            given["axis"] = (1, 0, 0)
+        if kind is mb.Universal:
+            given["second"] = (0, 1, 0)
+        if kind is mb.Screw:
+            given["pitch"] = 0.1
+        joint = model.add(kind(f"joint {i}", above, body, **given))
+        if kind is mb.Revolute:
+            forces.append(mb.JointSpring(f"spring {i}", joint, stiffness=3.0, damping=0.2))
+        forces.append(_force(i, model.ground.frame((0.5, 0, 0)), above, body, at))
+        above = body
+    for force in forces:
+        model.add(force)
+    return model
+
+
+def _force(i: int, fixed: Any, above: Any, body: mb.Body, at: np.ndarray) -> mb.Force:
+    name, end = f"force {i}", body.frame((0, 0.1, 0))
+    match i % 4:
+        case 0:
+            return mb.SpringDamper(name, fixed, end, stiffness=50.0, damping=1.0, length=0.5)
+        case 1:
+            return mb.Bushing(name, above, body, (10.0,) * 6, (1.0,) * 6, at=at)
+        case 2:
+            return mb.AppliedForce(name, end, force=(0, 0, 1.0))
+        case _:
+            return mb.Drag(name, end, linear=0.1)
+
+
 def ladder(first: int, count: int) -> tuple[int, ...]:
     return tuple(first * 2**i for i in range(count))
 
@@ -96,3 +150,4 @@ CASES = (
     Case("A04, Bricard", iftomm.bricard, 10.0, ladder(500, 6), 4000),
     Case("A05, governor", iftomm.governor, 10.0, ladder(500, 6), 4000),
 )
+MIX = Case("mix of 20 bodies", mix, 1.0, ladder(125, 6), 2000)

@@ -26,7 +26,7 @@ import numpy as np
 import genalpha as ga
 from benchmarks.exudyn_mechanisms import TOLERANCES, Mechanism, Variant, variants
 from benchmarks.measure import OUT, markdown, time_to, versions
-from benchmarks.mechanism_cases import CASES, Case
+from benchmarks.mechanism_cases import CASES, MIX, Case
 from benchmarks.mujoco_trees import INTEGRATORS, Tree
 from genalpha.compiler import objects
 from genalpha.multibody.closing import Geometry
@@ -229,12 +229,12 @@ FIRSTS: dict[str, dict[str, Any]] = {
     "soi2 (default), h": {"h": 1e-3},
     "soi2 (default), rtol": {"rtol": 1e-4},
 }
-FIRST_OF = ("chain of 10", "Stewart platform", "car, 20 bodies")
+FIRST_OF = ("chain of 10", "Stewart platform", "car, 20 bodies", MIX.name)
 
 
 def first(name: str, how: str) -> None:
     """Seconds of a new process, after imports: to assemble, to solve, and all; CPU seconds of LLVM."""
-    case = next(case for case in CASES if case.name == name)
+    case = next(case for case in (*CASES, MIX) if case.name == name)
     spent, compiled, now = [0.0], objects.compiled, time.perf_counter
 
     def timed(text: str, level: int, scheduled: bool) -> bytes:
@@ -274,7 +274,7 @@ def firsts(repeats: int = 3) -> str:
     head = ("mechanism", "run", "assemble s", "solve s", "LLVM, CPU s", "all s", "code on disk: all s")
     lines = []
     for name in FIRST_OF:
-        for how in (*FIRSTS, "Exudyn"):
+        for how in FIRSTS if name == MIX.name else (*FIRSTS, "Exudyn"):
             print(f"first result of {name}: {how}", file=sys.stderr, flush=True)
             cold, warm = [], []
             for _ in range(repeats):
