@@ -211,7 +211,7 @@ def _joint_spring(to: Mechanism, force: Any) -> None:
 def _motor(to: Mechanism, force: Any) -> None:
     if force.functions.keys() - {"coordinate"} or "limit" in force.numbers:
         raise ValueError(f"{force!r} has a function or a limit")
-    _along(to, force, -float(force.numbers["constant"]))  # its sign is that of a spring under tension
+    _along(to, force, -float(force.numbers["effort"]))  # its sign is that of a spring under tension
 
 
 def _bushing(to: Mechanism, force: Any) -> None:

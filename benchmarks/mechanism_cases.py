@@ -76,7 +76,7 @@ def stewart() -> mb.Model:
     model = mechanisms.stewart()
     for i in range(1, 7):
         force = model[f"motor {i}"]
-        force.numbers["constant"] = force.numbers["constant"] * (1.0 + 0.2 * (-1.0) ** i)
+        force.numbers["effort"] = force.numbers["effort"] * (1.0 + 0.2 * (-1.0) ** i)
     return model
 
 

@@ -5,6 +5,7 @@ import functools
 import sys
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -253,3 +254,68 @@ def test_what_a_function_changes_itself_does_not_count():
     assert len(calls) == count
     pull[0] = 4.0
     assert run() == pytest.approx(np.cos(2.0), abs=1e-3)
+
+
+def by_an_implementation_of_singledispatch():
+    @functools.singledispatch
+    def pull(x):
+        return x
+
+    @pull.register(jax.core.Tracer)
+    def _(x):
+        return k * x
+
+    return lambda t, q, v: -pull(q), lambda value: globals().__setitem__("k", value)
+
+
+def by_the_rule_of_a_derivative():
+    @jax.custom_jvp
+    def pull(x):
+        return x
+
+    @pull.defjvp
+    def _(x, dx):
+        return x[0], k * dx[0]
+
+    return lambda t, q, v: -jax.jvp(pull, (q,), (q,))[1], lambda value: globals().__setitem__("k", value)
+
+
+def by_the_rules_of_derivatives():
+    @jax.custom_jvp
+    def pull(x):
+        return x
+
+    pull.defjvps(lambda dx, answer, x: k * dx)
+    return lambda t, q, v: -jax.jvp(pull, (q,), (q,))[1], lambda value: globals().__setitem__("k", value)
+
+
+def by_the_rule_of_a_transposed_derivative():
+    @jax.custom_vjp
+    def pull(x):
+        return x
+
+    pull.defvjp(lambda x: (x, None), lambda _, dy: (k * dy,))
+    return lambda t, q, v: -jax.vjp(pull, q)[1](q)[0], lambda value: globals().__setitem__("k", value)
+
+
+RULES = (
+    by_an_implementation_of_singledispatch,
+    by_the_rule_of_a_derivative,
+    by_the_rules_of_derivatives,
+    by_the_rule_of_a_transposed_derivative,
+)
+
+
+@pytest.mark.parametrize("way", RULES, ids=lambda way: way.__name__)
+def test_functions_that_jax_and_functools_keep(way):
+    """One step of a spring with k = 1, and with k = 4."""
+    force, change = way()
+    try:
+        change(1.0)
+        system = ga.System(np.eye(1), force)
+        ends = [ga.solve(system, (0.0, 1.0), [1.0], [0.0], h=1e-2).q[-1, 0]]
+        change(4.0)
+        ends.append(ga.solve(system, (0.0, 1.0), [1.0], [0.0], h=1e-2).q[-1, 0])
+    finally:
+        change(1.0)
+    np.testing.assert_allclose(ends, [np.cos(1.0), np.cos(2.0)], atol=1e-3)

@@ -33,9 +33,9 @@ def servo(model: mb.Model) -> ga.Controller:
     def update(t: float, q: Any, v: Any, s: Any) -> Any:
         here = model.motion((t, q, v))
         angle, rate = here.coordinate("hinge 0")[0], here.rate("hinge 0")[0]
-        return s + 1, {"motor 0.constant": -KP * angle - KD * rate}
+        return s + 1, {"motor 0.effort": -KP * angle - KD * rate}
 
-    return ga.Controller(SAMPLE, update, {"motor 0.constant": 0.0}, 0.0)
+    return ga.Controller(SAMPLE, update, {"motor 0.effort": 0.0}, 0.0)
 
 
 def test_a_held_arm_moves_as_its_reduced_equation() -> None:
@@ -52,7 +52,7 @@ def test_a_held_arm_moves_as_its_reduced_equation() -> None:
     assert errors[1] < 1e-5
     assert errors[0] / errors[1] == pytest.approx(4.0, rel=0.1)
     assert sol.control is not None
-    assert sol.control.s[-1] == 30 == len(sol.control.u["motor 0.constant"])
+    assert sol.control.s[-1] == 30 == len(sol.control.u["motor 0.effort"])
 
 
 @pytest.mark.parametrize("bodies", [1, 8])
@@ -68,7 +68,7 @@ def test_a_run_in_two_halves_gives_the_same_bits(bodies: int) -> None:
 
 def test_a_constant_output_is_a_constant_effort() -> None:
     """Large models have sparse matrices. Other numbers of the run stay as they are."""
-    model, names = arm(8), [f"motor {k}.constant" for k in (0, 5)]
+    model, names = arm(8), [f"motor {k}.effort" for k in (0, 5)]
     steady = ga.Controller(0.05, lambda t, q, v, s: (s, dict.fromkeys(names, 7.0)), dict.fromkeys(names, 0.0))
     values = {"gravity": [0.0, 0.0, -2.0], "bar 3.mass": 2.5}
     found = model.solve((0.0, 0.3), values, rtol=1e-7, controller=steady)
@@ -82,7 +82,7 @@ def test_stops_and_a_controller() -> None:
     block = model.add(mb.Body("block", mb.box(2.0, (0.1, 0.1, 0.1))))
     rail = model.add(mb.Prismatic("rail", model.ground, block, at=(0, 0, 0), axis=(1, 0, 0)))
     model.add(mb.Motor("motor", rail, effort=0.0))
-    push = ga.Controller(0.1, lambda t, q, v, s: (s, {"motor.constant": 4.0}), {"motor.constant": 0.0})
+    push = ga.Controller(0.1, lambda t, q, v, s: (s, {"motor.effort": 4.0}), {"motor.effort": 0.0})
     stops = model.stops("rail", upper=0.5, restitution=0.5)
     sol = model.solve((0.0, 1.2), h=0.01, events=stops, controller=push)
     assert sol.t_events[0][0] == pytest.approx(np.sqrt(0.5), abs=1e-6)  # x = F t²/(2 m), F/m = 2
@@ -101,13 +101,13 @@ def test_stops_and_a_controller() -> None:
             r"u0 .* must be a dictionary .* model\.values.*got 0\.0",
         ),
         (
-            {"motor.constant": 0.0},
+            {"motor.effort": 0.0},
             lambda t, q, v, s: (s, {}),
             ValueError,
-            "no number 'motor.constant'.*'motor 0",
+            "no number 'motor.effort'.*'motor 0",
         ),
-        ({"motor 0.constant": [0.0]}, lambda t, q, v, s: (s, {}), ValueError, r"must have the shape \(\)"),
-        ({"motor 0.constant": 0.0}, lambda t, q, v, s: (s, {"x": 1.0}), ValueError, "both must be alike"),
+        ({"motor 0.effort": [0.0]}, lambda t, q, v, s: (s, {}), ValueError, r"must have the shape \(\)"),
+        ({"motor 0.effort": 0.0}, lambda t, q, v, s: (s, {"x": 1.0}), ValueError, "both must be alike"),
         (
             {"bar 0.mass": 1.0},
             lambda t, q, v, s: (s, {"bar 0.mass": 1.0 - 100 * t}),

@@ -175,7 +175,7 @@ def test_laws_by_hand():
         np.array(x) for x in ([3.0, -4.0, 5.0], [0.2, 0.7, -0.4], [0.6, -0.8, 2.0], [1.0, 2.0, -2.0])
     )
     rubs = mb.Friction(0.5, radius=0.1, face=0.3, length=0.25, speed=1e-4, soft=1e-9)
-    of, size = laws.Of(*rubs.numbers()), np.linalg.norm
+    of, size = laws.Of.taken(rubs.numbers()), np.linalg.norm
     arm = np.array([0.0, 0.0, 0.125])
     end = np.cross(M, [0, 0, 1]) / 0.25  # what the two ends add to F/2 to carry M
     across = np.array([*F[:2], 0.0])
@@ -201,7 +201,7 @@ def test_laws_by_hand():
 
 
 def test_friction_is_smooth_where_nothing_moves_and_nothing_presses():
-    of = laws.Of(*mb.Friction(0.5, radius=0.1, face=0.3, length=0.25).numbers())
+    of = laws.Of.taken(mb.Friction(0.5, radius=0.1, face=0.3, length=0.25).numbers())
     every = (laws.hinge, laws.guide, laws.sleeve, laws.ball)
     together = lambda x: [law(of, *x) for law in every]
     slopes = jax.jacfwd(together)(jnp.zeros((4, 3)))

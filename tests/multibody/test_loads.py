@@ -91,7 +91,7 @@ def test_efforts_with_the_numbers_of_a_run() -> None:
     wheel = model.add(mb.PlanarBody("wheel", 1.0, 2.0))
     hinge = model.add(mb.Revolute("hinge", model.ground, wheel, at=(0, 0)))
     model.add(mb.Motor("motor", hinge, effort=1.0))
-    sol = model.solve((0.0, 1.0), {"motor.constant": 5.0}, h=0.1)
+    sol = model.solve((0.0, 1.0), {"motor.effort": 5.0}, h=0.1)
     np.testing.assert_allclose(model.motion(sol).effort("motor"), 5.0)
 
 

@@ -63,7 +63,7 @@ def law(folder, text):
     one, two = (files.read(folder, text, controls={"m": x}) for x in (0.0, 1.0))
     if "m" not in one:
         return None
-    effort = [float(model["m"].numbers["constant"]) for model in (one, two)]
+    effort = [float(model["m"].numbers["effort"]) for model in (one, two)]
     back = one["m feedback"].numbers if "m feedback" in one else {"stiffness": 0.0, "damping": 0.0}
     return effort[1] - effort[0], effort[0], -float(back["stiffness"]), -float(back["damping"])
 
@@ -86,7 +86,7 @@ def test_these_are_the_laws_of_mujoco():
 def test_the_last_range_of_all_kinds_counts(tmp_path):
     default = '<position gear="3" ctrlrange="-1 1"/><motor ctrlrange="-2 2"/>'
     model = files.read(tmp_path, whole("position", default), controls={"m": 9.0})
-    assert model["m"].numbers["constant"] == pytest.approx(6.0)
+    assert model["m"].numbers["effort"] == pytest.approx(6.0)
     assert model["m feedback"].numbers["stiffness"] == pytest.approx(9.0)
 
 

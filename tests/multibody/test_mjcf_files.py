@@ -161,7 +161,7 @@ def test_controls_are_numbers_or_functions(tmp_path):
     more = '<actuator><motor name="m" joint="pin" gear="2"/></actuator>'
     model = load(tmp_path, arm(), more, controls={"m": lambda t: 3 * t})
     assert model["m"].functions["effort"](2.0) == pytest.approx(12.0)
-    assert load(tmp_path, arm(), more, controls={"m": 3.0})["m"].numbers["constant"] == pytest.approx(6.0)
+    assert load(tmp_path, arm(), more, controls={"m": 3.0})["m"].numbers["effort"] == pytest.approx(6.0)
     with pytest.raises(ValueError, match=r"controls has 'n': the actuators are m"):
         load(tmp_path, arm(), more, controls={"n": 1.0})
 
@@ -172,7 +172,7 @@ def test_actuators_keep_to_their_ranges(tmp_path):
     efforts = lambda text, values, more="": [
         float(
             load(tmp_path, arm(), f"{more}<actuator>{text}</actuator>", controls={"m": x})["m"].numbers[
-                "constant"
+                "effort"
             ]
         )
         for x in values

@@ -85,7 +85,7 @@ def test_stops_in_a_batch() -> None:
     model.add(mb.Motor("push", slide, effort=1.0))
     stops = model.stops("slide", upper=0.25, restitution=0.5)
     forces = np.array([1.0, 4.0])
-    batch = model.solve_batch((0.0, 1.2), {"push.constant": forces}, h=0.01, events=stops)
+    batch = model.solve_batch((0.0, 1.2), {"push.effort": forces}, h=0.01, events=stops)
     found = [member.t_events[0][0] for member in batch if len(member.t_events[0])]
     np.testing.assert_allclose(found, np.sqrt(2 * 2.0 * 0.25 / forces), rtol=1e-9)
 

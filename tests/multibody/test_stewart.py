@@ -107,7 +107,7 @@ def driven():
 def forces(model, sol):
     """Along every leg: of its drive, and of its motor, which is constant."""
     found = model.motion(sol)
-    motors = [model[f"motor {i}"].numbers["constant"] for i in range(1, 7)]
+    motors = [model[f"motor {i}"].numbers["effort"] for i in range(1, 7)]
     return np.stack([found.reaction(f"drive {i}").force[:, 2] for i in range(1, 7)], axis=1) + motors
 
 

@@ -171,6 +171,8 @@ class _SearchOfReads:
         wrapped = getattr(thing, "__wrapped__", MISSING) if known else in_object(thing, "__wrapped__")
         if wrapped is not MISSING:
             self._left.append(wrapped)
+        if isinstance(thing, jax.custom_jvp | jax.custom_vjp):
+            self._left.extend(getattr(thing, name, None) for name in ("jvp", "fwd", "bwd"))
         if known:
             return
         self._note(thing)
@@ -353,8 +355,14 @@ def _package(module: Any) -> str:
 
 
 def _wrapped(function: types.FunctionType) -> tuple[Any, ...]:
-    """The function that a function wraps."""
-    return (function.__wrapped__,) if hasattr(function, "__wrapped__") else ()
+    """The functions that a function wraps. Those of JAX and functools may have some in their closures."""
+    found = [function.__wrapped__] if hasattr(function, "__wrapped__") else []
+    for cell in (function.__closure__ or ()) if _is_known(function) else ():
+        value = _content(cell)
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,)
+        functions = (x for x in items if isinstance(x, types.FunctionType))
+        found += [x for x in functions if not _is_known(x) or x.__module__ == "functools"]
+    return tuple(found)
 
 
 def _is_known(function: types.FunctionType) -> bool:

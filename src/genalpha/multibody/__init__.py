@@ -4,8 +4,10 @@
 >>> model = mb.Model(gravity=(0, 0, -9.81))
 """
 
+from genalpha.multibody import planar_joints  # noqa: F401 - they replace others in the plane
 from genalpha.multibody.bodies import Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector
+from genalpha.multibody.contact import SphereContact
 from genalpha.multibody.couplings import Driven, Gear, Mimic, Rack, Screw
 from genalpha.multibody.files import load
 from genalpha.multibody.forces import (
@@ -17,7 +19,6 @@ from genalpha.multibody.forces import (
     Force,
     JointSpring,
     Motor,
-    SphereContact,
     SpringDamper,
 )
 from genalpha.multibody.frames import FrameState, Wrench

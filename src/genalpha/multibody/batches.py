@@ -62,8 +62,8 @@ def _from(
             numbers = values.in_args(model, args) | more
             sides.check_members(model, arguments.span(t_span)[0], start, numbers)
     if options.get("events") is not None and start is not None:
-        for q in np.unique(np.atleast_2d(start), axis=0):
-            options["events"] = limits.from_start(model, options["events"], q, v0, ())
+        for q, own in _starts(model, start, args):
+            options["events"] = limits.from_start(model, options["events"], q, v0, own)
     with start_errors.noted(model):
         return run(model.system, t_span, q0, v0, **options)
 
@@ -76,6 +76,17 @@ def _positions(model: Model, q0: Any) -> np.ndarray | None:
         return None
     fits = found.ndim in (1, 2) and len(found) and found.shape[-1] == len(model.q0)
     return found if fits and np.isfinite(found).all() else None
+
+
+def _starts(model: Model, start: np.ndarray, args: Any) -> Iterable[tuple[np.ndarray, Any]]:
+    """The positions and args of members that may differ."""
+    rows, usual = np.atleast_2d(start), model.system.args
+    both = zip(jax.tree.leaves(args), jax.tree.leaves(usual), strict=False)
+    counts = [len(x) for x, one in both if np.ndim(x) > np.ndim(one)]
+    if not counts or not values.fits(model, args):
+        return [(q, args or ()) for q in np.unique(rows, axis=0)]
+    own = lambda i: jax.tree.map(lambda x, one: x[i] if np.ndim(x) > np.ndim(one) else x, args, usual)
+    return [(rows[i % len(rows)], own(i)) for i in range(counts[0])]
 
 
 class NamedNumbers:
@@ -98,7 +109,7 @@ class NamedNumbers:
             raise TypeError("member of a model returns values by name, such as {'rod.mass': 2.0}, not args")
         numbers |= made.pop("values", {})
         found = values.checked(self.model, numbers)
-        found = {name: values.or_nan(name, x) for name, x in found.items()}
+        found = {name: values.or_nan(self.model, name, x) for name, x in found.items()}
         return made | {"args": values.with_numbers(self.model, found, self.args)}
 
 

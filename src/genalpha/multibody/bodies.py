@@ -99,11 +99,16 @@ class AnyBody:
     def _moves(self, key: str, value: Any) -> Any:
         """A checked value of an attribute that says where the body is or how it moves."""
         before, what = self.__dict__[key], f"{key} of {self.name!r}"
-        if key == "R" and self.kind.name != "rigid":
+        if key == "R" and self.kind.name not in ("rigid", "ground"):
             raise AttributeError(f"{what} cannot be set: a PlanarBody has an angle, a PointMass no axes")
+        if self.kind is GROUND:
+            raise AttributeError("the ground does not move: its x and R cannot be set")
         if key == "R":
             return orientation(value, what)
-        return finite(value, what) if np.ndim(before) == 0 else vector(value, what, len(before))
+        found = finite(value, what) if np.ndim(before) == 0 else vector(value, what, len(before))
+        if key == "x" and self.kind is PLANAR and found[2]:  # type: ignore[index]
+            raise ValueError(f"{self!r} moves in the plane of x and y: z of x must be 0, got {value!r}")
+        return found
 
     def frame(self, at: Any = (0.0, 0.0, 0.0), rotation: Any = None, axis: Any = None) -> Marker:
         """A frame at a point of the body, in its own axes, turned, or with its z axis along ``axis``."""

@@ -138,7 +138,8 @@ def closed(
         )
     if dependent and redundant == "drop":
         model.drop([(row.joint, row.number) for row in dependent])
-    if freedom == 0 and not any(joint.own_functions for joint in model.joints):  # none is driven
+    driven = any(isinstance(joint, OfCoordinate) or joint.own_functions for joint in model.joints)
+    if freedom == 0 and not driven:
         warn("the joints leave the bodies no motion: 0 degrees of freedom", RuntimeWarning)
     return Closed(freedom, (*map(str, before), *names), redundant == "drop" or bool(before), gap)
 
@@ -243,25 +244,30 @@ def _coordinates(joint: Any) -> list[float]:
 def _positions(
     geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    found = positions.closed(lambda q: geometry.at(q, v), geometry.retract, q, free)
+    turns, size = _turns(geometry.model), _size(geometry.model)
+    closed = lambda q: positions.closed(
+        lambda q: geometry.at(q, v), geometry.retract, q, free, turns=turns, size=size
+    )
+    found = closed(q)
     if found.open and free.any():  # all bodies may be in line, where the joints do not say which way to go
-        shaken = geometry.retract(q, free * _shake(geometry.model))
-        again = positions.closed(lambda q: geometry.at(q, v), geometry.retract, shaken, free)
+        shake = 0.01 * np.random.default_rng(0).normal(size=len(v)) * np.where(turns, 1.0, size)
+        again = closed(geometry.retract(q, free * shake))
         found = again._replace(first=found.first) if not again.open else found
     if found.open:
         raise _open(geometry, found.at)
     return found.q, found.first
 
 
-def _shake(model: Model) -> np.ndarray:
-    """A small increment (n,) of the positions: turns, and displacements of points in units of the model."""
-    size = max((float(np.abs(marker.r).max()) for x in model.joints for marker in x.markers), default=1.0)
-    parts = []
-    for body in model.bodies:
-        count = body.kind.sizes[1]
-        turns = count - (2 if body.kind.name == "planar" else 3)
-        parts += [np.full(count - turns, 0.0 if turns else size), np.ones(turns)]
-    return 0.01 * np.concatenate(parts) * np.random.default_rng(0).normal(size=len(model.v0))
+def _size(model: Model) -> float:
+    """How large bodies are: the largest distance of a joint from a centre of mass."""
+    sizes = (float(np.abs(marker.r).max()) for joint in model.joints for marker in joint.markers)
+    return max(sizes, default=0.0) or 1.0
+
+
+def _turns(model: Model) -> np.ndarray:
+    """Which velocities (n,) are those of angles."""
+    lengths = lambda body: 2 if body.kind.name == "planar" else 3
+    return np.concatenate([np.arange(body.kind.sizes[1]) >= lengths(body) for body in model.bodies])
 
 
 def _open(geometry: Geometry, at: AtState) -> ValueError:

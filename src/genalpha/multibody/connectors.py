@@ -63,11 +63,12 @@ class Connector(metaclass=_Made):
     - ``holonomic`` -> (m,), constraints on positions, with names in ``rows``,
     - ``nonholonomic`` -> (p,), constraints on velocities, with names in ``speed_rows``,
     - ``force`` -> a :class:`Wrench` for each frame,
-    - ``kinetic`` -> (k,), speeds s that are linear in velocities: ½ s·s is kinetic energy.
+    - ``kinetic`` -> (k,), rates s of functions of positions alone: ½ s·s is kinetic energy.
 
     ``numbers`` are arrays that may differ between connectors of a kind; they are arguments of the compiled
-    code. ``functions`` are callables of the user; each makes a kind of its own. The number ``friction`` of a
-    class with a law of friction, ``rubbing``, is for that law.
+    code; those in ``positive`` and ``not_negative`` keep their sign. ``functions`` are callables of the user;
+    each makes a kind of its own. Numbers with names like ``friction`` of a class with a law of friction,
+    ``rubbing``, are for that law.
     """
 
     rows: ClassVar[tuple[str, ...]] = ()
@@ -77,6 +78,8 @@ class Connector(metaclass=_Made):
     force: ClassVar[Callable[..., Any] | None] = None
     rubbing: ClassVar[Rubbing | None] = None
     kinetic: ClassVar[Callable[..., Any] | None] = None
+    positive: ClassVar[tuple[str, ...]] = ()
+    not_negative: ClassVar[tuple[str, ...]] = ()
     given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments it was made with, for files
     joints: tuple[Any, ...] = ()  # those that it is about
 
@@ -89,7 +92,7 @@ class Connector(metaclass=_Made):
     ) -> None:
         self.name, self.markers = named(name, "a " + type(self).__name__), tuple(markers)
         self.numbers = {key: np.array(value, dtype=float) for key, value in (numbers or {}).items()}
-        self.functions = dict(functions or {})
+        self.functions: dict[str, Any] = dict(functions or {})
         self.dropped: frozenset[int] = frozenset()  # numbers of rows that are left out as redundant
         for key, value in self.numbers.items():
             if not np.isfinite(value).all():
@@ -97,6 +100,8 @@ class Connector(metaclass=_Made):
         for key, function in self.functions.items():
             if not callable(function):
                 raise TypeError(f"{key} of {name!r} must be a function, got {type(function).__name__}")
+            if type(function).__hash__ is None:  # an object of a dataclass: methods can be told apart
+                self.functions[key] = function.__call__
 
     def __setattr__(self, key: str, value: Any) -> None:
         """Numbers and functions are those of the constructor. Models have made their equations with them."""
@@ -114,6 +119,18 @@ class Connector(metaclass=_Made):
 
     def check_number(self, key: str, value: np.ndarray) -> None:
         """Refuse another value of a number, (...) or with an axis more for the members of a batch."""
+        for names, wrong, allowed in (
+            (self.positive, value <= 0, "positive"),
+            (self.not_negative, value < 0, "zero or positive"),
+        ):
+            if key in names and np.any(wrong):
+                raise ValueError(f"{self.name}.{key} must be {allowed}, got {value.tolist()}")
+
+    def allowed(self, key: str, value: Any) -> Any:
+        """A traced number, or NaN if its sign is wrong."""
+        if key in self.positive:
+            return jnp.where(value > 0, value, jnp.nan)
+        return jnp.where(value >= 0, value, jnp.nan) if key in self.not_negative else value
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -151,7 +168,7 @@ class Connector(metaclass=_Made):
         found: dict[str, Callable[..., Any]] = {}
         own: dict[str, Any] = dict(self.numbers if numbers is None else numbers)
         if self.rubbing is not None and "friction" in own:
-            found["friction"] = reactions.law(self.rubbing.law, own.pop("friction"))
+            found["friction"] = reactions.law(self.rubbing.law, own)
         for name, speeds in _FUNCTIONS:
             function, kept = getattr(type(self), name), [] if speeds is None else self.kept(speeds)
             if function is None or (speeds is not None and not kept):
@@ -265,6 +282,8 @@ class Group(NamedTuple):
         # A copy, since rows of the joint itself may be left out later.
         functions, made = of_kind(_functions, Same(copy.copy(one)))
         label = f"{type(one).__name__} {one.name!r}" + ("" if len(self.members) == 1 else " and others")
+        left_out = ", ".join(one.row_names[i] for i in sorted(one.dropped))
+        label += f" without {left_out}" if left_out else ""
         nodes = nodes[:, 0] if single else nodes
         return Part(nodes=nodes, args=(ends, own), name=label, **functions).sharing(made, one.identity)
 

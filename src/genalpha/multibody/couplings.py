@@ -12,8 +12,12 @@ import numpy as np
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import IDENTITIES, Connector, between, returned
 from genalpha.multibody.frames import FrameState, finite, positive
-from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Coordinate, Joint, gap, late, near, tilt, turn
+from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Coordinate, Joint, gap, tilt, turn
 from genalpha.numerics.tracing import is_traced
+
+FULL_TURN = 2 * np.pi
+# Rows are sines of angles, over any number of turns. To close a joint from far away, they are the angles.
+IDENTITIES |= {ANGLE.gap: f"sine of an angle of {__name__}", ANGLE.off: f"an angle of {__name__}"}
 
 
 def _angle(a: Marker, b: Marker) -> Any:
@@ -29,20 +33,28 @@ class Screw(Joint):
     coordinates = (SLIDE, ANGLE)
 
     def __init__(self, name: str, a: Any, b: Any, pitch: Any, at: Any = None, axis: Any = None) -> None:
-        lead = finite(pitch, f"pitch of {name!r}") / (2 * np.pi)
-        if lead == 0:
+        if finite(pitch, f"pitch of {name!r}") == 0:
             raise ValueError(f"pitch of {name!r} is zero: use a Revolute")
-        Connector.__init__(self, name, between(name, a, b, at, axis), {"lead": lead})
+        ends = between(name, a, b, at, axis)
+        Connector.__init__(self, name, ends, {"pitch": pitch}, {"difference": ANGLE.gap})
 
     @staticmethod
-    def holonomic(t: Any, a: FrameState, b: FrameState, lead: Any) -> Any:
-        d = gap(a, b)
+    def holonomic(t: Any, a: FrameState, b: FrameState, pitch: Any, difference: Any) -> Any:
+        d, radius = gap(a, b), pitch / FULL_TURN
         # In units of length, so that the multiplier is a force.
-        return jnp.concatenate([d[:2], tilt(a, b), (lead * late(a, b, d[2] / lead))[None]])
+        return jnp.concatenate([d[:2], tilt(a, b), (radius * difference(a, b, d[2] / radius))[None]])
+
+    def check_number(self, key: str, value: np.ndarray) -> None:
+        super().check_number(key, value)
+        if key == "pitch" and not value.all():
+            raise ValueError(f"{self.name}.pitch must not be zero")
+
+    def allowed(self, key: str, value: Any) -> Any:
+        return jnp.where(value != 0, value, jnp.nan) if key == "pitch" else value
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
         a, b = frames
-        return [*super().sides(t, a, b), near(a, b, gap(a, b)[2] / self.numbers["lead"])]
+        return [*super().sides(t, a, b), ANGLE.near(a, b, FULL_TURN * gap(a, b)[2] / self.numbers["pitch"])]
 
 
 class Gear(Joint):
@@ -50,13 +62,20 @@ class Gear(Joint):
 
     ``first`` and ``second`` are joints with an angle. The sign is + if ``internal``, else −. The numbers of
     teeth are integers, so the constraint holds for positions, over any number of turns. Only their ratio
-    counts: 20 and 40 are 1 and 2.
+    counts: 20 and 40 are 1 and 2, n₁ and n₂. ``start`` is n₁φ₁ ± n₂φ₂, with + if not ``internal``; by default
+    that of the angles in the model.
     """
 
     rows = ("teeth",)
 
     def __init__(
-        self, name: str, first: Joint, second: Joint, teeth: tuple[int, int], internal: bool = False
+        self,
+        name: str,
+        first: Joint,
+        second: Joint,
+        teeth: tuple[int, int],
+        internal: bool = False,
+        start: Any = None,
     ) -> None:
         for one in (first, second):
             if not isinstance(one, Joint) or ANGLE not in one.coordinates:
@@ -69,38 +88,37 @@ class Gear(Joint):
             raise ValueError(f"teeth of {name!r} must be two positive integers, got {teeth!r}")
         counts = counts // np.gcd(*counts)
         self.counts = (int(counts[0]), int(counts[1]) * (-1 if internal else 1))
-        Connector.__init__(
-            self, name, (*first.markers, *second.markers), functions={"powers": _Powers(self.counts)}
-        )
+        meshing: Any = _Meshing(self.counts).registered()
+        Connector.__init__(self, name, (*first.markers, *second.markers), functions={"meshing": meshing})
         angles = _angle(*self.markers[:2]), _angle(*self.markers[2:])
-        self.numbers["start"] = np.array(self.counts[0] * angles[0] + self.counts[1] * angles[1])
+        now = self.counts[0] * angles[0] + self.counts[1] * angles[1]
+        self.numbers["start"] = np.array(now if start is None else finite(start, f"start of {name!r}"))
 
     @staticmethod
     def holonomic(
-        t: Any, a: FrameState, b: FrameState, c: FrameState, d: FrameState, start: Any, powers: Any
+        t: Any, a: FrameState, b: FrameState, c: FrameState, d: FrameState, start: Any, meshing: Any
     ) -> Any:
-        cos, sin = powers(turn(a, b), turn(c, d))
-        return ((sin * jnp.cos(start) - cos * jnp.sin(start)) / abs(powers.counts[0]))[None]
+        return meshing(turn(a, b), turn(c, d), start)[None]
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
-        cos, sin = _Powers(self.counts)(turn(*frames[:2]), turn(*frames[2:]))
+        cos, sin = _Meshing(self.counts).turned(turn(*frames[:2]), turn(*frames[2:]))
         start = self.numbers["start"]
         return [cos * np.cos(start) + sin * np.sin(start)]
 
 
-class _Powers:
-    """Cosine and sine of n₁φ₁ + n₂φ₂, from those of φ₁ and φ₂. Equal numbers make equal kinds."""
+class _Meshing(NamedTuple):
+    """The row of a gear: sin(n₁φ₁ + n₂φ₂ − start)/|n₁|, or the angle itself instead of its sine."""
 
-    def __init__(self, counts: tuple[int, int]) -> None:
-        self.counts = counts
+    counts: tuple[int, int]
+    by_angle: bool = False
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Powers) and other.counts == self.counts
+    def __call__(self, first: Any, second: Any, start: Any) -> Any:
+        (cos, sin), c0, s0 = self.turned(first, second), jnp.cos(start), jnp.sin(start)
+        off = sin * c0 - cos * s0
+        return (jnp.arctan2(off, cos * c0 + sin * s0) if self.by_angle else off) / abs(self.counts[0])
 
-    def __hash__(self) -> int:
-        return hash(self.counts)
-
-    def __call__(self, *turns: Any) -> tuple[Any, Any]:
+    def turned(self, *turns: Any) -> tuple[Any, Any]:
+        """Cosine and sine of n₁φ₁ + n₂φ₂, from those of φ₁ and φ₂."""
         cos, sin = 1.0, 0.0
         for (c, s), count in zip(turns, self.counts, strict=True):
             s = s if count > 0 else -s
@@ -110,16 +128,23 @@ class _Powers:
                 c, s = c * c - s * s, 2 * c * s
         return cos, sin
 
+    def registered(self) -> _Meshing:
+        """The row, with a name for other processes."""
+        IDENTITIES[self] = f"a gear of {tuple(self)}"
+        return self
+
 
 class Rack(Joint):
     """A rack and a pinion: the pinion of ``hinge`` turns by the travel of ``slider`` over its ``radius``.
 
-    ``hinge`` is a joint with an angle, ``slider`` one with a displacement.
+    ``hinge`` is a joint with an angle, ``slider`` one with a displacement. ``start`` is the angle minus the
+    travel over the radius; by default that of the model.
     """
 
     rows = ("teeth",)
+    positive = ("radius",)
 
-    def __init__(self, name: str, hinge: Joint, slider: Joint, radius: Any) -> None:
+    def __init__(self, name: str, hinge: Joint, slider: Joint, radius: Any, start: Any = None) -> None:
         for one, coordinate in ((hinge, "angle"), (slider, "displacement")):
             if not isinstance(one, Joint):
                 raise TypeError(f"{name!r} needs two joints, got {one!r}")
@@ -128,9 +153,10 @@ class Rack(Joint):
         frames = (*hinge.markers, *slider.markers)
         by = slider.coordinate("displacement").value
         numbers = {"radius": positive(radius, f"radius of {name!r}"), "start": 0.0}
-        Connector.__init__(self, name, frames, numbers, {"travel": by})
+        Connector.__init__(self, name, frames, numbers, {"travel": by, "difference": ANGLE.gap})
         travel = by(*(marker.state for marker in slider.markers))
-        self.numbers["start"] = np.array(_angle(*hinge.markers) - travel / numbers["radius"])
+        now = _angle(*hinge.markers) - travel / numbers["radius"]
+        self.numbers["start"] = np.array(now if start is None else finite(start, f"start of {name!r}"))
 
     @staticmethod
     def holonomic(
@@ -142,12 +168,13 @@ class Rack(Joint):
         radius: Any,
         start: Any,
         travel: Any,
+        difference: Any,
     ) -> Any:
-        return (radius * late(a, b, start + travel(c, d) / radius))[None]
+        return (radius * difference(a, b, start + travel(c, d) / radius))[None]
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
         moved = self.functions["travel"](*frames[2:]) / self.numbers["radius"]
-        return [near(frames[0], frames[1], self.numbers["start"] + moved)]
+        return [ANGLE.near(frames[0], frames[1], self.numbers["start"] + moved)]
 
 
 _FAR = 3.0  # rad; an angle whose whole turns would matter must not leave ± this

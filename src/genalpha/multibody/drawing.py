@@ -18,7 +18,6 @@ from genalpha.multibody.joints import (
     Distance,
     Joint,
     Planar,
-    PlanarPrismatic,
     PointOnLine,
     PointOnPlane,
     Prismatic,
@@ -28,6 +27,7 @@ from genalpha.multibody.joints import (
     Weld,
 )
 from genalpha.multibody.motion import Motion
+from genalpha.multibody.planar_joints import PlanarPrismatic
 from genalpha.multibody.rolling import OnSurface
 from genalpha.multibody.rows import rows_of
 from genalpha.multibody.values import different, with_values

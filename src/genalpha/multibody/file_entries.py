@@ -110,7 +110,7 @@ ROTATION = among("an angle about z, a quaternion (4 numbers) or a matrix (3 rows
 TENSOR = among("3 principal moments, or 3 rows of 3 finite numbers", (3,), (3, 3))
 _NUMBERS = (
     "mass moment angle stiffness damping length free kp kd limit effort pitch radius exponent soft slow "
-    "linear quadratic lower upper size speed inertia"
+    "linear quadratic lower upper size speed inertia start"
 )
 _VECTORS = "at axis velocity angular_velocity center force torque wind gravity"
 _CHECKS: dict[str, Check] = {

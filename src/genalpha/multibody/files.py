@@ -19,7 +19,7 @@ import numpy as np
 
 from genalpha.engine import files
 from genalpha.errors import hint
-from genalpha.multibody import couplings, forces, joints, limits, rolling, rotors
+from genalpha.multibody import contact, couplings, forces, joints, limits, planar_joints, rolling, rotors
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector, frame_on
 from genalpha.multibody.file_entries import (
@@ -74,8 +74,8 @@ def _classes(base: type[Any], *modules: Any) -> dict[str, Any]:
     return {x.__name__: x for x in public if any(getattr(x, name) is not None for name in _ACTS)}
 
 
-JOINTS = _classes(joints.Joint, joints, couplings, rolling)
-FORCES = _classes(forces.Force, forces, limits, rotors)
+JOINTS = _classes(joints.Joint, joints, planar_joints, couplings, rolling)
+FORCES = _classes(forces.Force, forces, contact, limits, rotors)
 CONNECTORS = JOINTS | FORCES
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from genalpha import rotation
 from genalpha.multibody.bodies import PointMass
 from genalpha.multibody.connectors import Connector, between, frame_on, returned, wrenches
-from genalpha.multibody.frames import FrameState, Wrench, drift, finite, nonnegative, positive, vector
+from genalpha.multibody.frames import FrameState, Wrench, finite, nonnegative, positive, vector
 from genalpha.multibody.joints import Joint, gap
 from genalpha.multibody.reactions import relative
 from genalpha.multibody.vectors import cross
@@ -38,6 +38,8 @@ class SpringDamper(Force):
     the spring is free where the bodies are in the model.
     """
 
+    not_negative = ("stiffness", "damping", "length")
+
     def __init__(
         self,
         name: str,
@@ -55,7 +57,7 @@ class SpringDamper(Force):
             "damping": nonnegative(damping, f"damping of {name!r}"),
             "length": now if length is None else nonnegative(length, f"length of {name!r}"),
         }
-        if law is None and not now > 0:
+        if not now > 0:
             raise ValueError(f"the ends of {name!r} are at the same point: a spring needs a direction")
         super().__init__(name, markers, numbers, {} if law is None else {"law": law})
 
@@ -126,6 +128,8 @@ class JointSpring(JointForce):
     ``free``: where the spring is turned by half a turn, its torque jumps.
     """
 
+    not_negative = ("stiffness", "damping")
+
     def __init__(
         self,
         name: str,
@@ -167,6 +171,9 @@ class Motor(JointForce):
     Angles are followed over any number of turns, by the sine of the difference.
     """
 
+    positive = ("limit",)
+    not_negative = ("kp", "kd")
+
     def __init__(
         self,
         name: str,
@@ -183,7 +190,7 @@ class Motor(JointForce):
         if callable(effort):
             functions["effort"] = effort
         else:
-            numbers["constant"] = finite(effort, f"effort of {name!r}")
+            numbers["effort"] = finite(effort, f"effort of {name!r}")
         if target is not None:
             functions["target"] = target
         if (target is None) == any(numbers[key] > 0 for key in ("kp", "kd")):
@@ -201,12 +208,11 @@ class Motor(JointForce):
         kp: Any,
         kd: Any,
         coordinate: Any,
-        constant: Any = 0.0,
+        effort: Any,
         limit: Any = None,
-        effort: Any = None,
         target: Any = None,
     ) -> Any:
-        size = constant if effort is None else returned(effort(t), (), "effort")
+        size = returned(effort(t), (), "effort") if callable(effort) else effort
         if target is not None:
             wanted, speed = _with_rate(target, t)
             _, rate = JointForce.moved(coordinate, a, b)
@@ -232,6 +238,9 @@ class DryFriction(JointForce):
     >>> motion.rate("hinge")[-1].round(6).item()  # 2 − (0.4/0.5) t
     1.2
     """
+
+    positive = ("speed",)
+    not_negative = ("size",)
 
     def __init__(self, name: str, joint: Joint, size: Any, speed: Any = 1e-2, coordinate: str = "") -> None:
         numbers = {
@@ -259,6 +268,8 @@ class Bushing(Force):
     ``stiffness`` and ``damping`` (6,) are for displacements and for the rotation vector of b relative to a.
     ``law(d, rate)`` (6,) -> (6,) may be added: the force and torque on b in the axes of a.
     """
+
+    not_negative = ("stiffness", "damping")
 
     def __init__(
         self,
@@ -300,71 +311,32 @@ class AppliedForce(Force):
     ) -> None:
         numbers: dict[str, Any] = {"follows": float(follows)}
         functions: dict[str, Any] = {}
-        for key, value in (("push", force), ("turning", torque)):
+        for key, value in (("force", force), ("torque", torque)):
             if callable(value):
                 functions[key] = value
             else:
-                numbers[key] = vector(value, f"{'force' if key == 'push' else 'torque'} of {name!r}")
+                numbers[key] = vector(value, f"{key} of {name!r}")
         frame = frame_on(body, f"body of {name!r}")
-        if isinstance(frame.body, PointMass) and ("turning" in functions or numbers["turning"].any()):
+        if isinstance(frame.body, PointMass) and ("torque" in functions or numbers["torque"].any()):
             raise ValueError(f"{name!r} has a torque on {frame.body!r}, which cannot be turned: use a Body")
         super().__init__(name, (frame,), numbers, functions)
 
     def check_number(self, key: str, value: np.ndarray) -> None:
+        super().check_number(key, value)
         if key == "follows" and not np.isin(value, (0, 1)).all():
             raise ValueError(f"{self.name}.follows must be 0 or 1, got {value.tolist()}")
 
     @staticmethod
-    def force(t: Any, a: FrameState, follows: Any, push: Any, turning: Any) -> Any:
+    def force(t: Any, a: FrameState, follows: Any, force: Any, torque: Any) -> Any:
         turned = lambda x: jnp.where(follows > 0, a.R @ x, x)
-        three = lambda what, x: returned(x(t) if callable(x) else x, (3,), what)
-        force, torque = three("force", push), three("torque", turning)
-        return (Wrench(turned(force), turned(torque)),)
-
-
-class SphereContact(Force):
-    """A ball on a plane, by a smooth penalty: normal force and regularized Coulomb friction.
-
-    ``a`` has the plane, x and y of its frame; ``b`` the ball, at its centre. The normal force is
-    stiffness·p^exponent·(1 + damping·p'), never negative, with the penetration p smoothed over ``soft``.
-    Friction is μ times the normal force, times tanh(slip/``slow``).
-    """
-
-    def __init__(
-        self,
-        name: str,
-        a: Any,
-        b: Any,
-        radius: Any,
-        stiffness: Any,
-        damping: Any = 0.0,
-        friction: Any = 0.0,
-        exponent: Any = 1.5,
-        soft: Any = 1e-6,
-        slow: Any = 1e-3,
-    ) -> None:
-        given = {"radius": radius, "stiffness": stiffness, "exponent": exponent, "soft": soft, "slow": slow}
-        numbers = {key: positive(value, f"{key} of {name!r}") for key, value in given.items()}
-        numbers |= {"damping": nonnegative(damping, f"damping of {name!r}")}
-        numbers |= {"friction": nonnegative(friction, f"friction of {name!r}")}
-        super().__init__(name, between(name, a, b), numbers)
-
-    @staticmethod
-    def force(t: Any, a: FrameState, b: FrameState, **of: Any) -> Any:
-        deep = of["radius"] - gap(a, b)[2]
-        p = 0.5 * (deep + jnp.sqrt(deep**2 + of["soft"] ** 2))
-        down = -of["radius"] * a.axis
-        seen = a.seen(drift(a, b, down))
-        push = of["stiffness"] * p ** of["exponent"] * jnp.maximum(0.0, 1 - of["damping"] * seen[2])
-        slip = jnp.sqrt(seen[0] ** 2 + seen[1] ** 2 + 1e-6 * of["slow"] ** 2)
-        drag = of["friction"] * push * jnp.tanh(slip / of["slow"]) / slip
-        force = a.R @ jnp.stack([-drag * seen[0], -drag * seen[1], push])
-        arm = b.x + down - a.x
-        return Wrench(-force, -cross(arm, force)), Wrench(force, cross(down, force))
+        three = lambda what, x: turned(returned(x(t) if callable(x) else x, (3,), what))
+        return (Wrench(three("force", force), three("torque", torque)),)
 
 
 class Drag(Force):
     """Resistance of a medium: −(linear + quadratic·|v|) v at a frame, where v is relative to ``wind``."""
+
+    not_negative = ("linear", "quadratic")
 
     def __init__(
         self, name: str, body: Any, linear: Any = 0.0, quadratic: Any = 0.0, wind: Any = ZERO

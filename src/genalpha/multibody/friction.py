@@ -54,23 +54,30 @@ class Friction:
             if value is not None or one.default is not None:
                 object.__setattr__(self, one.name, check(value, f"{one.name} of a Friction"))
 
-    def numbers(self) -> np.ndarray:
-        """The entries of :class:`Of`. Lengths that are not given are zero, and so are their inverses."""
-        inverse = lambda x: 0.0 if x is None else 1.0 / x
-        given = (self.coefficient, self.speed, self.soft, self.radius or 0.0, self.face or 0.0)
-        return np.array([*given, inverse(self.length), inverse(self.radius)])
+    def numbers(self) -> dict[str, float]:
+        """The numbers of a joint with this friction, by name."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {NUMBERS[key]: value for key, value in given.items() if value is not None}
+
+
+# The names of these numbers among those of a joint.
+NUMBERS = {one.name: f"friction_{one.name}" for one in fields(Friction)} | {"coefficient": "friction"}
 
 
 class Of(NamedTuple):
-    """The numbers of a friction in compiled code: ``over`` is 1/length, ``lever`` 1/radius."""
+    """The numbers of a friction in compiled code."""
 
     coefficient: Any
     speed: Any
     soft: Any
-    radius: Any
-    face: Any
-    over: Any
-    lever: Any
+    radius: Any = None
+    face: Any = None
+    length: Any = None
+
+    @classmethod
+    def taken(cls, numbers: dict[str, Any]) -> Of:
+        """The friction among the numbers of a joint, which are left without it."""
+        return cls(**{key: numbers.pop(name) for key, name in NUMBERS.items() if name in numbers})
 
     def size(self, *x: Any) -> Any:
         """The size of a force, smooth at zero."""
@@ -83,10 +90,14 @@ class Of(NamedTuple):
         size = jnp.sqrt(slip @ slip + (_LEAST * self.speed) ** 2)
         return slip * (jnp.tanh(size / self.speed) / size)
 
+    def at_ends(self, moment: Any) -> Any:
+        """The force on each end of a bearing that carries a moment."""
+        return 0.0 if self.length is None else moment / self.length
+
     def rings(self, F: Any, M: Any) -> Any:
         """The normal forces of the two ends of a bearing along z: they carry F across z, and M across z."""
-        x, y, by = F[0] / 2, F[1] / 2, self.over
-        return self.size(x + by * M[1], y - by * M[0]) + self.size(x - by * M[1], y + by * M[0])
+        x, y, u, w = F[0] / 2, F[1] / 2, self.at_ends(M[0]), self.at_ends(M[1])
+        return self.size(x + w, y - u) + self.size(x - w, y + u)
 
 
 Load = tuple[Any, Any]
@@ -99,21 +110,27 @@ def _along(k: int, size: Any) -> Any:
 
 def hinge(of: Of, F: Any, M: Any, v: Any, w: Any) -> Load:
     """A pin in a bearing, with a collar."""
-    pin = of.radius * of.rings(F, M) * of.sense(of.radius * w[2])
-    collar = of.face * of.size(F[2]) * of.sense(of.face * w[2])
-    return jnp.zeros(3), _along(2, -of.coefficient * (pin + collar))
+    torque = 0.0
+    if of.radius is not None:
+        torque += of.radius * of.rings(F, M) * of.sense(of.radius * w[2])
+    if of.face is not None:
+        torque += of.face * of.size(F[2]) * of.sense(of.face * w[2])
+    return jnp.zeros(3), _along(2, -of.coefficient * torque)
 
 
 def guide(of: Of, F: Any, M: Any, v: Any, w: Any) -> Load:
     """A slider that cannot turn."""
-    normal = of.rings(F, M) + of.size(M[2] * of.lever)
+    normal = of.rings(F, M)
+    if of.radius is not None:
+        normal = normal + of.size(M[2] / of.radius)
     return _along(2, -of.coefficient * normal * of.sense(v[2])), jnp.zeros(3)
 
 
 def sleeve(of: Of, F: Any, M: Any, v: Any, w: Any) -> Load:
     """A sleeve that slides and turns on a shaft: friction is along the helix of its slip."""
-    push = -of.coefficient * of.rings(F, M) * of.sense(jnp.stack([v[2], of.radius * w[2]]))
-    return _along(2, push[0]), _along(2, of.radius * push[1])
+    radius = 0.0 if of.radius is None else of.radius
+    push = -of.coefficient * of.rings(F, M) * of.sense(jnp.stack([v[2], radius * w[2]]))
+    return _along(2, push[0]), _along(2, radius * push[1])
 
 
 def ball(of: Of, F: Any, M: Any, v: Any, w: Any) -> Load:
@@ -123,7 +140,7 @@ def ball(of: Of, F: Any, M: Any, v: Any, w: Any) -> Load:
 
 def slot(of: Of, F: Any, M: Any, v: Any, w: Any) -> Load:
     """A slider in a slot along x, in the plane."""
-    normal = of.size(F[1] / 2 + M[2] * of.over) + of.size(F[1] / 2 - M[2] * of.over)
+    normal = of.size(F[1] / 2 + of.at_ends(M[2])) + of.size(F[1] / 2 - of.at_ends(M[2]))
     return _along(0, -of.coefficient * normal * of.sense(v[0])), jnp.zeros(3)
 
 
@@ -136,7 +153,8 @@ def table(of: Of, F: Any, M: Any, v: Any, w: Any) -> Load:
     """A pad on the plane of x and y. It resists turning with its mean radius."""
     normal = of.coefficient * of.size(F[2])
     push = -normal * of.sense(v[:2])
-    return jnp.append(push, 0.0), _along(2, -normal * of.radius * of.sense(of.radius * w[2]))
+    torque = 0.0 if of.radius is None else -normal * of.radius * of.sense(of.radius * w[2])
+    return jnp.append(push, 0.0), _along(2, torque)
 
 
 class Rubbing(NamedTuple):
@@ -146,8 +164,8 @@ class Rubbing(NamedTuple):
     uses: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
-    def numbers(self, friction: Any, joint: str) -> np.ndarray:
-        """The numbers of a friction that suits."""
+    def numbers(self, friction: Any, joint: str) -> dict[str, float]:
+        """The numbers of a friction that suits, by name."""
         if not isinstance(friction, Friction):
             raise TypeError(
                 f"friction of {joint} must be a Friction, such as mb.Friction(0.1), got {friction!r}"

@@ -7,6 +7,7 @@ operations. All other rows are in the axes of frame a.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 from genalpha.multibody import friction as laws
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import IDENTITIES, Connector, between
-from genalpha.multibody.frames import GROUND, PLANAR, POINT, FrameState, along, positive, vector
+from genalpha.multibody.frames import GROUND, PLANAR, POINT, FrameState, along, positive
 from genalpha.multibody.friction import Friction, Rubbing
 
 SHIFT = ("x", "y", "z")
@@ -43,16 +44,6 @@ def turn(a: FrameState, b: FrameState) -> tuple[Any, Any]:
     """Cosine and sine of the angle of b about z of a."""
     seen = a.seen(b.R[:, 0])
     return seen[0], seen[1]
-
-
-def late(a: FrameState, b: FrameState, wanted: Any) -> Any:
-    """The sine of the angle about z of a minus a wanted one: smooth over any number of turns."""
-    return ANGLE.gap(a, b, wanted)
-
-
-def near(a: FrameState, b: FrameState, wanted: Any) -> Any:
-    """The cosine of the same angle, by NumPy."""
-    return ANGLE.near(a, b, wanted)
 
 
 class Coordinate(NamedTuple):
@@ -135,24 +126,26 @@ class Joint(Connector):
     """
 
     coordinates: ClassVar[tuple[Coordinate, ...]] = ()
+    positive = tuple(name for name in laws.NUMBERS.values() if name != "friction")
+    not_negative = ("friction",)
     planar: ClassVar[type[Joint] | None] = None  # what replaces it between bodies in the plane
 
     def __new__(cls, *given: Any, **options: Any) -> Any:
         """Between bodies in the plane, or one of them and the ground, the joint of the plane."""
         ends = {_kind(x) for x in (*given[1:3], *(options[x] for x in "ab" if x in options))}
         if cls.planar is not None and PLANAR in ends and ends <= {PLANAR, GROUND}:
-            return super().__new__(cls.planar)
+            return super().__new__(cls.planar if "planar" in cls.__dict__ else _in_the_plane(cls))
         return super().__new__(cls)
 
     def __init__(
         self, name: str, a: Any, b: Any, at: Any = None, axis: Any = None, *, friction: Friction | None = None
     ) -> None:
-        numbers = {}
+        numbers: dict[str, Any] = {}
         if friction is not None:
             label = f"the {type(self).__name__} {name!r}"
             if self.rubbing is None:
                 raise ValueError(f"{label} has no surfaces that slide: it cannot have friction")
-            numbers["friction"] = self.rubbing.numbers(friction, label)
+            numbers = self.rubbing.numbers(friction, label)
         super().__init__(name, self._frames(name, a, b, at, axis), numbers)
 
     def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:
@@ -175,11 +168,14 @@ class Joint(Connector):
         raise ValueError(f"the joint {self.name!r} has no coordinate {name!r}: it has {has}")
 
 
+@functools.cache
+def _in_the_plane(cls: Any) -> Any:
+    """What replaces a subclass of the user's own between bodies in the plane."""
+    return type(cls)(f"Planar{cls.__name__}", (cls, cls.planar), {"__module__": cls.__module__})
+
+
 def _kind(thing: Any) -> Any:
     return getattr(thing.body if isinstance(thing, Marker) else thing, "kind", None)
-
-
-# --- in space -----------------------------------------------------------------------------------------
 
 
 class Spherical(Joint):
@@ -313,6 +309,7 @@ class Distance(Joint):
     """A massless rod with a ball joint at each end. Without a ``length``, that of the model."""
 
     rows = ("length",)
+    positive = ("length",)
 
     def __init__(self, name: str, a: Any, b: Any, length: Any = None) -> None:
         markers = between(name, a, b)
@@ -331,70 +328,3 @@ def turns_a_point(joint: Connector) -> bool:
     turning = any(row in joint.rows for row in (*TILT, TURN, "between the axes", "screw"))
     turning |= "slip y" in joint.speed_rows
     return turning and any(marker.body.kind == POINT for marker in joint.markers)
-
-
-# --- in the plane -------------------------------------------------------------------------------------
-
-
-class PlanarRevolute(Revolute):
-    """A pin between bodies in the plane: ``at`` (2,)."""
-
-    rows = SHIFT[:2]
-    rubbing = Rubbing(laws.hinge, ("radius",), ("radius",))
-    planar = None
-
-    def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:
-        first, second = between(name, a, b, at, axis)
-        if abs(first.Q[2, 2]) < 1 - 1e-9 or abs(first.Q[2, 2] - second.Q[2, 2]) > 1e-9:
-            raise ValueError(f"the axis of {name!r} must be that of the plane, (0, 0, 1), on both bodies")
-        return first, second
-
-    @staticmethod
-    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
-        return apart(a, b)[:2]
-
-
-class PlanarPrismatic(Prismatic):
-    """A slot between bodies in the plane, along ``axis`` (2,), which is x of the frames."""
-
-    rows = ("y", TURN)
-    coordinates = (SLIDE_X,)
-    rubbing = Rubbing(laws.slot, ("length",))
-    planar = None
-
-    def _frames(self, name: str, a: Any, b: Any, at: Any, axis: Any) -> tuple[Marker, Marker]:
-        if at is None:
-            return tuple(map(self._along_x, between(name, a, b, at, axis)))  # type: ignore[return-value]
-        first, second = between(name, a, b, at, None)
-        direction = vector((1.0, 0.0) if axis is None else axis, f"axis of {name!r}")
-        if not np.linalg.norm(direction[:2]) > 0:
-            raise ValueError(f"axis of {name!r} must be a direction in the plane, got {axis!r}")
-        x = np.array([*direction[:2], 0.0]) / np.linalg.norm(direction[:2])
-        axes = np.stack([x, [-x[1], x[0], 0.0], [0.0, 0.0, 1.0]], axis=1)
-        return first.body.frame_in_space(at, axes), second.body.frame_in_space(at, axes)
-
-    @staticmethod
-    def _along_x(marker: Marker) -> Marker:
-        """A frame whose z axis is in the plane was made with an axis: this becomes x."""
-        x, z = marker.Q[:, 2], np.array([0.0, 0.0, 1.0])
-        if abs(x[2]) > 1e-9:
-            return marker
-        return Marker(marker.body, marker.r, np.stack([x, np.cross(z, x), z], axis=1))
-
-    @staticmethod
-    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
-        return jnp.stack([gap(a, b)[1], turn(a, b)[1]])
-
-
-class PlanarWeld(Weld):
-    """Two bodies in the plane that are one."""
-
-    rows = ("x", "y", TURN)
-    planar = None
-
-    @staticmethod
-    def holonomic(t: Any, a: FrameState, b: FrameState) -> Any:
-        return jnp.concatenate([apart(a, b)[:2], turn(a, b)[1][None]])
-
-
-Revolute.planar, Prismatic.planar, Weld.planar = PlanarRevolute, PlanarPrismatic, PlanarWeld

@@ -56,6 +56,9 @@ class Limit(JointForce):
     counts as that within half a turn of the middle of the range.
     """
 
+    positive = ("stiffness", "soft")
+    not_negative = ("damping",)
+
     def __init__(
         self,
         name: str,
@@ -98,17 +101,6 @@ class Limit(JointForce):
             value = middle + np.remainder(value - middle + np.pi, TURN) - np.pi
         deep = [_beyond(sign * (value - end), soft, np)[0] for end, sign in ends]
         return 0.5 * self.numbers["stiffness"] * sum(p**2 for p in deep)
-
-
-def contact_energy(of: Mapping[str, Any], deep: np.ndarray) -> np.ndarray:
-    """The energy (K,) in a :class:`SphereContact` without damping, for penetrations (K,) before smoothing.
-
-    With p = (d + √(d² + s²))/2, it is the integral of k pᵉ over d = p − s²/(4p).
-    """
-    k, e, s = (of[key] for key in ("stiffness", "exponent", "soft"))
-    p = _beyond(deep, s, np)[0]
-    rest = np.log(p / s) if e == 1 else p ** (e - 1) / (e - 1)
-    return np.asarray(k * (p ** (e + 1) / (e + 1) + 0.25 * s**2 * rest))
 
 
 def _range(of: Mapping[str, Any]) -> tuple[list[tuple[Any, float]], Any]:

@@ -15,11 +15,12 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
 from genalpha.multibody.connectors import Connector, Same, of_kind
+from genalpha.multibody.contact import SphereContact, contact_energy
 from genalpha.multibody.couplings import OfCoordinate
-from genalpha.multibody.forces import Bushing, Force, JointForce, JointSpring, SphereContact, SpringDamper
+from genalpha.multibody.forces import Bushing, Force, JointForce, JointSpring, SpringDamper
 from genalpha.multibody.frames import FrameState
 from genalpha.multibody.joints import Joint
-from genalpha.multibody.limits import TURN, Limit, contact_energy
+from genalpha.multibody.limits import TURN, Limit
 from genalpha.multibody.motion_functions import (
     changes_of,
     effort_of,

@@ -47,7 +47,9 @@ class _SomeRows:
         if name.startswith("_") or name == "phases":
             raise AttributeError(name)
         found = getattr(self._sol, name)
-        return found[self._rows] if np.ndim(found) and len(found) == len(self._sol.t) else found
+        return (
+            found[self._rows] if isinstance(found, np.ndarray) and len(found) == len(self._sol.t) else found
+        )
 
 
 class PhasedMotion(Motion):

@@ -110,11 +110,9 @@ def _tree(model: Model, values: dict[str, Any], rates: dict[str, Any]) -> dict[s
 
 def _numbers(value: Any, count: int, joint: Joint) -> np.ndarray:
     what = f"the value of {joint.name!r}"
-    return (
-        vector(np.atleast_1d(np.asarray(value, dtype=float)), what, count)
-        if count != 3
-        else vector(value, what)
-    )
+    if np.size(value) < count:
+        raise ValueError(f"{what} must be {count} numbers, got {value!r}")
+    return vector(np.atleast_1d(value), what, count)
 
 
 def _moved(joint: Joint, value: Any, rate: Any) -> Relative:

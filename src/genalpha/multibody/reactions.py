@@ -53,7 +53,7 @@ def both(functions: Functions, t: Any, lam: Any, psi: Any, a: FrameState, b: Fra
     return [opposite(load, a, b), load]
 
 
-def law(function: Callable[..., Any], numbers: Any) -> Callable[..., Any]:
-    """The friction of a joint with its numbers: a function of load and motion."""
-    of = Of(*(numbers[i] for i in range(len(Of._fields))))
+def law(function: Callable[..., Any], numbers: dict[str, Any]) -> Callable[..., Any]:
+    """The friction of a joint, taken from its numbers: a function of load and motion."""
+    of = Of.taken(numbers)
     return lambda *of_joint: function(of, *of_joint)

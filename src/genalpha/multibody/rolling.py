@@ -17,6 +17,7 @@ class _Rolling(Joint):
     """A round body ``b`` on a plane, x and y of the frame of ``a``, whose contact point does not slip."""
 
     rows, speed_rows = ("contact",), ("slip x", "slip y")
+    positive = ("radius",)
 
     def __init__(self, name: str, a: Any, b: Any, radius: Any) -> None:
         numbers = {"radius": positive(radius, f"radius of {name!r}")}
@@ -91,7 +92,7 @@ class VelocityCoupling(Joint):
 
     @staticmethod
     def nonholonomic(t: Any, a: FrameState, b: FrameState, function: Any) -> Any:
-        return jnp.asarray(function(t, a, b), float)
+        return jnp.atleast_1d(jnp.asarray(function(t, a, b), float))
 
 
 class OnSurface(Joint):

@@ -19,6 +19,8 @@ class Rotor(JointForce):
     the rotor has no weight, and does not resist a motion of both bodies. MJCF calls it armature.
     """
 
+    positive = ("inertia",)
+
     def __init__(self, name: str, joint: Joint, inertia: Any, coordinate: str = "") -> None:
         numbers = {"inertia": positive(inertia, f"inertia of {name!r}")}
         super().__init__(name, joint, numbers, {}, coordinate)

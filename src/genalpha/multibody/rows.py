@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from genalpha.engine.run_data import RunState
+from genalpha.mechanics.labels import LISTS, Labels
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -53,11 +54,13 @@ def rows_of(model: Model, sol: Any) -> Any:
         )
     for phase in getattr(sol, "phases", None) or ():
         _check_parts(model, phase.system)
+    if hasattr(sol, "labels"):
+        _check_names(model, sol.labels)
     return sol
 
 
 def _check_parts(model: Model, system: Any) -> None:
-    """Refuse a run from before joints or forces were added: it has other multipliers and energies.
+    """Refuse a run from before joints or forces were added, or rows left out: it has other multipliers.
 
     Parts of the user's own may follow those of the model.
     """
@@ -70,9 +73,18 @@ def _check_parts(model: Model, system: Any) -> None:
         raise of_another(model)
 
 
+def _check_names(model: Model, labels: Labels) -> None:
+    """The same by names of rows: not all solutions know their system. Rows of the user's own may follow."""
+    own = model.system.labels
+    for kind in LISTS if labels.q else ():
+        there, here = getattr(labels, kind), getattr(own, kind)
+        if there[: len(here)] != here:
+            raise of_another(model)
+
+
 def of_another(model: Model) -> ValueError:
     """The error for a run that was not one of this model as it is now."""
     return ValueError(
         f"the solution is of another model, or joints or forces of {model!r} were added or left out "
-        "after the run: solve again"
+        "after the run, or rows of joints: solve again"
     )

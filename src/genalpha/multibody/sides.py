@@ -13,6 +13,7 @@ from genalpha.errors import InconsistentInitialValues
 from genalpha.multibody import values as values_of
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.couplings import Gear, Mimic, OfCoordinate, Rack, Screw
+from genalpha.multibody.things import points
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def half_turns(
     found, numbers = [], numbers or {}
     for joint in joints:
         frames = []
-        for name, marker in zip(values_of.points(joint), joint.markers, strict=True):
+        for name, marker in zip(points(joint), joint.markers, strict=True):
             r = np.asarray(numbers.get(name, marker.r), float)
             frames.append(Marker(bodies[marker.body.name], r, marker.Q).state)
         with jax.ensure_compile_time_eval():  # inside of jit, too
@@ -116,16 +117,16 @@ def check_start(model: Model, t_span: Any, q: np.ndarray, args: Any, more: Numbe
     except (TypeError, ValueError, IndexError):  # `solve` says what is wrong
         return
     model.system.forget_if_changed()
-    seen, key = remembered(model, "starts"), (t, q.tobytes())
-    if seen.get("at") != key:
-        seen.clear()
+    starts, key = remembered(model, "starts"), (t, q.tobytes())
+    at, seen = starts.get("last", (None, frozenset()))
+    seen = seen if at == key else frozenset()
     couplings = [joint for joint in model.joints if isinstance(joint, COUPLINGS)]
     numbers = {**values_of.in_args(model, args), **more} if couplings else {}
     other = concerned(couplings, numbers)
     new = [joint for joint in model.joints if joint.name not in seen and joint not in other]
     if new:
         check(model, t, None, None, new)
-    seen |= {"at": key} | {joint.name: True for joint in new}
+    starts["last"] = key, seen.union(joint.name for joint in new)  # at once: there may be threads
     if other:
         check_members(model, t, None, numbers)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from genalpha.multibody.forces import Force
 from genalpha.multibody.frames import vector
 from genalpha.multibody.joints import Joint, turns_a_point
 
+_ENDS = "ab"  # the frames of a connector
 T = TypeVar("T", bound=AnyBody | Connector)
 GRAVITY = (0.0, 0.0, -9.81)
 
@@ -63,17 +65,40 @@ class Things:
         return {key: value for key, value in self.__dict__.items() if key not in ("system", "groups")}
 
     def __copy__(self) -> Self:
-        """A model of the same things, to which others may be added."""
-        found = object.__new__(type(self))
-        found.__dict__ = self.__getstate__()
-        found._things, found.frames, found.notes = dict(self._things), dict(self.frames), [*self.notes]
+        """A model of copies of all bodies, joints and forces. Either may be changed without the other."""
+        return self._copied({})
+
+    def _copied(self, given: Mapping[str, Any]) -> Self:
+        """A model of copies of all things, with other numbers by name."""
+        bodies = {id(body): _copied_body(body, given) for body in (self.ground, *self.bodies)}
+        made: dict[Any, Any] = {}  # frames and joints that several things share
+
+        def marker(name: str, old: Marker) -> Marker:
+            new = Marker(bodies[id(old.body)], given.get(name, old.r), old.Q)
+            return made.setdefault((name, id(old)), new)
+
+        things: dict[str, Any] = {}
+        for name, one in self._things.items():
+            if isinstance(one, AnyBody):
+                things[name] = bodies[id(one)]
+                continue
+            other = made[id(one)] = things[name] = copy.copy(one)
+            other.markers = tuple(map(marker, points(one), one.markers))
+            other.numbers = {key: given.get(f"{name}.{key}", x) for key, x in one.numbers.items()}
+            other.joints = tuple(made[id(joint)] for joint in one.joints)
+            if hasattr(one, "joint"):
+                other.__dict__["joint"] = made[id(one.joint)]
+        found = self._like(things)
+        found.frames = {name: marker("", old) for name, old in self.frames.items()}
+        found.gravity = given.get("gravity", self.gravity)
         return found
 
     def _like(self, things: dict[str, Any]) -> Self:
         """A model of other things, by name, with an assembly of its own."""
-        found = copy.copy(self)
+        found = object.__new__(type(self))
+        found.__dict__ = self.__getstate__()
+        found.frames, found.notes = dict(self.frames), [*self.notes]
         found._things, found.ground = things, things[self.ground.name]
-        found._forget()
         return found
 
     def _check(self, thing: Connector) -> None:
@@ -124,3 +149,29 @@ class Things:
     @property
     def forces(self) -> list[Force]:
         return self._all(Force)
+
+
+def _copied_body(body: Any, given: Mapping[str, Any]) -> Any:
+    """A copy of a body with other numbers."""
+    found = copy.copy(body)
+    found.__dict__ |= {key: x.copy() for key, x in body.__dict__.items() if isinstance(x, np.ndarray)}
+    if isinstance(body, Ground):
+        return found
+    own = {key: given.get(f"{body.name}.{key}", x) for key, x in body.numbers().items()}
+    found.__dict__["mass"] = float(own["mass"])
+    if "inertia" in own:
+        found.__dict__["inertia"] = replace(body.inertia, mass=own["mass"], tensor=own["inertia"])
+    if "moment" in own:
+        found.__dict__["moment"] = float(own["moment"])
+    return found
+
+
+def points(one: Connector) -> list[str]:
+    """The names of the points of its frames. Motors and springs of a joint, and gears, have those of joints.
+
+    Frames after the second one have no name: they are empty.
+    """
+    if one.joints:
+        return [name for joint in one.joints for name in points(joint)]
+    names = [f"{one.name}.{end}" for end in _ENDS]
+    return [*names, *[""] * len(one.markers)][: len(one.markers)]

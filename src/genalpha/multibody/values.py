@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,21 +12,18 @@ import numpy as np
 
 from genalpha.engine.discrete import Controller
 from genalpha.errors import hint
-from genalpha.multibody.bodies import AnyBody, Marker
+from genalpha.multibody.bodies import AnyBody
 from genalpha.multibody.connectors import Connector
-from genalpha.multibody.frames import GROUND as GROUND_KIND
 from genalpha.multibody.inertia import Inertia
 from genalpha.multibody.rows import of_another
+from genalpha.multibody.things import points
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
 GRAVITY = "gravity"
-_ENDS = "ab"  # the frames of a connector
-# Numbers with a sign, whatever they belong to.
-_POSITIVE = {"mass", "moment", "radius", "limit", "soft", "slow", "speed", "exponent"}
-_NOT_NEGATIVE = {"stiffness", "damping", "length", "kp", "kd", "size", "friction", "linear", "quadratic"}
+_POSITIVE = ("mass", "moment")  # numbers of bodies
 
 
 class ModelNumbers(dict[str, np.ndarray]):
@@ -51,9 +47,9 @@ def numbers(model: Model) -> ModelNumbers:
     for body in model.bodies:
         found |= {f"{body.name}.{key}": np.array(x) for key, x in body.numbers().items()}
     for one in model._all(Connector):
-        ends = () if one.joints else zip(_ENDS, one.markers, strict=False)
+        ends = () if one.joints else zip(points(one), one.markers, strict=True)
         found |= {f"{one.name}.{key}": x.copy() for key, x in one.numbers.items()}
-        found |= {f"{one.name}.{end}": np.array(marker.r) for end, marker in ends}
+        found |= {name: np.array(marker.r) for name, marker in ends if name}
     for x in found.values():
         x.flags.writeable = False
     return ModelNumbers(found)
@@ -94,7 +90,7 @@ def with_controller(model: Model, options: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(given.u0, Mapping):
         raise TypeError(
             "u0 of the controller of a model must be a dictionary of numbers by the names of model.values, "
-            f"such as {{'motor.constant': 0.0}}, got {given.u0!r}"
+            f"such as {{'motor.effort': 0.0}}, got {given.u0!r}"
         )
     checked(model, given.u0)
     known = numbers(model)
@@ -178,16 +174,14 @@ def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
     return found
 
 
-def or_nan(name: str, value: Any) -> Any:
+def or_nan(model: Model, name: str, value: Any) -> Any:
     """A traced number, or NaN where a number is refused: then the run fails, and others do not."""
-    key = name.rpartition(".")[2]
+    thing, _, key = name.rpartition(".")
     if not is_traced(value):
         return value
-    if key in _POSITIVE:
-        return jnp.where(value > 0, value, jnp.nan)
-    if key in _NOT_NEGATIVE:
-        return jnp.where(value >= 0, value, jnp.nan)
-    return jnp.where(value != 0, value, jnp.nan) if key == "lead" else value
+    if isinstance(one := model._things.get(thing), Connector):
+        return one.allowed(key, value)
+    return jnp.where(value > 0, value, jnp.nan) if key in _POSITIVE else value
 
 
 def checked(
@@ -215,20 +209,22 @@ def checked(
             more = ", or one axis more for the members of a batch" if members else ""
             raise ValueError(f"{name} must have the shape {shape}{more}, got {number.shape}")
         if not is_traced(number):
-            _check_number(name, number, known)
-            thing, _, key = name.rpartition(".")
-            if isinstance(one := model._things.get(thing), Connector):
-                one.check_number(key, number)
-    _check_ranges(known, found)
+            _check_number(model, name, number, known)
+    _check_ranges(model, known, found)
     return found
 
 
-def _check_ranges(known: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-    """Refuse a lower end of a range above the upper one."""
+def _check_ranges(model: Model, known: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+    """Refuse a lower end of a range above the upper one, and ranges of angles of a turn or more."""
     for thing in {name.rpartition(".")[0] for name in values if name.endswith((".lower", ".upper"))}:
         ends = [values.get(name, known.get(name)) for name in (f"{thing}.lower", f"{thing}.upper")]
-        if not any(x is None or is_traced(x) for x in ends) and np.any(ends[0] > ends[1]):
+        if any(x is None or is_traced(x) for x in ends):
+            continue
+        if np.any(ends[0] > ends[1]):
             raise ValueError(f"{thing}.lower must not be above {thing}.upper")
+        by = getattr(model._things[thing], "driven", None)
+        if by is not None and by.turns and np.any(ends[1] - ends[0] >= 2 * np.pi):
+            raise ValueError(f"the range from {thing}.lower to {thing}.upper must be less than one turn")
 
 
 def _mapping(values: Any) -> Mapping[str, Any]:
@@ -237,20 +233,16 @@ def _mapping(values: Any) -> Mapping[str, Any]:
     return values
 
 
-def _check_number(name: str, value: np.ndarray, known: Mapping[str, np.ndarray]) -> None:
+def _check_number(model: Model, name: str, value: np.ndarray, known: Mapping[str, np.ndarray]) -> None:
     """Refuse numbers that constructors would refuse."""
     thing, _, key = name.rpartition(".")
     if not np.isfinite(value).all():
         raise ValueError(f"{name} must be finite, got {value.tolist()}")
-    if key in _POSITIVE and not (value > 0).all():
+    if isinstance(one := model._things.get(thing), Connector):
+        one.check_number(key, value)
+    elif key in _POSITIVE and not (value > 0).all():
         raise ValueError(f"{name} must be positive, got {value.tolist()}")
-    if key in _NOT_NEGATIVE and not (value >= 0).all():
-        raise ValueError(f"{name} must be zero or positive, got {value.tolist()}")
-    if key == "inertia" and not known[name].ndim and not (value > 0).all():  # of a rotor
-        raise ValueError(f"{name} must be positive, got {value.tolist()}")
-    if key == "lead" and not value.all():
-        raise ValueError(f"{name} must not be zero")
-    if key == "inertia" and value.shape[-2:] == (3, 3):
+    elif key == "inertia":
         try:
             for tensor in value.reshape(-1, 3, 3):
                 Inertia(known[f"{thing}.mass"], tensor)
@@ -260,50 +252,7 @@ def _check_number(name: str, value: np.ndarray, known: Mapping[str, np.ndarray])
 
 def with_values(model: Model, values: Mapping[str, Any]) -> Model:
     """A copy of a model with other numbers, for results: it is not to be saved or changed."""
-    given = checked(model, values)
-    bodies = {id(body): _other_body(body, given) for body in (model.ground, *model.bodies)}
-    made: dict[Any, Any] = {}  # frames and joints that several things share
-
-    def marker(name: str, old: Marker) -> Marker:
-        new = Marker(bodies[id(old.body)], given.get(name, old.r), old.Q)
-        return made.setdefault((name, id(old)), new)
-
-    things: dict[str, Any] = {body.name: body for body in bodies.values()}
-    for one in model._all(Connector):
-        other = made[id(one)] = things[one.name] = copy.copy(one)
-        other.markers = tuple(map(marker, points(one), one.markers))
-        other.numbers = {key: given.get(f"{one.name}.{key}", x) for key, x in one.numbers.items()}
-        other.joints = tuple(made[id(joint)] for joint in one.joints)
-        if hasattr(one, "joint"):
-            other.__dict__["joint"] = made[id(one.joint)]
-    found = model._like(things)
-    found.gravity = given.get(GRAVITY, model.gravity)
-    return found
-
-
-def _other_body(body: Any, given: Mapping[str, Any]) -> Any:
-    """A copy of a body with other numbers."""
-    found = copy.copy(body)
-    if body.kind == GROUND_KIND:
-        return found
-    own = {key: given.get(f"{body.name}.{key}", x) for key, x in body.numbers().items()}
-    found.__dict__["mass"] = float(own["mass"])
-    if "inertia" in own:
-        found.__dict__["inertia"] = replace(body.inertia, mass=own["mass"], tensor=own["inertia"])
-    if "moment" in own:
-        found.__dict__["moment"] = float(own["moment"])
-    return found
-
-
-def points(one: Connector) -> list[str]:
-    """The names of the points of its frames. Motors and springs of a joint, and gears, have those of joints.
-
-    Frames after the second one have no name: they are empty.
-    """
-    if one.joints:
-        return [name for joint in one.joints for name in points(joint)]
-    names = [f"{one.name}.{end}" for end in _ENDS]
-    return [*names, *[""] * len(one.markers)][: len(one.markers)]
+    return model._copied(checked(model, values))
 
 
 def _put(x: Any, rows: list[Any]) -> Any:

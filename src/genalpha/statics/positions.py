@@ -32,14 +32,17 @@ class ClosedAt(NamedTuple):
 
 
 def least(B: Any, wanted: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """The smallest d (n,) with B d = wanted, as nearly as possible; zero where ``free`` (n,) is zero."""
+    """The smallest d (n,) with B d = wanted, as nearly as possible.
+
+    It is measured in units of ``free`` (n,), and zero where these are zero.
+    """
     rows, n = B.shape
     B = B @ sparse.diags(free)
     size = abs(B).max() if B.nnz else 0.0
     if not size > 1e-100:  # nothing moves these rows
         return np.zeros(n)
     matrix = sparse.bmat([[sparse.eye(n), B.T], [B, -_DAMPING * size**2 * sparse.eye(rows)]], format="csc")
-    return splu(matrix).solve(np.concatenate([np.zeros(n), wanted]))[:n]
+    return np.asarray(free * splu(matrix).solve(np.concatenate([np.zeros(n), wanted]))[:n])
 
 
 def closed(
@@ -48,23 +51,28 @@ def closed(
     q: np.ndarray,
     free: np.ndarray,
     most: int = MOST_TURNS,
+    turns: Any = True,
+    size: float = 1.0,
 ) -> ClosedAt:
     """Move q onto the holonomic constraints, in at most so many turns.
 
-    ``at(q)`` gives the equations there. ``free`` (n,) is one for what may move, else zero.
+    ``at(q)`` gives the equations there. ``free`` (n,) is one for what may move, else zero. ``turns`` (n,)
+    says which velocities are those of angles; all others are lengths, in units of ``size``.
     """
     here = at(q)
     m = here.dims.m
-    first = size = float(np.abs(here.g).max(initial=0.0))
+    first = gap = float(np.abs(here.g).max(initial=0.0))
+    units = free * np.where(turns, 1.0, size)
+    limits = np.where(turns, 1.0, max(size, first))  # of a step: one radian, and the longest way to go
     for _ in range(most):
-        if size <= TOLERANCE * (1 + np.abs(q).max()):
+        if gap <= TOLERANCE * (1 + np.abs(q).max()):
             # One more correction costs little and leaves rounding.
-            better = retract(q, least(here.B[:m], -here.g, free)) if size else q
-            there = at(better) if size else here
+            better = retract(q, least(here.B[:m], -here.g, units)) if gap else q
+            there = at(better) if gap else here
             last = float(np.abs(there.g).max(initial=0.0))
-            return ClosedAt(better, there, first, last) if last <= size else ClosedAt(q, here, first, size)
-        step, share = least(here.B[:m], -here.g, free), 1.0
-        step *= min(1.0, 1.0 / max(np.abs(step).max(), 1e-300))  # at most one radian, or one unit of length
+            return ClosedAt(better, there, first, last) if last <= gap else ClosedAt(q, here, first, gap)
+        step, share = least(here.B[:m], -here.g, units), 1.0
+        step /= max(1.0, float((np.abs(step) / limits).max()))
         while share > 1e-4:
             moved = retract(q, share * step)
             there = at(moved)
@@ -73,5 +81,5 @@ def closed(
             share /= 2
         else:
             break
-        q, here, size = moved, there, float(np.abs(there.g).max())
-    return ClosedAt(q, here, first, size)
+        q, here, gap = moved, there, float(np.abs(there.g).max())
+    return ClosedAt(q, here, first, gap)
