@@ -265,3 +265,22 @@ def test_where_no_pivots_were_good_the_next_run_couples_its_stages_at_once(searc
     )
     first, again = first_and_next(run, searches)
     np.testing.assert_allclose(again.q, first.q, rtol=0, atol=1e-6)
+
+
+def test_pivots_that_another_thread_found_first(monkeypatch):
+    """Columns of extrapolated runs begin at the same time in several threads."""
+    analyse, lengths = memory.SparseMemory.analyse, []
+
+    def slow(self):
+        found = analyse(self)
+        self.code.patterns[:] = found  # as if another run had just been as far
+        lengths.append((len(found), self.code.patterns))
+        return found
+
+    monkeypatch.setattr(memory.SparseMemory, "analyse", slow)
+    system = points()
+    with matrices("sparse"):
+        sol = ga.solve(system, (0.0, 0.1), REST * 0 + ROW, REST, h=0.05)
+    assert sol.success
+    assert lengths
+    assert all(len(kept) == count for count, kept in lengths)

@@ -18,6 +18,8 @@ BLOCK = 512
 _FEW = 16  # rows of a block of those that need other pivots
 # How often a function of one row is interpreted before it is compiled.
 _INTERPRETED = 3
+# How many more orders of pivots a function may have.
+_OTHERS = 2
 # The least rows that are computed in lanes. Where code is not optimized, it takes half the time to compile
 # without lanes, and gives the same bits.
 _MANY = 2000
@@ -43,7 +45,8 @@ class Rowwise:
 
     ``rows`` is its scalar form. If that is None, XLA runs it. ``often`` says that the function is called
     often, so that its machine code is optimized. ``limit`` is the largest number of operations. ``make``
-    makes its scalar form, if there is a better way than to read the function.
+    makes its scalar form, if there is a better way than to read the function. For rows that need other pivots
+    ``others`` more scalar forms are made at most. Then XLA runs them, which takes long to compile.
     """
 
     def __init__(
@@ -54,8 +57,10 @@ class Rowwise:
         limit: int | None = None,
         often: bool = False,
         make: Callable[[], RowFunction] | None = None,
+        others: int = _OTHERS,
     ) -> None:
-        self._function = function
+        self._function, self._options, self._others = function, (name, limit, often), others
+        self._other: Rowwise | None = None
         self._by_xla: Any = None
         self._codes: dict[int, RowCode] = {}
         self._asked = 0
@@ -94,10 +99,22 @@ class Rowwise:
         found, good = self.code(lanes if self.in_lanes and not few else 1)(arguments)
         if not good.all():  # these rows need other pivots
             bad, count = np.flatnonzero(~good), len(good)
-            again = self._xla(jax.tree.map(lambda x: x[bad] if len(x) == count else x, arguments), _FEW)
+            again = self._by_another(jax.tree.map(lambda x: x[bad] if len(x) == count else x, arguments))
             for whole, part in zip(jax.tree.leaves(found), jax.tree.leaves(again), strict=True):
                 whole[bad] = part
         return found
+
+    def _by_another(self, arguments: Any) -> Any:
+        """The function of rows that need other pivots."""
+        if self._other is None and self._others:
+            example = jax.tree.map(lambda x: x[0], arguments)
+            name, limit, often = self._options
+            other = Rowwise(name, self._function, example, limit, often, others=self._others - 1)
+            if other.rows is None or not other.rows.interpret(other.rows.row(example))[1]:
+                self._others = 0  # they are as bad
+            else:
+                self._other = other
+        return self._other(arguments) if self._other else self._xla(arguments, _FEW)
 
     def one(self, arguments: Any) -> Any:
         """The function of one set of arguments.
@@ -114,7 +131,7 @@ class Rowwise:
             if good:
                 return found
         rows = jax.tree.map(lambda x: np.asarray(x)[None], arguments)
-        return jax.tree.map(lambda x: x[0], self._xla(rows))
+        return jax.tree.map(lambda x: x[0], self._by_another(rows) if self.rows else self._xla(rows))
 
     def _xla(self, arguments: Any, size: int | None = None) -> Any:
         if self._by_xla is None:

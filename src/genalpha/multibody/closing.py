@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sparse
 
 from genalpha.backends.sparse import models
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.projection import Projector
 from genalpha.errors import hint, warn
 from genalpha.mechanics.system import Dims
+from genalpha.multibody import left_out
 from genalpha.multibody.bodies import AnyBody, Marker
 from genalpha.multibody.couplings import Mimic, OfCoordinate
 from genalpha.multibody.forces import JointForce
@@ -20,7 +22,7 @@ from genalpha.multibody.frames import GROUND, FrameState, finite, vector
 from genalpha.multibody.joints import Coordinate, Joint
 from genalpha.multibody.nearest import to_close
 from genalpha.multibody.posing import POSED
-from genalpha.multibody.ranks import independent
+from genalpha.multibody.ranks import independent, unit_rows
 from genalpha.multibody.rolling import lying
 from genalpha.multibody.sides import half_turns
 from genalpha.statics import positions
@@ -28,6 +30,7 @@ from genalpha.statics import positions
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
+SMALL = 1e-5  # the size of a mechanism whose units are much too large
 _FAR = 0.02  # how far a mechanism is moved to see whether a dependence is one of this position alone
 
 
@@ -118,6 +121,11 @@ def closed(
         model._forget()
     if flat := lying(model):
         raise ValueError(flat)
+    if (size := _size(model)) < SMALL:
+        warn(
+            f"the mechanism has a size of about {size:.1g}, and joints may be open by 1e-8 at the start: "
+            "take smaller units of length"
+        )
     geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
     closing = [(one, to_close(one)) for one in model.joints]
     more = {one.name: one for one in (*held, *(new for old, new in closing if new is not old))}
@@ -323,21 +331,45 @@ def _check_accelerations(at: AtState, rows: list[Row]) -> None:
 def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[Row], int]:
     """Rows that depend on others here and nearby, and the degrees of freedom."""
     n, rows = len(v), geometry.rows()
-    at = geometry.at(q, v)
-    kept = here = independent(at.B)
-    if len(kept) < len(rows):  # somewhere else there may be more
-        if n > len(kept):
-            away = np.random.default_rng(0).normal(size=n)
-            for _ in range(2):  # along the constraints
-                away += positions.least(at.B, -(at.B @ away), np.ones(n))
-            there = geometry.retract(q, _FAR * away / np.abs(away).max())
-            try:
-                there, _ = _positions(geometry, there, v, np.ones(n))
-            except ValueError:
-                there = q
-            elsewhere = independent(geometry.at(there, v).B)
-            kept = elsewhere if len(elsewhere) > len(kept) else kept
-        if kept is here:  # at a singular position there may be no accelerations
-            _check_accelerations(at, rows)
+    units = np.where(_turns(geometry.model), 1.0, _size(geometry.model))
+    at, matrix = geometry.at(q, v), lambda q: geometry.at(q, v).B @ sparse.diags(units)
+    kept = here = independent(matrix(q))
+    if len(kept) == len(rows):
+        return [], n - len(kept)
+    if n > len(kept):  # somewhere else there may be more
+        away = _moved(geometry, units, q, np.random.default_rng(0).normal(size=n), _FAR)
+        elsewhere = kept if away is None else independent(matrix(away[0]))
+        kept = elsewhere if len(elsewhere) > len(kept) else kept
+    if kept is here:  # at a singular position there may be no accelerations
+        _check_accelerations(at, rows)
     left = sorted(set(range(len(rows))) - set(kept.tolist()))
+    if len(rows) <= left_out.MOST_ROWS:
+        free = Geometry(_without_drives(geometry.model), t=geometry.t)
+        moved = lambda q, d: _moved(free, units, q, d, left_out.STEP)
+        left = left_out.chosen(left, left_out.along(q, moved, lambda q: unit_rows(matrix(q)).toarray()))
     return [rows[i] for i in left], n - len(kept)
+
+
+def _without_drives(model: Model) -> Model:
+    return model._like({name: x for name, x in model._things.items() if not isinstance(x, OfCoordinate)})
+
+
+def _moved(
+    geometry: Geometry, units: np.ndarray, q: np.ndarray, d: np.ndarray, far: float
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The position at some distance along the constraints, as near to the direction d (n,) as possible.
+
+    Also the direction that was taken. Both are in ``units`` (n,). None if there is no such position.
+    """
+    v = np.zeros(len(d))
+    B, d = geometry.at(q, v).B, units * d
+    for _ in range(2):
+        d = d + positions.least(B, -(B @ d), units)
+    size = np.abs(d / units).max()
+    if not size > 1e-9:
+        return None
+    try:
+        there, _ = _positions(geometry, geometry.retract(q, far * d / size), v, np.ones(len(d)))
+    except ValueError:
+        return None
+    return there, d / units / size

@@ -163,7 +163,10 @@ class JointFrames:
 
     @property
     def _layout(self) -> tuple[Any, ...]:
-        return self._place, [(end.body.name, end.q, end.v, end.r.tolist()) for end in self._ends]
+        ends = (
+            (end.body.name, end.q.start, end.v.start, end.r.tolist(), end.Q.tolist()) for end in self._ends
+        )
+        return self._place, str([*ends])
 
     def positions(self, q: Any) -> list[Any]:
         """The coordinates of both bodies."""
@@ -214,11 +217,24 @@ class JointRate:
         return float(found[0]), c
 
 
-class _Reached:
+class _Alike:
+    """Objects with the same ``identity`` are equal: what was compiled for one serves the others."""
+
+    identity: tuple[Any, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+
+class _Reached(_Alike):
     """The difference of a joint coordinate, or of its rate, to a value, as a function of an event."""
 
     def __init__(self, frames: JointFrames, by: Coordinate, value: float, rate: bool = False) -> None:
         self.frames, self.by, self.value, self.rate = frames, by, value, rate
+        self.identity = frames._layout, by, value, rate
 
     def __call__(self, t: Any, q: Any, v: Any, *args: Any) -> Any:
         a, b = self.frames(q, v, args)
@@ -289,7 +305,7 @@ def from_start(model: Model, events: Any, q: Any, v: Any, args: Any) -> Any:
     return listed
 
 
-class _Bounce:
+class _Bounce(_Alike):
     """The velocities after the impact of a joint on a stop.
 
     With c, the derivative of the rate of the coordinate with respect to v, and B, the matrix of all
@@ -302,6 +318,7 @@ class _Bounce:
         self.model, self.joint, self.by, self.part, self.rest, self.ends = model, joint, by, part, rest, ends
         self.frames = JointFrames(model, joint)
         self._rate = JointRate(self.frames, by)
+        self.identity = id(model), self.frames._layout, by, part, rest, *ends.items()
 
     def about(self, value: float, way: int) -> float:
         """The middle of the range. With one end, an angle is at most a quarter of a turn beyond it."""

@@ -21,9 +21,14 @@ _ADDED, _ZERO = 1e-11, 1e-9
 
 def independent(B: Any) -> np.ndarray:
     """Numbers of rows of B (m, n), sparse, that are independent."""
-    lengths = np.sqrt(np.asarray(B.multiply(B).sum(axis=1)).reshape(-1))
-    unit = sparse.diags(1 / np.where(lengths > 0, lengths, 1.0)) @ B
+    unit = unit_rows(B)
     return _dense(unit.toarray()) if B.shape[0] <= DENSE else _sparse(unit.tocsr())
+
+
+def unit_rows(B: Any) -> Any:
+    """The rows of B (m, n), sparse, with length one."""
+    lengths = np.sqrt(np.asarray(B.multiply(B).sum(axis=1)).reshape(-1))
+    return sparse.diags(1 / np.where(lengths > 0, lengths, 1.0)) @ B
 
 
 def _dense(unit: np.ndarray) -> np.ndarray:

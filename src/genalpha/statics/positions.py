@@ -14,6 +14,7 @@ from genalpha.backends.sparse.equations import AtState
 # Constraints are satisfied if no row is larger than this, times 1 + |q|.
 TOLERANCE = 1e-10
 MOST_TURNS = 60
+_DENSE = 200  # the most unknowns of dense matrices
 _DAMPING = 1e-12  # of the square of the largest entry
 
 
@@ -41,8 +42,14 @@ def least(B: Any, wanted: np.ndarray, free: np.ndarray) -> np.ndarray:
     size = abs(B).max() if B.nnz else 0.0
     if not size > 1e-100:  # nothing moves these rows
         return np.zeros(n)
-    matrix = sparse.bmat([[sparse.eye(n), B.T], [B, -_DAMPING * size**2 * sparse.eye(rows)]], format="csc")
-    return np.asarray(free * splu(matrix).solve(np.concatenate([np.zeros(n), wanted]))[:n])
+    least, right = -_DAMPING * size**2, np.concatenate([np.zeros(n), wanted])
+    if n + rows <= _DENSE:  # sparse matrices of SciPy take ten times as long to make
+        full = np.diag(np.repeat([1.0, least], [n, rows]))
+        full[n:, :n] = B.toarray()
+        full[:n, n:] = full[n:, :n].T
+        return np.asarray(free * np.linalg.solve(full, right)[:n])
+    matrix = sparse.bmat([[sparse.eye(n), B.T], [B, least * sparse.eye(rows)]], format="csc")
+    return np.asarray(free * splu(matrix).solve(right)[:n])
 
 
 def closed(

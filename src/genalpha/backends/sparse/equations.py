@@ -253,14 +253,25 @@ class AtState:
         """Consistent a, λ and ψ, and the matrix of their equations.
 
         With reactions of the user's own, Newton's method starts from the ``guess`` of λ and ψ, by default
-        ones as in `initial_values`. Raises a RuntimeError if the matrix is singular or the iteration fails.
+        ones as in `initial_values`, and if this fails, from the multipliers of ideal constraints. Raises a
+        RuntimeError if the matrix is singular or the iteration fails.
         """
         if self.equations.linear:
             saddle = self.saddle(self.scale)
             return saddle.solve(self.applied, -self.g_ddot, -self.k_dot), saddle
-        n, m, p = self.dims[1:]
-        lam, psi = (np.ones(m), np.ones(p)) if guess is None else (np.asarray(x, float) for x in guess)
+        m, p = self.dims[2:]
+        given = (np.ones(m), np.ones(p)) if guess is None else [np.asarray(x, float) for x in guess]
+        try:
+            return self._newton(*given)
+        except RuntimeError:
+            ideal = self.saddle(self.scale).solve(self.applied, -self.g_ddot, -self.k_dot)
+            return self._newton(*ideal[1:])
+
+    def _newton(self, lam: np.ndarray, psi: np.ndarray) -> tuple[Vectors, Saddle]:
+        """The same with reactions of the user's own, from a guess of the multipliers."""
+        n, m, _ = self.dims[1:]
         x, sizes = np.concatenate([np.zeros(n), lam, psi]), np.concatenate([*self.scale])
+        before = np.inf
         for _ in range(MOST_ITERATIONS):
             a, lam, psi = np.split(x, [n, n + m])
             loads = self._loads(lam, psi)
@@ -268,8 +279,12 @@ class AtState:
             motion = self.applied + self._sum("v", [one.force for one in loads]) - self.M @ a
             hidden = np.concatenate([self.g_ddot, self.k_dot]) + self.rates(a)
             step = np.concatenate(saddle.solve(motion, -hidden[:m], -hidden[m:]))
-            x = x + step
-            if not np.abs(step / sizes).max(initial=0.0) > CHANGE * np.abs(x / sizes).max(initial=0.0):
+            large = np.abs(step / sizes).max(initial=0.0)
+            x = x + (
+                step if large < before else 0.5 * step
+            )  # friction has kinks, which Newton's method may circle
+            before = large
+            if not large > CHANGE * np.abs(x / sizes).max(initial=0.0):
                 a, lam, psi = np.split(x, [n, n + m])
                 return (a, lam, psi), saddle
         raise RuntimeError("no multipliers were found, the matrix may be singular")

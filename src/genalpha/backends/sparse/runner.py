@@ -106,8 +106,8 @@ class SparseRunner:
         if not known:
             self.memory.run("probe")
             found = self.memory.analyse()
-            if self.memory.lengths["x"] <= KEPT:
-                known += found
+            if self.memory.lengths["x"] <= KEPT and not known:  # another thread may have found them, too
+                known[:] = found
             self.memory.use(known or found)
         else:
             self.memory.use(known)

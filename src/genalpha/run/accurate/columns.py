@@ -221,8 +221,22 @@ class ColumnRuns:
         )
 
     def derived(self, of: Column) -> Derived:
-        """Accelerations, multipliers, residuals and reactions of rows."""
+        """Accelerations, multipliers, residuals and reactions of rows.
+
+        With friction from reactions, Newton's method may fail from zero multipliers. Then it starts from
+        those of the nearest other row, or from ones.
+        """
         assert self.begun is not None
-        dims = self.setup.dims
+        derive, dims = self.begun.derive, self.setup.dims
         none = [np.zeros((len(of.t), size)) for size in (dims.m, dims.p)]
-        return self.begun.derive(StepEnd(of.t, of.q, of.v, *none), self.args)
+        found = derive(StepEnd(of.t, of.q, of.v, *none), self.args)
+        good = np.isfinite(found.a).all(axis=1)
+        if good.all() or self.setup.system.reaction is None:
+            return found
+        bad, known = np.flatnonzero(~good), np.flatnonzero(good)
+        near = known[np.abs(known - bad[:, None]).argmin(axis=1)] if known.size else bad
+        guess = [x[near] if known.size else np.ones((len(bad), x.shape[1])) for x in (found.lam, found.psi)]
+        again = derive(StepEnd(of.t[bad], of.q[bad], of.v[bad], *guess), self.args)
+        for whole, part in zip(found, again, strict=True):
+            whole[bad] = part
+        return found
