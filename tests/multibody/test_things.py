@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import pickle
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -215,3 +217,65 @@ def test_springs_with_a_law_need_a_direction_too():
     one = model.add(mb.PointMass("one", 1.0))
     with pytest.raises(ValueError, match="ends of 's' are at the same point"):
         mb.SpringDamper("s", model.ground, one, law=lambda length, rate: jnp.zeros(()))
+
+
+def test_attributes_that_change_nothing_are_refused():
+    model = mb.Model()
+    body = model.add(mb.Body("body", mb.box(1.0, (1, 1, 1))))
+    for thing, key, message in (
+        (body, "v", "has no v that can be set"),
+        (body, "velocities", "do you mean 'velocity'"),
+        (model, "gravty", "do you mean 'gravity'"),
+        (model, "ground", "the ground of a model cannot be changed"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            setattr(thing, key, (1, 0, 0))
+
+
+def test_things_are_in_one_model():
+    model, other = mb.Model(), mb.Model()
+    body = model.add(mb.Body("body", mb.box(1.0, (1, 1, 1))))
+    with pytest.raises(ValueError, match="<Body 'body'> is in another model: make another one"):
+        other.add(body)
+    assert "body" not in other
+
+
+def test_models_with_forces_on_joints_are_pickled():
+    model = mb.Model(gravity=(0, -9.81, 0))
+    bars = [model.add(mb.PlanarBody(f"bar {i}", 1.0, 0.1, at=(i + 0.5, 0))) for i in range(3)]
+    joints = [model.add(mb.Revolute("hinge", model.ground, bars[0], at=(0, 0)))]
+    joints.append(model.add(mb.Revolute("elbow", bars[0], bars[1], at=(1, 0))))
+    slider = model.add(mb.Prismatic("slider", model.ground, bars[2], at=(2.5, 0), axis=(1, 0)))
+    model.add(mb.Motor("motor", joints[0], effort=2.0))
+    model.add(mb.JointSpring("coil", joints[1], 3.0))
+    model.add(mb.Limit("range", joints[1], -1.0, 1.0, 100.0))
+    model.add(mb.DryFriction("rub", joints[0], 0.1))
+    model.add(mb.Rotor("rotor", joints[0], 0.1))
+    model.add(mb.Rack("rack", joints[0], slider, radius=0.5))
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_allclose(again.solve(**RUN).q, model.solve(**RUN).q, atol=0)
+    assert model.motion(again.solve(**RUN)).coordinate("hinge").shape == (6,)
+
+
+def test_the_second_axis_of_a_cardan_joint_may_be_left_out():
+    for axis in ((0, 1, 0), (0, 0, 1), (1, 1, 0)):
+        model = mb.Model()
+        body = model.add(mb.Body("body", mb.box(1.0, (1, 1, 1))))
+        joint = model.add(mb.Universal("cross", model.ground, body, at=(0, 0, 0), axis=axis))
+        a, b = (marker.state.axis for marker in joint.markers)
+        np.testing.assert_allclose(a, np.array(axis) / np.linalg.norm(axis), atol=1e-15)
+        assert abs(a @ b) < 1e-12
+    with pytest.raises(ValueError, match="axis and second of 'c' must be perpendicular"):
+        mb.Universal("c", model.ground, body, at=(0, 0, 0), axis=(0, 1, 0), second=(0, 1, 1))
+
+
+def test_traced_numbers_that_would_be_refused():
+    """Runs under JAX's transforms end in NaN, and have the usual derivatives otherwise."""
+    model = mb.Model(gravity=(0, 0, 0))
+    cart = model.add(mb.PointMass("cart", 1.0, at=(1.5, 0, 0)))
+    model.add(mb.SpringDamper("spring", model.ground, cart, 8.0, length=1.0))
+    end = lambda m, k: model.solve((0.0, 0.5), {"cart.mass": m, "spring.stiffness": k}, h=0.01).q[-1, 0]
+    found = [float(jax.jit(end)(m, k)) for m, k in ((1.0, 8.0), (-1.0, 8.0), (0.0, 8.0), (1.0, -1.0))]
+    np.testing.assert_allclose(found, [1.0 + 0.5 * np.cos(0.5 * np.sqrt(8.0)), *[np.nan] * 3], atol=1e-3)
+    slope = float(jax.grad(end, argnums=1)(1.0, 8.0))
+    np.testing.assert_allclose(slope, -0.125 * np.sin(0.5 * np.sqrt(8.0)) / np.sqrt(8.0), rtol=1e-2)

@@ -109,7 +109,6 @@ class NamedNumbers:
             raise TypeError("member of a model returns values by name, such as {'rod.mass': 2.0}, not args")
         numbers |= made.pop("values", {})
         found = values.checked(self.model, numbers)
-        found = {name: values.or_nan(self.model, name, x) for name, x in found.items()}
         return made | {"args": values.with_numbers(self.model, found, self.args)}
 
 

@@ -9,6 +9,8 @@ from typing import Any, Self
 import jax.numpy as jnp
 import numpy as np
 
+from genalpha.compiler.kept import of_package
+from genalpha.errors import hint
 from genalpha.multibody.frames import (
     GROUND,
     PLANAR,
@@ -39,6 +41,7 @@ def named(name: Any, what: str) -> str:
 
 _FIXED = ("mass", "moment", "inertia")
 _MOVES = ("x", "R", "velocity", "angular_velocity")
+_SET = (*_FIXED, *_MOVES, "name", "center", "angle", "shape")
 # Arguments of constructors, and the attributes that may be set instead of them.
 _INSTEAD = {"at": "x, the centre of mass", "rotation": "R, the axes as columns, or the angle of a PlanarBody"}
 
@@ -84,6 +87,8 @@ class AnyBody:
                 f"{key} of the body {self.name!r} cannot be changed: make another body, or pass "
                 f"values={{'{self.name}.{key}': ...}} to model.solve"
             )
+        if key not in _SET and not key.startswith("_") and key not in _INSTEAD and of_package(type(self)):
+            raise AttributeError(f"{self!r} has no {key} that can be set: {hint(key, _SET, 'there are')}")
         if key in _INSTEAD:
             raise AttributeError(f"{key} is for the constructor: set {_INSTEAD[key]} of {self.name!r}")
         if key == "name" and key in self.__dict__:

@@ -88,7 +88,7 @@ class Connector(metaclass=_Made):
         name: str,
         markers: Sequence[Marker],
         numbers: dict[str, Any] | None = None,
-        functions: dict[str, Callable[..., Any]] | None = None,
+        functions: dict[str, Any] | None = None,
     ) -> None:
         self.name, self.markers = named(name, "a " + type(self).__name__), tuple(markers)
         self.numbers = {key: np.array(value, dtype=float) for key, value in (numbers or {}).items()}

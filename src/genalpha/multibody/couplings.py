@@ -151,7 +151,7 @@ class Rack(Joint):
             one.coordinate(coordinate)
         self.joints = hinge, slider
         frames = (*hinge.markers, *slider.markers)
-        by = slider.coordinate("displacement").value
+        by = slider.coordinate("displacement")
         numbers = {"radius": positive(radius, f"radius of {name!r}"), "start": 0.0}
         Connector.__init__(self, name, frames, numbers, {"travel": by, "difference": ANGLE.gap})
         travel = by(*(marker.state for marker in slider.markers))

@@ -61,6 +61,11 @@ class Coordinate(NamedTuple):
     def __call__(self, a: FrameState, b: FrameState) -> Any:
         return self.value(a, b)
 
+    def __reduce__(self) -> Any:
+        """Those of this module are written down by name, since their functions have none."""
+        names = {id(one): name for name, one in globals().items() if isinstance(one, Coordinate)}
+        return names.get(id(self)) or (Coordinate, tuple(self))
+
     def gap(self, a: FrameState, b: FrameState, wanted: Any) -> Any:
         """The difference to a wanted value, or its sine: smooth over any number of turns."""
         if not self.turns:
@@ -228,7 +233,8 @@ class Cylindrical(Joint):
 class Universal(Joint):
     """A cardan joint: z of frame a and z of frame b are perpendicular, and their origins coincide.
 
-    ``axis`` and ``second`` are the directions of the two in space. Its coordinates are the angles "first"
+    ``axis`` and ``second`` are the directions of the two in space, by default x and y, or any that is
+    perpendicular to ``axis``. Its coordinates are the angles "first"
     about z of a, and "second" about z of b. They are zero where z of b is y of a, and y of b is −z of a.
     """
 
@@ -243,9 +249,11 @@ class Universal(Joint):
                 raise ValueError(f"{name!r} has axes and no at: pass the point in space, or frames with axes")
             Connector.__init__(self, name, between(name, a, b))
             return
-        axis, second = (1, 0, 0) if axis is None else axis, (0, 1, 0) if second is None else second
-        ends = between(name, a, b, at, axis)
-        z, y = (along(x, f"{key} of {name!r}")[:, 2] for key, x in (("axis", axis), ("second", second)))
+        axis = (1, 0, 0) if axis is None else axis
+        ends, z = between(name, a, b, at, axis), along(axis, f"axis of {name!r}")[:, 2]
+        if second is None:
+            second = (0, 1, 0) if abs(z[1]) < 1e-6 else along(z, "axis")[:, 0]
+        y = along(second, f"second of {name!r}")[:, 2]
         if abs(y @ z) > 1e-6:
             raise ValueError(f"axis and second of {name!r} must be perpendicular")
         y = y - (y @ z) * z

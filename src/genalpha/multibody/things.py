@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from genalpha.compiler.kept import of_package
 from genalpha.errors import hint
 from genalpha.multibody.bodies import AnyBody, Ground, Marker
 from genalpha.multibody.connectors import Connector
@@ -16,6 +18,8 @@ from genalpha.multibody.forces import Force
 from genalpha.multibody.frames import vector
 from genalpha.multibody.joints import Joint, turns_a_point
 
+_SET = ("gravity", "ground", "frames", "notes")  # attributes that may be set
+_owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the models of things
 _ENDS = "ab"  # the frames of a connector
 T = TypeVar("T", bound=AnyBody | Connector)
 GRAVITY = (0.0, 0.0, -9.81)
@@ -26,7 +30,7 @@ class Things:
 
     def __init__(self, gravity: Any = GRAVITY) -> None:
         self.gravity = gravity
-        self.ground = Ground()
+        self.ground: Any = Ground()
         self._things: dict[str, Any] = {"ground": self.ground}
         self.frames: dict[str, Marker] = {}  # by name, such as the links of a robot that do not move
         self.notes: list[str] = []  # what a file has that was not read
@@ -39,8 +43,12 @@ class Things:
             raise ValueError(
                 f"the model has {self[thing.name]!r} already: names must differ, choose another for {thing!r}"
             )
+        owner = _owners.get(thing)
+        if owner is not None and owner() not in (None, self):
+            raise ValueError(f"{thing!r} is in another model: make another one, or copy.copy the other model")
         if isinstance(thing, Connector):
             self._check(thing)
+        _owners[thing] = weakref.ref(self)
         self._things[thing.name] = thing
         self._forget()
         return thing
@@ -55,6 +63,14 @@ class Things:
         self._gravity = vector(value, "gravity")
         self._gravity.flags.writeable = False  # or the equations would not know of a change
         self._forget()
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        """Refuse attributes that would change nothing, such as a misspelt one."""
+        if key == "ground" and key in self.__dict__:
+            raise AttributeError("the ground of a model cannot be changed")
+        if key not in _SET and not key.startswith("_") and of_package(type(self)):
+            raise AttributeError(f"a model has no {key} that can be set: {hint(key, _SET, 'there are')}")
+        super().__setattr__(key, value)
 
     def _forget(self) -> None:
         """Make the assembly anew when it is next needed."""
@@ -98,7 +114,7 @@ class Things:
         found = object.__new__(type(self))
         found.__dict__ = self.__getstate__()
         found.frames, found.notes = dict(self.frames), [*self.notes]
-        found._things, found.ground = things, things[self.ground.name]
+        found.__dict__ |= {"_things": things, "ground": things[self.ground.name]}
         return found
 
     def _check(self, thing: Connector) -> None:

@@ -174,11 +174,9 @@ def different(model: Model, args: tuple[Any, ...]) -> dict[str, np.ndarray]:
     return found
 
 
-def or_nan(model: Model, name: str, value: Any) -> Any:
+def _or_nan(model: Model, name: str, value: Any) -> Any:
     """A traced number, or NaN where a number is refused: then the run fails, and others do not."""
     thing, _, key = name.rpartition(".")
-    if not is_traced(value):
-        return value
     if isinstance(one := model._things.get(thing), Connector):
         return one.allowed(key, value)
     return jnp.where(value > 0, value, jnp.nan) if key in _POSITIVE else value
@@ -208,7 +206,9 @@ def checked(
         if number.shape != shape and not (members and number.ndim > len(shape) and number.shape[1:] == shape):
             more = ", or one axis more for the members of a batch" if members else ""
             raise ValueError(f"{name} must have the shape {shape}{more}, got {number.shape}")
-        if not is_traced(number):
+        if is_traced(number):
+            found[name] = _or_nan(model, name, number)
+        else:
             _check_number(model, name, number, known)
     _check_ranges(model, known, found)
     return found
