@@ -194,7 +194,8 @@ def _plain(value: Any) -> Any:
 def load(path: str | os.PathLike[str], **options: Any) -> Model:
     """The model in a file: JSON or TOML, a robot in URDF (.urdf), or a MuJoCo model in MJCF (.xml, .mjcf).
 
-    Options for URDF: ``base="fixed"`` or ``"free"``, whether the first link can move. For URDF and MJCF:
+    Options for URDF: ``base="fixed"`` or ``"free"``, whether the first link can move, and ``gravity``. For
+    URDF and MJCF:
     ``folders``, one or a list, where meshes are looked for as well; ``meshes="read"`` or ``"ignore"``;
     ``limits="stiff"`` or ``"ignore"``, whether joints have a :class:`Limit` at the ends of their ranges. For
     MJCF: ``controls``, values or functions of t of actuators by name. What a robot or MuJoCo model has that

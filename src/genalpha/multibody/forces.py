@@ -356,7 +356,21 @@ class Drag(Force):
 
 
 class Custom(Force):
-    """A force of the user's own between two frames: ``function(t, a, b)`` -> (Wrench on a, Wrench on b)."""
+    """A force of the user's own between two frames: ``function(t, a, b)`` -> (Wrench on a, Wrench on b).
+
+    a and b are :class:`FrameState`. A :class:`Wrench` is a force (3,) and a torque (3,) at the origin of its
+    frame. All are in space-fixed axes.
+
+    >>> import jax.numpy as jnp
+    >>> from genalpha import multibody as mb
+    >>> model = mb.Model(gravity=(0, 0, 0))
+    >>> cart = model.add(mb.PointMass("cart", 2.0))
+    >>> zero, x = jnp.zeros(3), jnp.array([1.0, 0, 0])
+    >>> wind = lambda t, a, b: (mb.Wrench(zero, zero), mb.Wrench(t * x, zero))
+    >>> _ = model.add(mb.Custom("wind", model.ground, cart, wind))
+    >>> model.solve((0.0, 1.0), h=0.01).q[-1, 0].round(4).item()  # t³/6 over the mass
+    0.0833
+    """
 
     def __init__(self, name: str, a: Any, b: Any, function: Callable[..., Any]) -> None:
         super().__init__(name, between(name, a, b), functions={"function": function})

@@ -47,7 +47,7 @@ def turn(a: FrameState, b: FrameState) -> tuple[Any, Any]:
 
 
 class Coordinate(NamedTuple):
-    """How a joint has moved: a function of its two frames. Angles are unwrapped over time.
+    """How a joint has moved: a function of its two frames. Angles are from −π to π.
 
     ``turn`` is the cosine and the sine of an angle. It is about z of a, or, ``about_b``, about z of b.
     """
@@ -234,8 +234,8 @@ class Universal(Joint):
     """A cardan joint: z of frame a and z of frame b are perpendicular, and their origins coincide.
 
     ``axis`` and ``second`` are the directions of the two in space, by default x and y, or any that is
-    perpendicular to ``axis``. Its coordinates are the angles "first"
-    about z of a, and "second" about z of b. They are zero where z of b is y of a, and y of b is −z of a.
+    perpendicular to ``axis``. Its coordinates are the angles "first" about z of a, and "second" about z of b.
+    They are zero where z of b is y of a, and y of b is −z of a.
     """
 
     rows = (*SHIFT, "between the axes")

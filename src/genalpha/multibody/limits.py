@@ -51,9 +51,10 @@ def ends_of(lower: Any, upper: Any, turns: bool, what: str) -> dict[str, float]:
 class Limit(JointForce):
     """A spring that pushes a joint coordinate back into its range, ``lower`` to ``upper``; one may be None.
 
-    Beyond an end by p, the push is stiffness·p·(1 + damping·p'), never a pull; p is smoothed over ``soft``,
-    in units of the coordinate. The range of an angle has both ends, and is less than one turn. An angle
-    counts as that within half a turn of the middle of the range.
+    Beyond an end by p, the push is stiffness·p·(1 + damping·p'), never a pull. p is smoothed over ``soft``,
+    in units of the coordinate; without damping the push is the derivative of stiffness·p²/2. The range of an
+    angle has both ends, and is less than one turn. An angle counts as that within half a turn of the middle
+    of the range.
     """
 
     positive = ("stiffness", "soft")

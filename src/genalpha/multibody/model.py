@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 class Model(Things):
     """A mechanism: bodies, joints and forces. SI units, or any other consistent ones.
 
-    ``gravity`` (3,) is the acceleration of free fall; bodies in a plane move in x and y.
+    ``gravity`` (3,) is the acceleration of free fall, by default (0, 0, −9.81). Bodies in a plane move in x
+    and y.
 
     >>> from genalpha import multibody as mb
     >>> model = mb.Model(gravity=(0, 0, -9.81))
@@ -286,7 +287,8 @@ class Model(Things):
     def motion(self, sol: Any, values: Mapping[str, Any] | None = None) -> Motion:
         """Positions, velocities, joint coordinates, reactions and energies of a solution, by name.
 
-        A state, an equilibrium or (t, q, v) is one row. ``values`` are its numbers, which a solution knows.
+        A state, an equilibrium or (t, q, v) is one row. ``values`` are its numbers, by default
+        those of the run.
         """
         return motion_of(self, sol, values)
 

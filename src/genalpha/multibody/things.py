@@ -156,14 +156,17 @@ class Things:
 
     @property
     def bodies(self) -> list[AnyBody]:
+        """All bodies but the ground, in the order in which they were added."""
         return self._all(AnyBody)
 
     @property
     def joints(self) -> list[Joint]:
+        """All joints and couplings."""
         return self._all(Joint)
 
     @property
     def forces(self) -> list[Force]:
+        """All forces."""
         return self._all(Force)
 
 
