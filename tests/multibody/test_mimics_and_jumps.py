@@ -364,45 +364,6 @@ def test_rotations_of_scipy_are_taken() -> None:
     np.testing.assert_allclose(body.R, turned.as_matrix(), atol=1e-15)
 
 
-class Belt(mb.Custom):
-    """A force of the user's own, whose number may have any sign."""
-
-    def __init__(self, name, a, b):
-        mb.Force.__init__(self, name, (a.frame(), b.frame()), {"speed": -1.0})
-
-    @staticmethod
-    def force(t, a, b, speed):
-        zero = jnp.zeros(3)
-        return mb.Wrench(zero, zero), mb.Wrench(zero + speed - b.v, zero)
-
-
-def test_values_with_signs_and_ranges() -> None:
-    model = mb.Model(gravity=(0, 0, 0))
-    body = model.add(mb.Body("body", mb.box(1.0, (1, 1, 1))))
-    screw = model.add(mb.Screw("screw", model.ground, body, 0.1, at=(0, 0, 0)))
-    model.add(mb.Rotor("rotor", screw, 1.0, coordinate="angle"))
-    model.add(mb.Limit("limit", screw, -1.0, 1.0, 100.0))
-    model.add(mb.Limit("sector", screw, -1.0, 1.0, 100.0, coordinate="angle"))
-    model.add(Belt("belt", model.ground, body))
-    for values, message in (
-        ({"rotor.inertia": -1.0}, "rotor.inertia must be positive"),
-        ({"screw.pitch": 0.0}, "screw.pitch must not be zero"),
-        ({"limit.lower": 2.0}, "limit.lower must not be above limit.upper"),
-        ({"limit.lower": 2.0, "limit.upper": 30.0}, ""),
-        ({"sector.upper": 6.0}, "from sector.lower to sector.upper must be less than one turn"),
-        ({"belt.speed": -2.0}, ""),
-    ):
-        if message:
-            with pytest.raises(ValueError, match=message):
-                model.solve((0.0, 0.1), values, h=0.05)
-        else:
-            model.solve((0.0, 0.1), values, h=0.05)
-    with pytest.raises(
-        ValueError, match="'turn' has a torque on <PointMass 'point'>, which cannot be turned"
-    ):
-        mb.AppliedForce("turn", mb.PointMass("point", 1.0), torque=(0, 0, 1))
-
-
 def test_suffixes_of_files(tmp_path: Any) -> None:
     model = following(mb.Revolute, [0.0, 1.0])
     with pytest.raises(ValueError, match=r"a model is written as JSON, not as \.toml"):

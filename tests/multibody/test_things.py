@@ -279,3 +279,42 @@ def test_traced_numbers_that_would_be_refused():
     np.testing.assert_allclose(found, [1.0 + 0.5 * np.cos(0.5 * np.sqrt(8.0)), *[np.nan] * 3], atol=1e-3)
     slope = float(jax.grad(end, argnums=1)(1.0, 8.0))
     np.testing.assert_allclose(slope, -0.125 * np.sin(0.5 * np.sqrt(8.0)) / np.sqrt(8.0), rtol=1e-2)
+
+
+class Belt(mb.Custom):
+    """A force of the user's own, whose number may have any sign."""
+
+    def __init__(self, name, a, b):
+        mb.Force.__init__(self, name, (a.frame(), b.frame()), {"speed": -1.0})
+
+    @staticmethod
+    def force(t, a, b, speed):
+        zero = jnp.zeros(3)
+        return mb.Wrench(zero, zero), mb.Wrench(zero + speed - b.v, zero)
+
+
+def test_values_with_signs_and_ranges():
+    model = mb.Model(gravity=(0, 0, 0))
+    body = model.add(mb.Body("body", mb.box(1.0, (1, 1, 1))))
+    screw = model.add(mb.Screw("screw", model.ground, body, 0.1, at=(0, 0, 0)))
+    model.add(mb.Rotor("rotor", screw, 1.0, coordinate="angle"))
+    model.add(mb.Limit("limit", screw, -1.0, 1.0, 100.0))
+    model.add(mb.Limit("sector", screw, -1.0, 1.0, 100.0, coordinate="angle"))
+    model.add(Belt("belt", model.ground, body))
+    for values, message in (
+        ({"rotor.inertia": -1.0}, "rotor.inertia must be positive"),
+        ({"screw.pitch": 0.0}, "screw.pitch must not be zero"),
+        ({"limit.lower": 2.0}, "limit.lower must not be above limit.upper"),
+        ({"limit.lower": 2.0, "limit.upper": 30.0}, ""),
+        ({"sector.upper": 6.0}, "from sector.lower to sector.upper must be less than one turn"),
+        ({"belt.speed": -2.0}, ""),
+    ):
+        if message:
+            with pytest.raises(ValueError, match=message):
+                model.solve((0.0, 0.1), values, h=0.05)
+        else:
+            model.solve((0.0, 0.1), values, h=0.05)
+    with pytest.raises(
+        ValueError, match="'turn' has a torque on <PointMass 'point'>, which cannot be turned"
+    ):
+        mb.AppliedForce("turn", mb.PointMass("point", 1.0), torque=(0, 0, 1))

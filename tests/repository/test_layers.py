@@ -42,7 +42,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.spl
 MOST_LINES, MOST_IN_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 FRONT_DOORS = {"solve", "solve_batch", "sweep"}
 # Bodies, joints and forces have as many options as users have data of them.
-MODELLING = {"bodies.py", "forces.py"}
+MODELLING = {"bodies.py", "contact.py", "forces.py"}
 
 
 @functools.cache

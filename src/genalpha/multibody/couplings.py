@@ -159,18 +159,8 @@ class Rack(Joint):
         self.numbers["start"] = np.array(now if start is None else finite(start, f"start of {name!r}"))
 
     @staticmethod
-    def holonomic(
-        t: Any,
-        a: FrameState,
-        b: FrameState,
-        c: FrameState,
-        d: FrameState,
-        radius: Any,
-        start: Any,
-        travel: Any,
-        difference: Any,
-    ) -> Any:
-        return (radius * difference(a, b, start + travel(c, d) / radius))[None]
+    def holonomic(t: Any, *frames: FrameState, radius: Any, start: Any, travel: Any, difference: Any) -> Any:
+        return (radius * difference(*frames[:2], start + travel(*frames[2:]) / radius))[None]
 
     def sides(self, t: float, *frames: FrameState) -> list[Any]:
         moved = self.functions["travel"](*frames[2:]) / self.numbers["radius"]
