@@ -142,7 +142,7 @@ class JointFrames:
     """The frames of a joint as a function of q and v of the whole, and of the args of its system, if any."""
 
     def __init__(self, model: Model, joint: Joint) -> None:
-        self.joint = joint
+        self.joint, self.programs = joint, model.system._programs
         slices, none = model.slices(), (slice(0, 0), slice(0, 0))
         places = [(m, slices.get(m.body.name, none)) for m in joint.markers[:2]]
         self._ends = [_JointEnd(m.body, q, v, m.r, m.Q) for m, (q, v) in places]
@@ -210,7 +210,8 @@ class JointRate:
         cut = frames.speeds[0].stop - frames.speeds[0].start
         if self._rates is None:
             one = lambda q, points, v: JointForce.moved(by, *frames.at(q, [v[:cut], v[cut:]], points))[1]
-            self._rates = Rowwise("rate", one, (*own, v[places]))
+            make = lambda: Rowwise("rate", one, (*own, v[places]))
+            self._rates = frames.programs.made(("rate of a joint", frames._layout, by), make)
         rows = np.vstack([v[places], np.eye(len(places))])
         found = np.asarray(self._rates((*jax.tree.map(lambda x: x[None], own), rows), machine.lanes()))
         c = np.zeros_like(v)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -196,6 +197,12 @@ def _of_function(space: Space, t: np.ndarray, q: Callable[[Any], Any]) -> tuple[
     return np.asarray(found), np.asarray(v), np.asarray(a)
 
 
+@functools.lru_cache(maxsize=32)
+def _increments(space: Space) -> Any:
+    """The increments (K, near, n) from points (K, size) to others (K, near, size)."""
+    return jax.jit(jax.vmap(jax.vmap(space.difference, (None, 0))))
+
+
 def _of_samples(space: Space, t: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """v and a from the polynomials through the increments to neighbouring samples."""
     if len(t) < _NEAR:
@@ -207,8 +214,6 @@ def _of_samples(space: Space, t: np.ndarray, q: np.ndarray) -> tuple[np.ndarray,
     ahead = t[near] - t[:, None]
     size = np.abs(ahead).max(axis=1)
     inverse = np.linalg.inv((ahead / size[:, None])[:, :, None] ** np.arange(_NEAR))
-    increments = jax.jit(jax.vmap(jax.vmap(space.difference, (None, 0))))(
-        jnp.asarray(q), jnp.asarray(q[near])
-    )
+    increments = _increments(space)(jnp.asarray(q), jnp.asarray(q[near]))
     powers = inverse @ np.asarray(increments)
     return powers[:, 1] / size[:, None], 2 * powers[:, 2] / size[:, None] ** 2
