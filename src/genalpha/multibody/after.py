@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from genalpha.errors import warn
-from genalpha.multibody.closing import Geometry
 from genalpha.multibody.couplings import OfCoordinate
+from genalpha.multibody.geometry import Geometry
 from genalpha.multibody.sharing import whole
 from genalpha.multibody.sides import COUPLINGS, about, concerned, distinct, half_turns, remembered
 from genalpha.multibody.values import in_args, with_numbers

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sparse
 
-from genalpha.backends.sparse import models
-from genalpha.backends.sparse.equations import AtState, Equations
-from genalpha.backends.sparse.projection import Projector
+from genalpha.backends.sparse.equations import AtState
 from genalpha.errors import hint, warn
-from genalpha.mechanics.system import Dims
-from genalpha.multibody import left_out
+from genalpha.multibody import left_out, placing
 from genalpha.multibody.bodies import AnyBody, Marker
-from genalpha.multibody.couplings import Mimic, OfCoordinate
+from genalpha.multibody.couplings import OfCoordinate
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
-from genalpha.multibody.joints import Coordinate, Joint
+from genalpha.multibody.geometry import Geometry, Row, size_of, turning
+from genalpha.multibody.joints import Joint
 from genalpha.multibody.nearest import to_close
-from genalpha.multibody.posing import POSED
+from genalpha.multibody.placing import HeldCoordinate, without_drives
 from genalpha.multibody.ranks import independent, unit_rows
 from genalpha.multibody.rolling import lying
-from genalpha.multibody.sides import half_turns
 from genalpha.statics import positions
 
 if TYPE_CHECKING:
@@ -32,17 +28,6 @@ if TYPE_CHECKING:
 
 SMALL = 1e-5  # the size of a mechanism whose units are much too large
 _FAR = 0.02  # how far a mechanism is moved to see whether a dependence is one of this position alone
-
-
-class Row(NamedTuple):
-    """One row of a constraint: the joint, the name of the row, and its place among those of its joint."""
-
-    joint: Any
-    name: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.joint.name!r}, {self.name}"
 
 
 class Closed(NamedTuple):
@@ -65,50 +50,6 @@ class Closed(NamedTuple):
         return text
 
 
-class HeldCoordinate(OfCoordinate):
-    """A joint coordinate that keeps its value, or its rate: for :meth:`Model.assemble` alone."""
-
-    rows = ("held",)
-
-    def __init__(self, joint: Joint, by: Coordinate, value: Any, rate: Any, t: float) -> None:
-        numbers = {"value": value, "speed": rate, "start": t}
-        super().__init__(f"{by.name} of {joint.name} is held", joint, by, numbers, {})
-
-    @staticmethod
-    def holonomic(t: Any, a: FrameState, b: FrameState, value: Any, speed: Any, start: Any, gap: Any) -> Any:
-        return gap(a, b, value + speed * (t - start))[None]
-
-    def wanted(self, t: float) -> float:
-        return float(self.numbers["value"])
-
-
-class Geometry:
-    """The constraints of a model at any positions and velocities."""
-
-    def __init__(self, model: Model, args: Any = (), t: float = 0.0) -> None:
-        self.model, self.t, system = model, t, model.system
-        system.forget_if_changed()
-        parts = models.of_parts(system, args)
-        size, n = len(model.q0), len(model.v0)
-        self.m = sum(at.g.size for at in system.places)
-        self.p = sum(at.k.size for at in system.places)
-        functions = system._programs.made(("multibody",), dict)
-        self.equations = Equations(parts, Dims(size, n, self.m, self.p), functions, system.labels)
-        self.retract = Projector(models.of_nodes(system), self.equations).retract
-
-    def at(self, q: np.ndarray, v: np.ndarray, t: float | None = None) -> AtState:
-        return self.equations.at(self.t if t is None else t, q, v)
-
-    def rows(self) -> list[Row]:
-        """All rows, holonomic ones first, in the order of λ and ψ."""
-        found: list[list[Row]] = [[], []]
-        for group in self.model.groups:
-            for member in group.members:
-                for rows, speeds in zip(found, (False, True), strict=True):
-                    rows += [Row(member, name, i) for i, name in member.kept(speeds)]
-        return found[0] + found[1]
-
-
 def closed(
     model: Model, hold: Sequence[Any], redundant: str, rates: Mapping[Any, Any], t: float = 0.0
 ) -> Closed:
@@ -121,7 +62,7 @@ def closed(
         model._forget()
     if flat := lying(model):
         raise ValueError(flat)
-    if (size := _size(model)) < SMALL:
+    if (size := size_of(model)) < SMALL:
         warn(
             f"the mechanism has a size of about {size:.1g}, and joints may be open by 1e-8 at the start: "
             "take smaller units of length"
@@ -130,10 +71,8 @@ def closed(
     closing = [(one, to_close(one)) for one in model.joints]
     more = {one.name: one for one in (*held, *(new for old, new in closing if new is not old))}
     closer = Geometry(model._like(model._things | more), t=t) if more else geometry
-    q, gap = _positions(closer, model.q0, model.v0, free)
-    wrong = half_turns(closer.model, t, q)
-    if wrong:
-        q, gap = _from_joints(closer, model.v0, free, wrong)
+    gap = float(np.abs(closer.at(model.q0, model.v0).g).max(initial=0.0))
+    q = placing.placed(closer, model.v0, free)
     v = _velocities(closer, q, model.v0, free)
     model.place(q, v)
     dependent, freedom = _dependent(geometry, q, v)
@@ -206,91 +145,6 @@ def _moving(marker: Marker) -> FrameState:
     return FrameState(x, R, v + np.cross(w, x - body.x), w)
 
 
-def _from_joints(
-    geometry: Geometry, v: np.ndarray, free: np.ndarray, wrong: list[Any]
-) -> tuple[np.ndarray, float]:
-    """Close the joints from where they are if they are followed from the ground outwards.
-
-    Those cannot be half a turn off; others, which close loops, are ``wrong`` if they still are.
-    """
-    model, t = geometry.model, geometry.t
-    if free.all():
-        with contextlib.suppress(ValueError):  # those that are wanted close a loop
-            q, _ = model.pose(_wanted(model, t))
-            q, gap = _positions(geometry, q, v, free)
-            wrong = half_turns(model, t, q)
-            if not wrong:
-                return q, gap
-    names = ", ".join(repr(joint.name) for joint in wrong[:6])
-    raise ValueError(
-        f"joints would close half a turn off: {names}. Put their bodies nearer to where they belong, turned "
-        "by less than a quarter of a turn, or hold fewer bodies"
-    )
-
-
-def _wanted(model: Model, t: float) -> dict[str, list[float]]:
-    """The coordinates of joints that are driven, held, or follow others."""
-    found: dict[str, list[float]] = {}
-    for drive in model.joints:
-        if isinstance(drive, OfCoordinate):
-            both = zip(drive.joint.coordinates, _coordinates(drive.joint), strict=True)
-            found[drive.joint.name] = [drive.wanted(t) if way == drive.driven else x for way, x in both]
-    for mimic in model.joints:
-        if isinstance(mimic, Mimic) and all(len(joint.coordinates) == 1 for joint in mimic.joints):
-            first, second = mimic.joints
-            led = found.get(second.name, _coordinates(second))[0]
-            found.setdefault(first.name, [float(np.polyval(mimic.numbers["coefficients"][::-1], led))])
-    return {name: values for name, values in found.items() if isinstance(model[name], POSED)}
-
-
-def _coordinates(joint: Any) -> list[float]:
-    """The coordinates of a joint where the bodies are."""
-    a, b = (marker.state for marker in joint.markers[:2])
-    return [float(np.asarray(way(a, b))) for way in joint.coordinates]
-
-
-def _positions(
-    geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarray
-) -> tuple[np.ndarray, float]:
-    turns, size = _turns(geometry.model), _size(geometry.model)
-    closed = lambda q: positions.closed(
-        lambda q: geometry.at(q, v), geometry.retract, q, free, turns=turns, size=size
-    )
-    found = closed(q)
-    if found.open and free.any():  # all bodies may be in line, where the joints do not say which way to go
-        shake = 0.01 * np.random.default_rng(0).normal(size=len(v)) * np.where(turns, 1.0, size)
-        again = closed(geometry.retract(q, free * shake))
-        found = again._replace(first=found.first) if not again.open else found
-    if found.open:
-        raise _open(geometry, found.at)
-    return found.q, found.first
-
-
-def _size(model: Model) -> float:
-    """How large bodies are: the largest distance of a joint from a centre of mass."""
-    sizes = (float(np.abs(marker.r).max()) for joint in model.joints for marker in joint.markers)
-    return max(sizes, default=0.0) or 1.0
-
-
-def _turns(model: Model) -> np.ndarray:
-    """Which velocities (n,) are those of angles."""
-    lengths = lambda body: 2 if body.kind.name == "planar" else 3
-    return np.concatenate([np.arange(body.kind.sizes[1]) >= lengths(body) for body in model.bodies])
-
-
-def _open(geometry: Geometry, at: AtState) -> ValueError:
-    """The error that names the joints that stay open."""
-    gaps: dict[str, list[str]] = {}
-    for row, value in zip(geometry.rows(), at.g, strict=False):
-        if not abs(value) <= 1e-6:  # nor if it is not finite
-            gaps.setdefault(repr(row.joint.name), []).append(f"{row.name}: {value:.3g}")
-    listed = "; ".join(f"{name} ({', '.join(parts)})" for name, parts in list(gaps.items())[:6])
-    return ValueError(
-        f"{len(gaps)} joints cannot be closed from where the bodies are, and stay open by: {listed}. "
-        "Check lengths and frames, or put the bodies nearer to where they belong"
-    )
-
-
 def _velocities(geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarray) -> np.ndarray:
     for _ in range(5):
         at = geometry.at(q, v)
@@ -331,7 +185,7 @@ def _check_accelerations(at: AtState, rows: list[Row]) -> None:
 def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[Row], int]:
     """Rows that depend on others here and nearby, and the degrees of freedom."""
     n, rows = len(v), geometry.rows()
-    units = np.where(_turns(geometry.model), 1.0, _size(geometry.model))
+    units = np.where(turning(geometry.model), 1.0, size_of(geometry.model))
     at, matrix = geometry.at(q, v), lambda q: geometry.at(q, v).B @ sparse.diags(units)
     kept = here = independent(matrix(q))
     if len(kept) == len(rows):
@@ -344,14 +198,10 @@ def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[R
         _check_accelerations(at, rows)
     left = sorted(set(range(len(rows))) - set(kept.tolist()))
     if len(rows) <= left_out.MOST_ROWS:
-        free = Geometry(_without_drives(geometry.model), t=geometry.t)
+        free = Geometry(without_drives(geometry.model), t=geometry.t)
         moved = lambda q, d: _moved(free, units, q, d, left_out.STEP)
         left = left_out.chosen(left, left_out.along(q, moved, lambda q: unit_rows(matrix(q)).toarray()))
     return [rows[i] for i in left], n - len(kept)
-
-
-def _without_drives(model: Model) -> Model:
-    return model._like({name: x for name, x in model._things.items() if not isinstance(x, OfCoordinate)})
 
 
 def _moved(
@@ -369,7 +219,7 @@ def _moved(
     if not size > 1e-9:
         return None
     try:
-        there, _ = _positions(geometry, geometry.retract(q, far * d / size), v, np.ones(len(d)))
+        there = placing.closed(geometry, geometry.retract(q, far * d / size), v, np.ones(len(d)))
     except ValueError:
         return None
     return there, d / units / size

@@ -9,9 +9,12 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from genalpha.multibody.bodies import AnyBody, Body, PlanarBody
+from genalpha.multibody.couplings import FULL_TURN, Screw
 from genalpha.multibody.forces import direction
 from genalpha.multibody.frames import FrameState, orientation, vector
 from genalpha.multibody.joints import (
+    ANGLE,
+    SLIDE,
     Cylindrical,
     Joint,
     Planar,
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
 _BY_COORDINATES = (Revolute, Prismatic, Cylindrical, Planar, Weld)
-POSED = (*_BY_COORDINATES, Spherical, Universal)
+POSED = (*_BY_COORDINATES, Spherical, Universal, Screw)
 _QUARTER = Rotation.from_rotvec([-np.pi / 2, 0, 0]).as_matrix()  # z of b is y of a
 
 
@@ -126,6 +129,8 @@ def _moved(joint: Joint, value: Any, rate: Any) -> Relative:
         )
     if isinstance(joint, Universal):
         return _cardan(joint, now, value, rate)
+    if isinstance(joint, Screw):
+        return _screwed(joint, value, rate)
     ways = joint.coordinates
     chosen = [float(one(a, b)) for one in ways] if value is None else _numbers(value, len(ways), joint)
     speeds = np.zeros(len(ways)) if rate is None else _numbers(rate, len(ways), joint)
@@ -136,6 +141,23 @@ def _moved(joint: Joint, value: Any, rate: Any) -> Relative:
         else:
             d[direction(way)], v[direction(way)] = x, speed
     return Relative(d, R, v, w)
+
+
+def _screwed(screw: Screw, value: Any, rate: Any) -> Relative:
+    """The pose of a screw from its displacement."""
+    a, b = (marker.state for marker in screw.markers)
+    d = travel(screw, float(ANGLE(a, b))) if value is None else float(_numbers(value, 1, screw)[0])
+    speed = 0.0 if rate is None else float(_numbers(rate, 1, screw)[0])
+    turns = FULL_TURN / float(screw.numbers["pitch"])
+    return Relative(d * EYE[2], orientation(turns * d, "angle"), speed * EYE[2], turns * speed * EYE[2])
+
+
+def travel(screw: Screw, angle: float) -> float:
+    """The displacement of a screw at an angle, after the whole turns that are nearest to where it is."""
+    a, b = (marker.state for marker in screw.markers)
+    pitch = float(screw.numbers["pitch"])
+    part = angle / FULL_TURN
+    return pitch * (part + round(float(SLIDE(a, b)) / pitch - part))
 
 
 def _cardan(joint: Joint, now: Relative, value: Any, rate: Any) -> Relative:

@@ -280,10 +280,8 @@ class AtState:
             hidden = np.concatenate([self.g_ddot, self.k_dot]) + self.rates(a)
             step = np.concatenate(saddle.solve(motion, -hidden[:m], -hidden[m:]))
             large = np.abs(step / sizes).max(initial=0.0)
-            x = x + (
-                step if large < before else 0.5 * step
-            )  # friction has kinks, which Newton's method may circle
-            before = large
+            share = 1.0 if large < before else 0.5  # friction has kinks, which Newton's method may circle
+            x, before = x + share * step, large
             if not large > CHANGE * np.abs(x / sizes).max(initial=0.0):
                 a, lam, psi = np.split(x, [n, n + m])
                 return (a, lam, psi), saddle

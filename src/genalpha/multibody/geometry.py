@@ -1,0 +1,65 @@
+"""The constraints of a model at any positions: values, derivatives, and names of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from genalpha.backends.sparse import models
+from genalpha.backends.sparse.equations import AtState, Equations
+from genalpha.backends.sparse.projection import Projector
+from genalpha.mechanics.system import Dims
+
+if TYPE_CHECKING:
+    from genalpha.multibody.model import Model
+
+
+class Row(NamedTuple):
+    """One row of a constraint: the joint, the name of the row, and its place among those of its joint."""
+
+    joint: Any
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.joint.name!r}, {self.name}"
+
+
+class Geometry:
+    """The constraints of a model at any positions and velocities."""
+
+    def __init__(self, model: Model, args: Any = (), t: float = 0.0) -> None:
+        self.model, self.t, system = model, t, model.system
+        system.forget_if_changed()
+        parts = models.of_parts(system, args)
+        size, n = len(model.q0), len(model.v0)
+        self.m = sum(at.g.size for at in system.places)
+        self.p = sum(at.k.size for at in system.places)
+        functions = system._programs.made(("multibody",), dict)
+        self.equations = Equations(parts, Dims(size, n, self.m, self.p), functions, system.labels)
+        self.retract = Projector(models.of_nodes(system), self.equations).retract
+
+    def at(self, q: np.ndarray, v: np.ndarray, t: float | None = None) -> AtState:
+        return self.equations.at(self.t if t is None else t, q, v)
+
+    def rows(self) -> list[Row]:
+        """All rows, holonomic ones first, in the order of λ and ψ."""
+        found: list[list[Row]] = [[], []]
+        for group in self.model.groups:
+            for member in group.members:
+                for rows, speeds in zip(found, (False, True), strict=True):
+                    rows += [Row(member, name, i) for i, name in member.kept(speeds)]
+        return found[0] + found[1]
+
+
+def size_of(model: Model) -> float:
+    """How large bodies are: the largest distance of a joint from a centre of mass."""
+    sizes = (float(np.abs(marker.r).max()) for joint in model.joints for marker in joint.markers)
+    return max(sizes, default=0.0) or 1.0
+
+
+def turning(model: Model) -> np.ndarray:
+    """Which velocities (n,) are those of angles."""
+    lengths = lambda body: 2 if body.kind.name == "planar" else 3
+    return np.concatenate([np.arange(body.kind.sizes[1]) >= lengths(body) for body in model.bodies])

@@ -1,0 +1,154 @@
+"""Drives that start far from where the bodies are: the mechanism is moved there as it would move itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from genalpha import multibody as mb
+
+CRANK, COUPLER, ROCKER, GROUND = 0.3, 1.0, 0.8, 1.1
+
+
+def corners(angle: float) -> list[np.ndarray]:
+    """The points A, B, C, D of a four-bar by plane geometry: C is on the left of the way from B to D."""
+    b, d = CRANK * np.array([np.cos(angle), np.sin(angle)]), np.array([GROUND, 0.0])
+    r = np.linalg.norm(d - b)
+    x = (COUPLER**2 - ROCKER**2 + r**2) / (2 * r)
+    e = (d - b) / r
+    return [np.zeros(2), b, b + x * e + np.sqrt(COUPLER**2 - x**2) * np.array([-e[1], e[0]]), d]
+
+
+def four_bar(angle: float, planar: bool = True) -> mb.Model:
+    """A four-bar whose crank is at an angle, with hinges of zero angle there."""
+    model, (a, b, c, d) = mb.Model(gravity=(0, 0, 0)), corners(angle)
+    bars, axis = [], {} if planar else {"axis": (0, 0, 1)}
+    for name, (start, end) in {"crank": (a, b), "coupler": (b, c), "rocker": (d, c)}.items():
+        at = (start + end) / 2
+        if planar:
+            turned = np.arctan2(*(end - start)[::-1])
+            bars.append(model.add(mb.PlanarBody(name, 1.0, 0.1, at=at, angle=turned)))
+        else:
+            bars.append(model.add(mb.Body(name, mb.sphere(1.0, 0.1), at=(*at, 0))))
+    ends = [(model.ground, bars[0]), (bars[0], bars[1]), (bars[1], bars[2]), (model.ground, bars[2])]
+    for name, pair, at in zip("ABCD", ends, (a, b, c, d), strict=True):
+        model.add(mb.Revolute(name, *pair, at=at if planar else (*at, 0), **axis))
+    return model
+
+
+@pytest.mark.parametrize("turned", [0.8, 1.5, 2.4, 3.1, -1.2, -2.9])
+@pytest.mark.parametrize("angle", [0.0, 2.0, 4.0])
+def test_a_four_bar_keeps_its_side(angle: float, turned: float) -> None:
+    """There are two positions for one angle of the crank: that which it reaches in motion is taken."""
+    model = four_bar(angle)
+    model.add(mb.Driven("drive", model["A"], lambda t: turned + t))
+    model.assemble()
+    middle = (corners(angle + turned)[2] + corners(0)[3]) / 2
+    np.testing.assert_allclose(model["rocker"].x[:2], middle, atol=1e-9)
+
+
+def test_a_four_bar_in_space_keeps_its_side() -> None:
+    model = four_bar(1.0, planar=False)
+    model.add(mb.Driven("drive", model["A"], lambda t: 2.5 + t))
+    model.assemble(redundant="drop")
+    middle = (corners(3.5)[2] + corners(0)[3]) / 2
+    np.testing.assert_allclose(model["rocker"].x, [*middle, 0], atol=1e-9)
+
+
+def slider_crank(start: float) -> mb.Model:
+    """A crank of 0.2 and a rod of 0.6, all along x, with a drive that starts at an angle."""
+    model = mb.Model(gravity=(0, -9.81, 0))
+    bodies = [
+        model.add(mb.PlanarBody(name, 1.0, 0.01, at=(x, 0)))
+        for name, x in (("crank", 0.1), ("rod", 0.5), ("slider", 0.8))
+    ]
+    hinge = model.add(mb.Revolute("hinge", model.ground, bodies[0], at=(0, 0)))
+    model.add(mb.Revolute("pin", bodies[0], bodies[1], at=(0.2, 0)))
+    model.add(mb.Revolute("end", bodies[1], bodies[2], at=(0.8, 0)))
+    model.add(mb.Prismatic("slide", model.ground, bodies[2], at=(0.8, 0), axis=(1, 0)))
+    model.add(mb.Driven("drive", hinge, lambda t: start + 2 * t))
+    return model
+
+
+@pytest.mark.parametrize("start", [0.5, 1.94, 2.6, -2.06, 3.0])
+def test_a_slider_crank_starts_at_any_angle(start: float) -> None:
+    model = slider_crank(start)
+    model.assemble()
+    slider = model["slider"]
+    along = 0.2 * np.cos(start) + np.sqrt(0.36 - 0.04 * np.sin(start) ** 2)
+    np.testing.assert_allclose([*slider.x[:2], slider.angle], [along, 0, 0], atol=1e-9)
+    speed = -0.4 * np.sin(start) - 0.04 * np.sin(2 * start) / np.sqrt(0.36 - 0.04 * np.sin(start) ** 2)
+    np.testing.assert_allclose(slider.velocity[0], speed, atol=1e-9)
+
+
+def test_what_is_held_stays_while_a_drive_moves() -> None:
+    """Two cranks on one ground: one is driven by two radians, the other held at half of one."""
+    model = mb.Model(gravity=(0, 0, 0))
+    for name, x in (("a", 0.0), ("b", 3.0)):
+        crank = model.add(mb.PlanarBody(name, 1.0, 0.1, at=(x + 0.5, 0)))
+        model.add(mb.Revolute(f"hinge {name}", model.ground, crank, at=(x, 0)))
+    model["b"].angle = 0.5
+    model.add(mb.Driven("drive", model["hinge a"], lambda t: 2.0))
+    model.assemble(hold=["hinge b"])
+    np.testing.assert_allclose([model["a"].angle, model["b"].angle], [2.0, 0.5], atol=1e-12)
+
+
+def test_a_drive_that_cannot_be_reached_is_refused() -> None:
+    """The rocker cannot point away from the crank: C would be 1.9 from A. Nothing is moved."""
+    model = four_bar(1.0)
+    model.add(mb.Driven("drive", model["D"], lambda t: -model["rocker"].angle))
+    before = model.q0
+    with pytest.raises(ValueError, match=r"'drive' goes from 0 to -1\.\d+, and joints close up to -\d"):
+        model.assemble()
+    np.testing.assert_array_equal(model.q0, before)
+
+
+# --- screws ------------------------------------------------------------------------------------------------
+
+
+def nut(tilt: float, turned: float = 0.0) -> mb.Model:
+    """A nut on a screw along z, tilted about y and turned about z."""
+    model = mb.Model(gravity=(0, 0, 0))
+    body = model.add(mb.Body("nut", mb.cylinder(1.0, 0.05, 0.1)))
+    model.add(mb.Screw("screw", model.ground, body, 0.02, at=(0, 0, 0)))
+    c, s, cz, sz = np.cos(tilt), np.sin(tilt), np.cos(turned), np.sin(turned)
+    body.R = np.array([[cz, -sz, 0], [sz, cz, 0], [0, 0, 1]]) @ [[c, 0, s], [0, 1, 0], [-s, 0, c]]
+    body.x = (0.1, 0.2, 0.103)
+    return model
+
+
+@pytest.mark.parametrize("tilt", [0.3, 1.8, 2.8])
+def test_a_screw_closes_from_any_tilt(tilt: float) -> None:
+    model = nut(tilt, 0.7)
+    model.assemble()
+    body = model["nut"]
+    np.testing.assert_allclose([*body.x[:2], body.R[2, 2]], [0, 0, 1], atol=1e-9)
+    off = np.arctan2(body.R[1, 0], body.R[0, 0]) - 2 * np.pi * body.x[2] / 0.02
+    assert abs(np.exp(1j * off) - 1) < 1e-8
+    assert abs(body.x[2] - 0.103) < 0.011  # half a turn
+
+
+@pytest.mark.parametrize(("coordinate", "value"), [("angle", 2.5), ("displacement", 0.33)])
+def test_a_screw_that_is_driven(coordinate: str, value: float) -> None:
+    model = nut(2.0)
+    model.add(mb.Driven("drive", model["screw"], lambda t: value + t, coordinate))
+    model.assemble()
+    body = model["nut"]
+    angle = value if coordinate == "angle" else 2 * np.pi * value / 0.02
+    np.testing.assert_allclose(
+        body.R, [[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]], atol=1e-8
+    )
+    turns = (body.x[2] - 0.02 * angle / (2 * np.pi)) / 0.02
+    assert abs(turns - round(turns)) < 1e-8
+    assert np.abs(body.x[2] - (0.103 if coordinate == "angle" else value)) < 0.011
+
+
+def test_the_pose_of_a_screw() -> None:
+    model = nut(0.0)
+    model.place(*model.pose({"screw": 0.033}, {"screw": 0.04}))
+    body, angle = model["nut"], 2 * np.pi * 0.033 / 0.02
+    np.testing.assert_allclose(body.x, [0, 0, 0.033], atol=1e-15)
+    np.testing.assert_allclose(body.R[:2, 0], [np.cos(angle), np.sin(angle)], atol=1e-14)
+    np.testing.assert_allclose([*body.velocity, *body.angular_velocity], [0, 0, 0.04, 0, 0, 4 * np.pi])
+    with pytest.raises(ValueError, match="screw"):
+        model.pose({"screw": (0.1, 0.2)})
