@@ -29,7 +29,7 @@ from benchmarks.measure import OUT, markdown, time_to, versions
 from benchmarks.mechanism_cases import CASES, MIX, Case
 from benchmarks.mujoco_trees import INTEGRATORS, Tree
 from genalpha.compiler import objects
-from genalpha.multibody.geometry import Geometry
+from genalpha.multibody.closing.geometry import Geometry
 
 Array = np.ndarray
 RHO_INF, TOL = 0.8, 1e-8

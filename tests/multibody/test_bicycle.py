@@ -13,7 +13,7 @@ from scipy.optimize import root
 from scipy.spatial.transform import Rotation
 
 import genalpha as ga
-from genalpha.multibody.closing import Geometry
+from genalpha.multibody.closing.geometry import Geometry
 
 W, C, TILT, G, RR, RF = 1.02, 0.08, np.pi / 10, 9.81, 0.3, 0.35
 

@@ -6,7 +6,7 @@ import pytest
 from scipy.integrate import cumulative_trapezoid
 
 from genalpha import multibody as mb
-from genalpha.multibody.motion_functions import function_of_kind
+from genalpha.multibody.motion.functions import function_of_kind
 
 G = 9.81
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 
 from genalpha import multibody as mb
-from genalpha.multibody import left_out
+from genalpha.multibody.closing import left_out
 
 
 def link(theta, length, twist):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from genalpha import multibody as mb
-from genalpha.multibody import files
+from genalpha.multibody.formats import files
 from genalpha.multibody.frames import axes_of
 from genalpha.view import shapes
 from genalpha.view.poses import track

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from genalpha import multibody as mb
-from genalpha.multibody import files
+from genalpha.multibody.formats import files
 
 MODEL = {
     "format": "genalpha model 1",

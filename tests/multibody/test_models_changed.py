@@ -13,7 +13,7 @@ from examples.four_bar import linkage
 
 import genalpha as ga
 from genalpha import multibody as mb
-from genalpha.multibody import ranks
+from genalpha.multibody.closing import ranks
 
 
 def hanging() -> mb.Model:

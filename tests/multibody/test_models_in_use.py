@@ -11,8 +11,8 @@ import pytest
 
 import genalpha as ga
 from genalpha import multibody as mb
-from genalpha.multibody import sharing
-from genalpha.multibody.closing import Geometry
+from genalpha.multibody.closing.geometry import Geometry
+from genalpha.multibody.motion import sharing
 
 
 def wheel(speed: float = 0.0, **gravity: Any) -> tuple[mb.Model, Any, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 import robot_files as files
 from genalpha import multibody as mb
-from genalpha.multibody import files as model_files
+from genalpha.multibody.formats import files as model_files
 
 SOLID = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
 

@@ -9,7 +9,6 @@ from genalpha.multibody.bodies import Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector
 from genalpha.multibody.contact import SphereContact
 from genalpha.multibody.couplings import Driven, Gear, Mimic, Rack, Screw
-from genalpha.multibody.files import load
 from genalpha.multibody.forces import (
     AppliedForce,
     Bushing,
@@ -21,6 +20,7 @@ from genalpha.multibody.forces import (
     Motor,
     SpringDamper,
 )
+from genalpha.multibody.formats.files import load
 from genalpha.multibody.frames import FrameState, Wrench
 from genalpha.multibody.friction import Friction
 from genalpha.multibody.inertia import Inertia, box, capsule, cylinder, mesh, rod, sphere, total
@@ -39,7 +39,7 @@ from genalpha.multibody.joints import (
 )
 from genalpha.multibody.limits import Limit
 from genalpha.multibody.model import Model
-from genalpha.multibody.motion import Momentum, Motion, Reaction
+from genalpha.multibody.motion.front import Momentum, Motion, Reaction
 from genalpha.multibody.rolling import KnifeEdge, OnSurface, RollingDisk, RollingSphere, VelocityCoupling
 from genalpha.multibody.rotors import Rotor
 

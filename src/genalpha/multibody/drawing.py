@@ -26,7 +26,7 @@ from genalpha.multibody.joints import (
     Universal,
     Weld,
 )
-from genalpha.multibody.motion import Motion
+from genalpha.multibody.motion.front import Motion
 from genalpha.multibody.planar_joints import PlanarPrismatic
 from genalpha.multibody.rolling import OnSurface
 from genalpha.multibody.rows import rows_of

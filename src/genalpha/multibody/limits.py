@@ -13,9 +13,9 @@ from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.engine.events import Event, Reset
 from genalpha.multibody.bodies import AnyBody, Marker
+from genalpha.multibody.closing.geometry import Geometry
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import FrameState, finite, nonnegative, positive
-from genalpha.multibody.geometry import Geometry
 from genalpha.multibody.joints import Coordinate, Joint
 from genalpha.numerics.tracing import is_traced
 

@@ -13,15 +13,19 @@ import numpy as np
 from genalpha.backends.native.code import making_code
 from genalpha.engine.events import Event
 from genalpha.mechanics.assembly import Assembly
-from genalpha.multibody import after, closing, files, limits, linear, sides, start_errors
+from genalpha.multibody import limits
 from genalpha.multibody import values as values_of
 from genalpha.multibody.assembling import assembly, no_body
-from genalpha.multibody.closing import Closed
+from genalpha.multibody.closing import front as closing
+from genalpha.multibody.closing import sides
+from genalpha.multibody.closing.front import Closed
+from genalpha.multibody.closing.posing import posed
 from genalpha.multibody.connectors import Connector, Group, groups
 from genalpha.multibody.drawing import drawn, to_draw
+from genalpha.multibody.formats import files
 from genalpha.multibody.frames import finite
-from genalpha.multibody.motion_phases import Motion, motion_of
-from genalpha.multibody.posing import posed
+from genalpha.multibody.motion.phases import Motion, motion_of
+from genalpha.multibody.runs import after, linear, start_errors
 from genalpha.multibody.things import Things
 from genalpha.results.solution import Solution
 from genalpha.solve import solve
@@ -210,7 +214,7 @@ class Model(Things):
         >>> batch.q[:, -1, 0].round(4).tolist()  # 1 + cos(√(k/m) t) / 2
         [1.078, 0.7919]
         """
-        from genalpha.multibody import batches  # sweeps need not be imported by others
+        from genalpha.multibody.runs import batches  # sweeps need not be imported by others
 
         return batches.solved(self, t_span, values, options)
 
@@ -221,7 +225,7 @@ class Model(Things):
         ``member`` of other axes returns a dict with q0, v0 and values, or some of them; a run fails if a
         stiffness, say, is negative. All other numbers are those of ``args``, or of the model.
         """
-        from genalpha.multibody import batches
+        from genalpha.multibody.runs import batches
 
         return batches.swept(self, t_span, over, options | {"store": store})
 

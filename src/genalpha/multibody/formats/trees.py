@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.errors import warn
-from genalpha.multibody import meshes
 from genalpha.multibody.bodies import AnyBody, Body, Marker
 from genalpha.multibody.couplings import Mimic
+from genalpha.multibody.formats import meshes
+from genalpha.multibody.formats.markup import Notes
+from genalpha.multibody.formats.meshes import Surface
 from genalpha.multibody.inertia import Inertia, total
 from genalpha.multibody.joints import Joint
 from genalpha.multibody.limits import TURN, Limit
-from genalpha.multibody.markup import Notes
-from genalpha.multibody.meshes import Surface
 from genalpha.multibody.model import Model
 from genalpha.multibody.vectors import EYE
 from genalpha.view import shapes

@@ -10,11 +10,11 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from genalpha.errors import hint
+from genalpha.multibody.formats.markup import Entry, Notes, parsed
+from genalpha.multibody.formats.mjcf_actuators import ACTUATORS, Law, changed, shared
+from genalpha.multibody.formats.trees import Pose
 from genalpha.multibody.frames import along
-from genalpha.multibody.markup import Entry, Notes, parsed
-from genalpha.multibody.mjcf_actuators import ACTUATORS, Law, changed, shared
 from genalpha.multibody.things import GRAVITY
-from genalpha.multibody.trees import Pose
 from genalpha.multibody.vectors import EYE
 
 _TAGS = "mesh texture material joint geom site camera light pair equality tendon default"

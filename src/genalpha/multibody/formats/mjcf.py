@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.errors import hint
-from genalpha.multibody import mjcf_geoms, mjcf_joints
+from genalpha.multibody.formats import mjcf_geoms, mjcf_joints
+from genalpha.multibody.formats.markup import Entry, Notes
+from genalpha.multibody.formats.mjcf_actuators import ACTUATORS
+from genalpha.multibody.formats.mjcf_geoms import Geom, Meshes
+from genalpha.multibody.formats.mjcf_joints import Spec, Way
+from genalpha.multibody.formats.mjcf_parts import Parts
+from genalpha.multibody.formats.mjcf_settings import ORIENTATIONS, Settings, silent, whole
+from genalpha.multibody.formats.trees import ORIGIN, MeshFiles, Pose, Tree, TreeLink
 from genalpha.multibody.inertia import Inertia, total
-from genalpha.multibody.markup import Entry, Notes
-from genalpha.multibody.mjcf_actuators import ACTUATORS
-from genalpha.multibody.mjcf_geoms import Geom, Meshes
-from genalpha.multibody.mjcf_joints import Spec, Way
-from genalpha.multibody.mjcf_parts import Parts
-from genalpha.multibody.mjcf_settings import ORIENTATIONS, Settings, silent, whole
 from genalpha.multibody.model import Model
-from genalpha.multibody.trees import ORIGIN, MeshFiles, Pose, Tree, TreeLink
 from genalpha.multibody.vectors import EYE
 
 # Sections that are no part of the motion, and those that are and are not read.

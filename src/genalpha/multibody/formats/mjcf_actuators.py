@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from genalpha.multibody.markup import Entry
+from genalpha.multibody.formats.markup import Entry
 
 _WORDS = "general motor position velocity intvelocity orientation pid damper cylinder muscle adhesion dcmotor"
 ACTUATORS = (*_WORDS.split(), "plugin")

@@ -9,12 +9,12 @@ import numpy as np
 
 from genalpha.backends.sparse.equations import AtState
 from genalpha.multibody.bodies import Marker
+from genalpha.multibody.closing.geometry import Geometry, size_of, turning
+from genalpha.multibody.closing.posing import POSED, travel
+from genalpha.multibody.closing.sides import half_turns
 from genalpha.multibody.couplings import Mimic, OfCoordinate, Screw
 from genalpha.multibody.frames import FrameState
-from genalpha.multibody.geometry import Geometry, size_of, turning
 from genalpha.multibody.joints import Coordinate, Joint
-from genalpha.multibody.posing import POSED, travel
-from genalpha.multibody.sides import half_turns
 from genalpha.multibody.values import with_numbers
 from genalpha.statics import positions
 

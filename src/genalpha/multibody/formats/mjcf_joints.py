@@ -7,6 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from genalpha.multibody.forces import Bushing, DryFriction, JointSpring
+from genalpha.multibody.formats.markup import Entry
+from genalpha.multibody.formats.mjcf_settings import Settings, silent
+from genalpha.multibody.formats.trees import FREE, ORIGIN, Plan, Pose, Span, Tree
 from genalpha.multibody.frames import along, orientation
 from genalpha.multibody.joints import (
     Cylindrical,
@@ -16,11 +19,8 @@ from genalpha.multibody.joints import (
     Spherical,
     Universal,
 )
-from genalpha.multibody.markup import Entry
-from genalpha.multibody.mjcf_settings import Settings, silent
 from genalpha.multibody.model import Model
 from genalpha.multibody.rotors import Rotor
-from genalpha.multibody.trees import FREE, ORIGIN, Plan, Pose, Span, Tree
 from genalpha.multibody.vectors import EYE
 
 _EFFORT = "limits of actuators are not applied"

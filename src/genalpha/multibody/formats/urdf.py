@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from genalpha.multibody import meshes as surfaces
 from genalpha.multibody.couplings import Mimic
 from genalpha.multibody.forces import DryFriction, JointSpring
+from genalpha.multibody.formats import meshes as surfaces
+from genalpha.multibody.formats.markup import Entry, Notes, parsed
+from genalpha.multibody.formats.meshes import Surface
+from genalpha.multibody.formats.trees import FREE, ORIGIN, MeshFiles, Plan, Pose, Span, Tree, TreeLink
 from genalpha.multibody.frames import along
 from genalpha.multibody.inertia import Inertia
 from genalpha.multibody.joints import Joint, Planar, Prismatic, Revolute
-from genalpha.multibody.markup import Entry, Notes, parsed
-from genalpha.multibody.meshes import Surface
 from genalpha.multibody.model import Model
 from genalpha.multibody.things import GRAVITY
-from genalpha.multibody.trees import FREE, ORIGIN, MeshFiles, Plan, Pose, Span, Tree, TreeLink
 from genalpha.multibody.vectors import EYE
 
 JOINTS: dict[str, Any] = {

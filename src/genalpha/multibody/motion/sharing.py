@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from genalpha.multibody.closing.geometry import Geometry
 from genalpha.multibody.connectors import Connector
-from genalpha.multibody.geometry import Geometry
 from genalpha.statics import positions
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from genalpha.multibody import inertia, meshes
+from genalpha.multibody import inertia
+from genalpha.multibody.formats import meshes
+from genalpha.multibody.formats.markup import Entry
+from genalpha.multibody.formats.meshes import Surface
+from genalpha.multibody.formats.mjcf_settings import Settings, silent, upright
+from genalpha.multibody.formats.trees import MeshFiles, Pose
 from genalpha.multibody.inertia import Inertia
-from genalpha.multibody.markup import Entry
-from genalpha.multibody.meshes import Surface
-from genalpha.multibody.mjcf_settings import Settings, silent, upright
-from genalpha.multibody.trees import MeshFiles, Pose
 
 _SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "ellipsoid": 3, "box": 3}
 TYPES = (*_SIZES, "plane", "mesh", "hfield", "sdf")

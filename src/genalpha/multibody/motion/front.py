@@ -21,7 +21,7 @@ from genalpha.multibody.forces import Bushing, Force, JointForce, JointSpring, S
 from genalpha.multibody.frames import FrameState
 from genalpha.multibody.joints import Joint
 from genalpha.multibody.limits import TURN, Limit
-from genalpha.multibody.motion_functions import (
+from genalpha.multibody.motion.functions import (
     changes_of,
     effort_of,
     frames_of,
@@ -34,9 +34,9 @@ from genalpha.multibody.motion_functions import (
     seen_load,
     value_of,
 )
+from genalpha.multibody.motion.sharing import shared
 from genalpha.multibody.rotors import Rotor
 from genalpha.multibody.rows import rows_of
-from genalpha.multibody.sharing import shared
 from genalpha.multibody.values import with_values
 from genalpha.results.solution import Solution
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from genalpha.multibody.motion import Momentum, Reaction
-from genalpha.multibody.motion import Motion as Motion
+from genalpha.multibody.motion.front import Momentum, Reaction
+from genalpha.multibody.motion.front import Motion as Motion
 from genalpha.multibody.values import different
 
 if TYPE_CHECKING:

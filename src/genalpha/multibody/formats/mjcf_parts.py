@@ -13,12 +13,12 @@ from genalpha.errors import hint
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.couplings import Mimic
 from genalpha.multibody.forces import JointSpring, Motor
+from genalpha.multibody.formats.markup import Entry
+from genalpha.multibody.formats.mjcf_joints import Way
+from genalpha.multibody.formats.mjcf_settings import Settings, silent
+from genalpha.multibody.formats.trees import ORIGIN, Pose, Tree
 from genalpha.multibody.joints import Joint, Spherical, Weld
-from genalpha.multibody.markup import Entry
-from genalpha.multibody.mjcf_joints import Way
-from genalpha.multibody.mjcf_settings import Settings, silent
 from genalpha.multibody.model import Model
-from genalpha.multibody.trees import ORIGIN, Pose, Tree
 from genalpha.multibody.vectors import EYE
 
 _OTHER = "actuators of this kind are not read"

@@ -11,7 +11,9 @@ import jax
 import numpy as np
 
 from genalpha.errors import hint
-from genalpha.multibody import after, limits, sides, start_errors, values
+from genalpha.multibody import limits, values
+from genalpha.multibody.closing import sides
+from genalpha.multibody.runs import after, start_errors
 from genalpha.numerics.tracing import is_traced
 from genalpha.results.solution import Solution
 from genalpha.run import arguments

@@ -22,7 +22,7 @@ from genalpha.errors import hint
 from genalpha.multibody import contact, couplings, forces, joints, limits, planar_joints, rolling, rotors
 from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector, frame_on
-from genalpha.multibody.file_entries import (
+from genalpha.multibody.formats.entries import (
     FUNCTIONS,
     VECTOR,
     arguments,
@@ -203,7 +203,7 @@ def load(path: str | os.PathLike[str], **options: Any) -> Model:
     """
     file = Path(os.path.expanduser(os.fspath(path)))
     if file.suffix.lower() in (".urdf", ".xml", ".mjcf"):
-        from genalpha.multibody import mjcf, urdf
+        from genalpha.multibody.formats import mjcf, urdf
 
         reader: Any = urdf.load if file.suffix.lower() == ".urdf" else mjcf.load
         possible = list(inspect.signature(reader).parameters)[1:]

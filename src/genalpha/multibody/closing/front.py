@@ -10,16 +10,16 @@ import scipy.sparse as sparse
 
 from genalpha.backends.sparse.equations import AtState
 from genalpha.errors import hint, warn
-from genalpha.multibody import left_out, placing
 from genalpha.multibody.bodies import AnyBody, Marker
+from genalpha.multibody.closing import left_out, placing
+from genalpha.multibody.closing.geometry import Geometry, Row, size_of, turning
+from genalpha.multibody.closing.nearest import to_close
+from genalpha.multibody.closing.placing import HeldCoordinate, without_drives
+from genalpha.multibody.closing.ranks import independent, unit_rows
 from genalpha.multibody.couplings import OfCoordinate
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
-from genalpha.multibody.geometry import Geometry, Row, size_of, turning
 from genalpha.multibody.joints import Joint
-from genalpha.multibody.nearest import to_close
-from genalpha.multibody.placing import HeldCoordinate, without_drives
-from genalpha.multibody.ranks import independent, unit_rows
 from genalpha.multibody.rolling import lying
 from genalpha.statics import positions
 

@@ -1,0 +1,1 @@
+"""Files of models: our own, URDF and MJCF."""

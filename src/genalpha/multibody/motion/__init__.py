@@ -1,0 +1,1 @@
+"""What a solution of a model says: positions, coordinates of joints, reactions, energies."""
