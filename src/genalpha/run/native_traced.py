@@ -16,6 +16,7 @@ from genalpha.backends.sparse import front as sparse
 from genalpha.backends.transforms.base_run import RunOperation
 from genalpha.backends.transforms.controlled_runs import ControlledRun, sampling
 from genalpha.backends.transforms.device import CudaRun
+from genalpha.backends.transforms.projections import Projection
 from genalpha.backends.transforms.records import Found
 from genalpha.backends.transforms.rows import RowOperation
 from genalpha.backends.transforms.runs import GivenRun
@@ -124,9 +125,17 @@ def placed(asked: Request) -> tuple[tuple[Any, Any], Any]:
     setup, start = asked.setup, asked.start
     if start.mode != "project":
         return (start.q, start.v), None
-    project = program(setup, ("project, traced", start.held), _projected(start.held), outermost=False)
-    q, v, code = project(jnp.asarray(asked.span[0], float), start.q, start.v, asked.args)
-    return (q, v), code
+    t, by_xla = jnp.asarray(asked.span[0], float), _projected(start.held)
+    doubles, rebuild, about = separated(asked.args)
+    key = ("project, native", start.held, about, tuple(jnp.shape(x) for x in doubles))
+    make = lambda: Projection(setup, start.held, by_xla, doubles, rebuild)
+    try:
+        q, v, code = operation(setup, key, make)(t, start.q, start.v, *doubles)
+        return (q, v), code.astype(int)
+    except Unsupported:
+        project = program(setup, ("project, traced", start.held), by_xla, outermost=False)
+        q, v, code = project(t, start.q, start.v, asked.args)
+        return (q, v), code
 
 
 def _projected(held: Held) -> Callable[..., Any]:

@@ -5,7 +5,6 @@ A :class:`System` is the only part of itself. The functions of a part are compil
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,10 +16,9 @@ from genalpha.backends.native.step import floating
 from genalpha.backends.sparse import models
 from genalpha.backends.sparse.equations import AtState, Equations
 from genalpha.backends.sparse.projection import Projector
+from genalpha.backends.sparse.whole_model import WholeModel
 from genalpha.errors import SingularSystem
 from genalpha.mechanics.assembly import Assembly
-from genalpha.mechanics.parts import Places
-from genalpha.mechanics.spaces import Space
 from genalpha.mechanics.system import Args, Dims, System
 from genalpha.numerics.derivatives import jacobian
 from genalpha.run import arguments
@@ -30,48 +28,11 @@ from genalpha.statics.tangent import Constrained
 _MOST = 30  # iterations for multipliers of reactions of the user's own
 
 
-class WholeModel(NamedTuple):
-    """A system as the only part of itself. It has the attributes of :class:`models.KindModel`."""
-
-    whole: System
-    dims: Dims
-    places: Places
-    data: Any
-    rebuild: Callable[..., Args]
-    name: str = "whole"
-    element: None = None
-    copies: int = 1
-
-    @property
-    def space(self) -> Space:
-        return self.whole.space
-
-    @property
-    def own_reaction(self) -> bool:
-        return self.whole.reaction is not None
-
-    def system(self, data: Any, whole: Dims) -> System:
-        """The system with these args."""
-        of, args = self.whole, self.rebuild(data)
-        bind = lambda function: lambda *inputs: function(*inputs, args)
-        given = lambda name, function: bind(function) if getattr(of, name) is not None else None
-        return System(
-            bind(of.M),
-            bind(of.applied),
-            given("holonomic", of.g),
-            given("nonholonomic", of.k),
-            given("reaction", of.reactions),
-            of.space,
-        )
-
-
 def _of_system(system: System, dims: Dims, args: Args) -> tuple[WholeModel, Any]:
     """The system as a part, and what its compiled functions depend on."""
     doubles, rebuild, fixed = floating(args)
-    size, n, m, p = dims
-    places = Places(*(np.arange(count)[None] for count in (size, n, m, p)))
     key = (fixed, tuple(x.shape for x in doubles), jax.tree.structure(args))
-    return WholeModel(system, dims, places, [x[None] for x in doubles], rebuild), key
+    return WholeModel(system, dims, [x[None] for x in doubles], rebuild), key
 
 
 class Slopes(NamedTuple):

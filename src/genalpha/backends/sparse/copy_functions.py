@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -85,6 +85,17 @@ class CopyFunction:
         count = self._count(vectors)
         table, more = self._table(vectors, data, count), self._table(changes, turned, count)
         return self._derivative(False).run(table, more, np.zeros(0))[0]
+
+    def jacobian(self, vectors: Vectors, data: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Derivatives of the results (K, results, inputs) with respect to some vectors of each copy."""
+        firsts = dict(zip(self.kinds, np.cumsum([0, *self._widths]).tolist(), strict=False))
+        widths = dict(zip(self.kinds, self._widths, strict=True))
+        table, columns = self._table(vectors, data, 1), list[np.ndarray]()
+        for i in (firsts[name] + k for name in names for k in range(widths[name])):
+            along = np.zeros(table.shape)
+            along[:, i] = 1.0
+            columns.append(self._derivative(False).run(table, along, np.zeros(0))[0])
+        return np.stack(columns, axis=2)
 
     def pull(self, vectors: Vectors, data: np.ndarray, weights: np.ndarray, total: Vectors) -> np.ndarray:
         """Add the weights of vectors, from those of results (R·K, results), to ``total``.

@@ -1,0 +1,72 @@
+"""A system that is not made of parts, as the only part of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from genalpha.mechanics.parts import Places
+from genalpha.mechanics.spaces import Space
+from genalpha.mechanics.system import Args, Dims, System
+
+
+class WholeModel(NamedTuple):
+    """A system as the only part of itself. It has the attributes of :class:`models.KindModel`.
+
+    ``data`` are the doubles of its args with an axis for the only copy, ``rebuild`` makes args of them.
+    """
+
+    whole: System
+    dims: Dims
+    data: Any
+    rebuild: Callable[..., Args]
+    name: str = "whole"
+    element: None = None
+    copies: int = 1
+
+    @property
+    def space(self) -> Space:
+        return self.whole.space
+
+    @property
+    def places(self) -> Places:
+        return Places(*(np.arange(count)[None] for count in self.dims))
+
+    @property
+    def own_reaction(self) -> bool:
+        return self.whole.reaction is not None
+
+    def system(self, data: Any, whole: Dims) -> System:
+        """The system with these args."""
+        of, args = self.whole, self.rebuild(data)
+        bind = lambda function: lambda *inputs: function(*inputs, args)
+        given = lambda name, function: bind(function) if getattr(of, name) is not None else None
+        return System(
+            bind(of.M),
+            bind(of.applied),
+            given("holonomic", of.g),
+            given("nonholonomic", of.k),
+            given("reaction", of.reactions),
+            of.space,
+        )
+
+
+class WholeArgs:
+    """The doubles of a run as the data of a whole model (1, D), as in :class:`CopyArgs`."""
+
+    def __init__(self, shapes: list[Any]) -> None:
+        self._shapes = shapes
+        self._ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+
+    def pulled(self, weights: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """The weights of the doubles."""
+        if not self._shapes:
+            return []
+        parts = np.split(weights["whole"][0], self._ends)
+        return [x.reshape(shape) for x, shape in zip(parts, self._shapes, strict=True)]
+
+    def spread(self, changes: list[np.ndarray], width: dict[str, int]) -> dict[str, np.ndarray]:
+        """The changes of the data."""
+        return {"whole": np.concatenate([np.zeros(0), *map(np.ravel, changes)])[None]}
