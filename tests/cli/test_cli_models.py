@@ -192,7 +192,7 @@ def test_multibody_models(run, genalpha, tmp_path):
     code, out, err = genalpha("run", "bar.json", "--h", "0.02", "--t-end", "0.2", "--json")
     assert (code, err, json.loads(out)["q"]) == (0, "", expected)
     code, out, err = genalpha("run", "bar.json", "--h", "0.02")
-    assert "bar.json: 1 degrees of freedom" in out
+    assert "bar.json: 1 degree of freedom" in out
     assert "0 to 1" in out
     text = "from genalpha import multibody as mb\nproblem = mb.load('bar.json')\n"
     code, out, err = run(text, "model.py:problem", "--t-end", "0.2", "--json")

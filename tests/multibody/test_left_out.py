@@ -74,7 +74,7 @@ def test_a_good_choice_is_kept(driven):
     assert closed.redundant == ("'D', y", "'D', about x", "'D', about y")
 
 
-@pytest.mark.parametrize("size", [1e-9, 1e-6, 1e4])
+@pytest.mark.parametrize("size", [1e-9, 1e-6, 1e4, 1e6])
 @pytest.mark.filterwarnings("ignore:the mechanism has a size")
 def test_the_size_of_a_mechanism_does_not_count(size):
     model = mb.Model()
@@ -102,3 +102,44 @@ def test_choices_by_hand():
     assert left_out.chosen([0], [first, later]) == [1]
     assert left_out.chosen([2], [first, later]) == [1]
     assert left_out.chosen([0], [first]) == [0]
+
+
+# --- friction in joints that are redundant ----------------------------------------------------------------
+
+
+def door(heights, **options):
+    """A door of 10 kg on hinges with friction along one line."""
+    model = mb.Model(gravity=(0, 0, -9.81))
+    body = model.add(mb.Body("door", mb.box(10.0, (0.9, 0.04, 2.0)), at=(0.45, 0, 1.0)))
+    for i, height in enumerate(heights):
+        friction = mb.Friction(0.3, radius=0.02, **options)
+        model.add(
+            mb.Revolute(f"h{i}", model.ground, body, at=(0, 0, height), axis=(0, 0, 1), friction=friction)
+        )
+    return model
+
+
+def torque(model):
+    """The friction of all hinges at the start of a run with one radian per second."""
+    model.assemble(redundant="drop", rates={"h0": 1.0})
+    motion = model.motion(model.solve((0.0, 0.01), h=0.001))
+    return float(sum(motion.friction(joint.name).torque[0, 2] for joint in model.joints))
+
+
+def test_friction_of_a_door_on_two_hinges():
+    """Both pins carry the couple of the weight, and half of the centripetal force each."""
+    couple, pull = 98.1 * 0.45 / 1.6, 10 * 0.45 / 2
+    by_hand = -0.3 * 0.02 * (couple - pull + couple + pull)
+    assert torque(door([0.2, 1.8])) == pytest.approx(by_hand, rel=1e-3)
+    one = door([1.0], length=1.6)
+    assert torque(one) == pytest.approx(torque(door([0.2, 1.8])), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("heights", "options", "lost"),
+    [([0.2, 1.0, 1.8], {}, "'h2', x"), ([0.2, 1.8], {"face": 0.03}, "'h1', z")],
+)
+def test_friction_that_is_lost_is_named(heights, options, lost):
+    """Nobody knows how three pins share a load, or which of two collars carries the weight."""
+    with pytest.warns(UserWarning, match=f"friction is too small: .*{lost}"):
+        door(heights, **options).assemble(redundant="drop")

@@ -257,7 +257,7 @@ def test_momentum_of_bodies_in_free_fall():
 
 BAD = {
     "'s' has one end, but an angle comes back after a turn": lambda m, j: mb.Limit("s", j, 0, stiffness=1),
-    "'s' has no end": lambda m, j: mb.Limit("s", j, stiffness=1.0),
+    "no end of a range is given for 's'": lambda m, j: mb.Limit("s", j, stiffness=1.0),
     "lower of 's' must be less than upper": lambda m, j: mb.Limit("s", j, 1.0, 0.0, stiffness=1.0),
     "the range of 's' must be less than one turn": lambda m, j: mb.Limit("s", j, -4, 4, stiffness=1.0),
     "upper of 's' must be finite": lambda m, j: mb.Limit("s", j, upper=np.inf, stiffness=1.0),
@@ -273,7 +273,7 @@ BAD = {
     "restitution of the stops of 'hinge' must be zero or": lambda m, j: m.stops(j, 0.0, restitution=-1),
     "restitution of the stops of 'hinge' must be at most 1": lambda m, j: m.stops(j, 0.0, restitution=2),
     "the stops of 'hinge' have one end beyond half a turn": lambda m, j: m.stops(j, upper=7.0),
-    "the stops of 'hinge' has no end": lambda m, j: m.stops(j),
+    "no end of a range is given for the stops of 'hinge'": lambda m, j: m.stops(j),
     "rest of the stops of 'hinge' must be positive": lambda m, j: m.stops(j, 0.0, rest=0),
     "period of an event must be a positive number": lambda m, j: ga.Event(lambda t, q, v: q[0], period=-1),
 }

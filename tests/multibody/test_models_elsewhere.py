@@ -277,7 +277,7 @@ def test_a_joint_that_friction_may_jam() -> None:
     model.assemble()
     with pytest.raises(ga.errors.NoMultipliers, match="found no consistent accelerations") as caught:
         model.solve((0.0, 0.1), h=1e-3)
-    assert any("Friction in 'slider'" in note for note in caught.value.__notes__)
+    assert "Friction in 'slider'" in str(caught.value)
 
 
 def test_numbers_by_name(four_bar: mb.Model) -> None:

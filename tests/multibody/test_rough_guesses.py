@@ -182,7 +182,7 @@ def test_what_cannot_be_meant(message: str) -> None:
 def test_a_disk_that_lies_flat_is_named_at_the_start() -> None:
     with pytest.raises(ValueError, match="is NaN or infinite") as error:
         flat_disk(lambda model: model.solve((0.0, 1.0), h=0.1))
-    assert "'roll' lies flat on its plane" in str(error.value.__notes__)
+    assert "'roll' lies flat on its plane" in str(error.value)
 
 
 def test_rates_that_contradict_each_other_are_named() -> None:

@@ -318,3 +318,32 @@ def test_values_with_signs_and_ranges():
         ValueError, match="'turn' has a torque on <PointMass 'point'>, which cannot be turned"
     ):
         mb.AppliedForce("turn", mb.PointMass("point", 1.0), torque=(0, 0, 1))
+
+
+def test_arguments_of_joints_that_do_not_exist():
+    model = mb.Model()
+    bar = model.add(mb.Body.bar("bar", 1.0, (0, 0, 0), (1, 0, 0)))
+    with pytest.raises(TypeError, match="Revolute has no argument 'axs': do you mean 'axis'"):
+        mb.Revolute("hinge", model.ground, bar, at=(0, 0, 0), axs=(0, 1, 0))
+    with pytest.raises(ValueError, match="the function of 'wire' returns no number: it has no row"):
+        mb.OnSurface("wire", model.ground, bar, lambda x: [])
+
+
+@pytest.mark.parametrize("end", [(1, 0, 0), (0, -2, 0), (1, 2, 0.5), (0, 0, 1), (0, 0, -1), (-1, 0, 0.2)])
+def test_the_axes_of_a_bar(end):
+    """x is along it, y is horizontal, and z does not point down."""
+    R = mb.Body.bar("bar", 1.0, (0, 0, 0), end).R
+    np.testing.assert_allclose(R[:, 0], np.array(end) / np.linalg.norm(end), atol=1e-15)
+    np.testing.assert_allclose(R.T @ R, np.eye(3), atol=1e-15)
+    assert np.linalg.det(R) == pytest.approx(1.0)
+    assert abs(R[2, 1]) < 1e-15
+    assert R[2, 2] >= 0
+
+
+def test_a_bushing_half_a_turn_off_is_told():
+    model = mb.Model(gravity=(0, 0, 0))
+    bar = model.add(mb.Body.bar("bar", 1.0, (0, 0, 0), (1, 0, 0)))
+    turned = model.ground.frame((0.5, 0, 0), rotation=np.diag([1.0, -1.0, -1.0]))
+    model.add(mb.Bushing("bush", turned, bar, 10.0))
+    with pytest.warns(UserWarning, match="'bush'.* nearly half a turn apart, where its torque jumps"):
+        model.solve((0.0, 0.01), h=0.005)

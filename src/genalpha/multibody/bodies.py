@@ -25,6 +25,7 @@ from genalpha.multibody.frames import (
     positive,
     quaternion_of,
     quaternions_of,
+    upright,
     vector,
 )
 from genalpha.multibody.inertia import Inertia, rod
@@ -223,7 +224,10 @@ class Body(AnyBody):
 
     @classmethod
     def bar(cls, name: str, mass: Any, start: Any, end: Any, radius: Any = None) -> Body:
-        """A round bar from one point in space to another. Its x axis points along it.
+        """A round bar from one point in space to another.
+
+        Its x axis points along it, and y is horizontal: z points up, as far as it can. If the bar is
+        vertical, y is that of space.
 
         >>> Body.bar("crank", 2.0, (0, 0, 0), (0, 0, 1)).R[:, 0].tolist()
         [0.0, 0.0, 1.0]
@@ -232,10 +236,7 @@ class Body(AnyBody):
         length = float(np.linalg.norm(b - a))
         if not length > 0:
             raise ValueError(f"the bar {name!r} has no length: its ends are both at {a.tolist()}")
-        axes = along(b - a, "direction")
-        x, z = axes[:, 2], axes[:, 0]
-        R = np.stack([x, np.cross(z, x), z], axis=1)
-        return cls(name, rod(mass, length, radius=radius), at=(a + b) / 2, rotation=R)
+        return cls(name, rod(mass, length, radius=radius), at=(a + b) / 2, rotation=upright((b - a) / length))
 
     def coordinates(self) -> np.ndarray:
         return np.concatenate([self.x, quaternion_of(self.R)])

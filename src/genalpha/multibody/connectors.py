@@ -36,6 +36,10 @@ class _Made(type):
     """The class of connectors: it knows when one is complete."""
 
     def __call__(cls, *given: Any, **options: Any) -> Any:
+        names = _parameters(cls)
+        for key in options:
+            if names and key not in names:
+                raise TypeError(f"{cls.__name__} has no argument {key!r}: {hint(key, names, 'it has')}")
         made = super().__call__(*given, **options)
         made.__dict__["given"] = given, options
         return made
@@ -45,6 +49,14 @@ class _Made(type):
         """The arguments of the constructor, for ``help`` and for editors."""
         of = inspect.signature(cls.__init__)  # type: ignore[misc]
         return of.replace(parameters=list(of.parameters.values())[1:])
+
+
+@functools.cache
+def _parameters(cls: type) -> tuple[str, ...]:
+    """The arguments of a class by name; none if it takes any."""
+    found = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
+    some = any(x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in found)
+    return () if some else tuple(x.name for x in found)
 
 
 @functools.cache

@@ -27,8 +27,15 @@ def pair(force: Any, torque: Any = ZERO) -> tuple[Wrench, Wrench]:
     return Wrench(-force, -torque), Wrench(force, torque)
 
 
+_NEARLY_HALF_A_TURN = -0.99  # the cosine of an angle
+
+
 class Force(Connector):
     """A force between frames, or on one."""
+
+    def start_warning(self, *frames: FrameState) -> str:
+        """What is to be said of its frames where a run starts, if anything."""
+        return ""
 
 
 class SpringDamper(Force):
@@ -266,7 +273,9 @@ class Bushing(Force):
     """Six springs and dampers between two frames: along and about the axes of a.
 
     ``stiffness`` and ``damping`` (6,) are for displacements and for the rotation vector of b relative to a.
-    ``law(d, rate)`` (6,) -> (6,) may be added: the force and torque on b in the axes of a.
+    ``law(d, rate)`` (6,) -> (6,) may be added: the force and torque on b in the axes of a. The rotation
+    vector ends at half a turn. If the stiffnesses about the axes differ, the torque has no potential: energy
+    is kept for small rotations only.
     """
 
     not_negative = ("stiffness", "damping")
@@ -298,6 +307,14 @@ class Bushing(Force):
         load = load if law is None else load + returned(law(d, rate), (6,), "law")
         force, torque = a.R @ load[:3], a.R @ load[3:]
         return Wrench(-force, -torque - cross(b.x - a.x, force)), Wrench(force, torque)
+
+    def start_warning(self, *frames: FrameState) -> str:
+        a, b = frames
+        if np.trace(a.R.T @ b.R) > 1 + 2 * _NEARLY_HALF_A_TURN:
+            return ""
+        return (
+            f"the frames of {self!r} are nearly half a turn apart, where its torque jumps: turn one of them"
+        )
 
 
 class AppliedForce(Force):

@@ -167,6 +167,14 @@ def orientation(value: Any, what: str) -> np.ndarray:
     return EYE.copy() if value is None else rotations(value, what)[0]
 
 
+def upright(x: np.ndarray) -> np.ndarray:
+    """Axes (3, 3) whose x axis is a unit vector, and whose y axis is horizontal. z does not point down."""
+    side = np.cross(EYE[2], x)
+    size = float(np.linalg.norm(side))
+    y = side / size if size > 1e-6 else EYE[1]
+    return np.stack([x, y, np.cross(x, y)], axis=1)
+
+
 def along(axis: Any, what: str) -> np.ndarray:
     """Axes (3, 3) whose z axis has a given direction. Parallel directions give the same axes."""
     z = vector(axis, what)

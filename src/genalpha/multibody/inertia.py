@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from genalpha.multibody.formats import meshes
 from genalpha.multibody.frames import orientation, positive, vector
 from genalpha.multibody.vectors import EYE
 from genalpha.view import checks, shapes
@@ -180,8 +184,14 @@ def rod(
     return cylinder(mass, n / 50 if radius is None else radius, n, axis, density=density)
 
 
-def mesh(vertices: Any, triangles: Any, *, mass: Any = None, density: Any = None) -> Inertia:
+def mesh(
+    surface: Any, triangles: Any = None, *, mass: Any = None, density: Any = None, scale: Any = 1.0
+) -> Inertia:
     """A solid whose surface is made of triangles (T, 3), which are seen counter-clockwise from outside.
+
+    ``surface`` are points (V, 3), to which the triangles refer; or a file, STL or OBJ, or another one that
+    trimesh reads if it is installed; or an object with ``vertices`` and ``faces``, such as those of trimesh.
+    ``scale`` multiplies the points: 1e-3 for a file in millimetres.
 
     The integrals are sums over tetrahedra from the origin to each triangle.
 
@@ -192,9 +202,11 @@ def mesh(vertices: Any, triangles: Any, *, mass: Any = None, density: Any = None
     >>> cube.mass.__round__(12), (cube.tensor.round(12) + 0.0).tolist()
     (6.0, [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
+    vertices, triangles = _surface(surface, triangles)
+    vertices = positive(scale, "scale of a mesh") * np.asarray(vertices, dtype=float)
     drawn = shapes.Mesh(vertices, triangles)
-    _check_closed(np.asarray(vertices, dtype=float), np.asarray(triangles))
-    corners = np.asarray(vertices, dtype=float)[np.asarray(triangles)]  # (T, 3, 3)
+    _check_closed(vertices, np.asarray(triangles))
+    corners = vertices[np.asarray(triangles)]  # (T, 3, 3)
     volumes = np.einsum("ti,ti->t", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])) / 6
     volume = volumes.sum()
     if not volume > 0:
@@ -208,8 +220,34 @@ def mesh(vertices: Any, triangles: Any, *, mass: Any = None, density: Any = None
     square = np.einsum("t,tki,tkj->ij", volumes, corners, corners)
     square = (square + np.einsum("t,ti,tj->ij", volumes, sums, sums)) / 20 / volume
     spread = square - np.outer(center, center)
-    placed = shapes.Mesh(np.asarray(vertices, dtype=float) - center, drawn.triangles)
+    placed = shapes.Mesh(vertices - center, drawn.triangles)
     return Inertia(m, m * (np.trace(spread) * EYE - spread), center, placed)
+
+
+def _surface(surface: Any, triangles: Any) -> tuple[Any, Any]:
+    """Points (V, 3) and triangles (T, 3) of a surface."""
+    if triangles is not None:
+        return surface, triangles
+    if isinstance(surface, str | os.PathLike):
+        path = Path(surface)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no mesh {os.fspath(path)!r}")
+        if path.suffix.lower() in meshes.FORMATS:
+            return meshes.read(path)
+        try:
+            trimesh = importlib.import_module("trimesh")
+        except ImportError as error:
+            formats = " and ".join(meshes.FORMATS)
+            raise ValueError(
+                f"a mesh in a {path.suffix} file needs trimesh: pip install trimesh, or write {formats}"
+            ) from error
+        surface = trimesh.load(path, force="mesh")
+    if not (hasattr(surface, "vertices") and hasattr(surface, "faces")):
+        raise TypeError(
+            "a mesh is points and triangles, a file, or an object with vertices and faces, got "
+            f"{type(surface).__name__} and no triangles"
+        )
+    return surface.vertices, surface.faces
 
 
 def _check_closed(vertices: np.ndarray, triangles: np.ndarray) -> None:

@@ -40,7 +40,7 @@ def ends_of(lower: Any, upper: Any, turns: bool, what: str) -> dict[str, float]:
             if not np.isfinite(found[key]):
                 raise ValueError(f"{key} of {what} must be finite, got {value!r}; leave it out for none")
     if not found:
-        raise ValueError(f"{what} has no end: pass lower, upper or both")
+        raise ValueError(f"no end of a range is given for {what}: pass lower, upper or both")
     if len(found) == 2 and not found["lower"] < found["upper"]:
         raise ValueError(f"lower of {what} must be less than upper, got {lower!r} and {upper!r}")
     if len(found) == 2 and turns and found["upper"] - found["lower"] >= TURN:

@@ -78,6 +78,14 @@ class KnifeEdge(Joint):
         return (b.R[:, 1] @ drift(a, b))[None]
 
 
+def _count(found: Any, name: str) -> int:
+    """How many rows a function of the user's own has."""
+    count = np.size(np.asarray(found))
+    if not count:
+        raise ValueError(f"the function of {name!r} returns no number: it has no row")
+    return count
+
+
 class VelocityCoupling(Joint):
     """A constraint of the user's own: ``function(t, a, b)`` is an array (p,) that is zero.
 
@@ -87,7 +95,7 @@ class VelocityCoupling(Joint):
     def __init__(self, name: str, a: Any, b: Any, function: Callable[..., Any]) -> None:
         Connector.__init__(self, name, between(name, a, b), functions={"function": function})
         still = FrameState(np.zeros(3), np.eye(3), np.zeros(3), np.zeros(3))
-        count = np.size(np.asarray(function(0.0, still, still)))
+        count = _count(function(0.0, still, still), name)
         self.speed_rows = tuple(f"row {i}" for i in range(count))  # type: ignore[misc]
 
     @staticmethod
@@ -103,7 +111,7 @@ class OnSurface(Joint):
 
     def __init__(self, name: str, a: Any, b: Any, function: Callable[[Any], Any]) -> None:
         Connector.__init__(self, name, between(name, a, b), functions={"function": function})
-        count = np.size(np.asarray(function(np.array([0.1, 0.2, 0.3]))))
+        count = _count(function(np.array([0.1, 0.2, 0.3])), name)
         self.rows = tuple(f"row {i}" for i in range(count))  # type: ignore[misc]
 
     @staticmethod

@@ -38,7 +38,9 @@ def least(B: Any, wanted: np.ndarray, free: np.ndarray) -> np.ndarray:
     It is measured in units of ``free`` (n,), and zero where these are zero.
     """
     rows, n = B.shape
-    B = B @ sparse.diags(free)
+    B = sparse.csr_matrix(B @ sparse.diags(free))
+    weights = 1 / _natural(B, free)
+    B, wanted = sparse.diags(weights) @ B, weights * wanted
     size = abs(B).max() if B.nnz else 0.0
     if not size > 1e-100:  # nothing moves these rows
         return np.zeros(n)
@@ -50,6 +52,14 @@ def least(B: Any, wanted: np.ndarray, free: np.ndarray) -> np.ndarray:
         return np.asarray(free * np.linalg.solve(full, right)[:n])
     matrix = sparse.bmat([[sparse.eye(n), B.T], [B, least * sparse.eye(rows)]], format="csc")
     return np.asarray(free * splu(matrix).solve(right)[:n])
+
+
+def _natural(B: Any, free: np.ndarray) -> np.ndarray:
+    """The sizes that rows (m,) of B have elsewhere: one for angles, the unit in ``free`` for lengths."""
+    unit = max(free.max(initial=0.0), 1.0) * min(free[free > 0].min(initial=1.0), 1.0)
+    largest = abs(B).max(axis=1).toarray().reshape(-1)
+    order = np.log(np.where(largest > 0, largest, 1.0))
+    return np.where(np.abs(order - np.log(unit)) < np.abs(order), unit, 1.0)
 
 
 def closed(

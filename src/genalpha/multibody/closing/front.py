@@ -13,6 +13,7 @@ from genalpha.errors import hint, warn
 from genalpha.multibody.bodies import AnyBody, Marker
 from genalpha.multibody.closing import left_out, placing
 from genalpha.multibody.closing.geometry import Geometry, Row, size_of, turning
+from genalpha.multibody.closing.loaded import loaded, warn_of_lost
 from genalpha.multibody.closing.nearest import to_close
 from genalpha.multibody.closing.placing import HeldCoordinate, without_drives
 from genalpha.multibody.closing.ranks import independent, unit_rows
@@ -43,7 +44,7 @@ class Closed(NamedTuple):
     gap: float
 
     def __str__(self) -> str:
-        text = f"{self.freedom} degrees of freedom"
+        text = f"{self.freedom} degree{'' if self.freedom == 1 else 's'} of freedom"
         if self.redundant:
             what = "left out" if self.dropped else "redundant"
             text += f"; {what}: " + "; ".join(self.redundant)
@@ -84,6 +85,7 @@ def closed(
             "leave them out, or 'keep' and solve(..., redundant='min_norm') for reactions of least norm"
         )
     if dependent and redundant == "drop":
+        warn_of_lost(dependent)
         model.drop([(row.joint, row.number) for row in dependent])
     driven = any(isinstance(joint, OfCoordinate) or joint.own_functions for joint in model.joints)
     if freedom == 0 and not driven:
@@ -187,12 +189,16 @@ def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[R
     n, rows = len(v), geometry.rows()
     units = np.where(turning(geometry.model), 1.0, size_of(geometry.model))
     at, matrix = geometry.at(q, v), lambda q: geometry.at(q, v).B @ sparse.diags(units)
-    kept = here = independent(matrix(q))
+    kept = independent(matrix(q))
     if len(kept) == len(rows):
         return [], n - len(kept)
+    first = loaded(rows)  # these are kept if possible
+    order = np.array([*first, *sorted(set(range(len(rows))) - set(first))])
+    of = lambda q: np.sort(order[independent(matrix(q)[order])])
+    kept = here = of(q) if first else kept
     if n > len(kept):  # somewhere else there may be more
         away = _moved(geometry, units, q, np.random.default_rng(0).normal(size=n), _FAR)
-        elsewhere = kept if away is None else independent(matrix(away[0]))
+        elsewhere = kept if away is None else of(away[0])
         kept = elsewhere if len(elsewhere) > len(kept) else kept
     if kept is here:  # at a singular position there may be no accelerations
         _check_accelerations(at, rows)
@@ -200,7 +206,8 @@ def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[R
     if len(rows) <= left_out.MOST_ROWS:
         free = Geometry(without_drives(geometry.model), t=geometry.t)
         moved = lambda q, d: _moved(free, units, q, d, left_out.STEP)
-        left = left_out.chosen(left, left_out.along(q, moved, lambda q: unit_rows(matrix(q)).toarray()))
+        matrices = left_out.along(q, moved, lambda q: unit_rows(matrix(q)).toarray())
+        left = left_out.chosen(left, matrices, first)
     return [rows[i] for i in left], n - len(kept)
 
 

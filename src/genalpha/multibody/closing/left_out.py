@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -37,8 +37,10 @@ def along(start: Array, moved: Moved, matrix: Callable[[Array], Array]) -> list[
     return found
 
 
-def chosen(left: list[int], matrices: list[np.ndarray]) -> list[int]:
+def chosen(left: list[int], matrices: list[np.ndarray], wanted: Sequence[int] = ()) -> list[int]:
     """The rows to leave out: those given, or others if these are much better somewhere.
+
+    Rows that are ``wanted`` are kept if that is good enough.
 
     If N (m, d) are orthonormal combinations of rows that are zero, the rows D can be left out if N[D] is
     regular: the least singular value of the others is at least that of all rows times that of N[D].
@@ -50,12 +52,23 @@ def chosen(left: list[int], matrices: list[np.ndarray]) -> list[int]:
     quality = _quality(all_of, [left])[0]
     if quality >= GOOD:
         return left
-    best, value = left, BETTER * quality
-    for start in _starts(all_of):
-        found, own = _exchanged(all_of, start)
+    if wanted:
+        others = all_of.copy()
+        others[:, list(wanted)] = 0.0  # to leave these out would leave the others singular
+        best, value = _best(others, left, BETTER * quality)
+        if value >= GOOD:
+            return best
+    return _best(all_of, left, BETTER * quality)[0]
+
+
+def _best(nulls: np.ndarray, left: list[int], quality: float) -> tuple[list[int], float]:
+    """The rows to leave out if that is better than some quality, or those given, and how good it is."""
+    best, value = left, quality
+    for start in _starts(nulls):
+        found, own = _exchanged(nulls, start)
         if own > value:
             best, value = found, own
-    return sorted(best)
+    return sorted(best), value
 
 
 def _combinations(rows: np.ndarray) -> np.ndarray:

@@ -161,8 +161,8 @@ def _stuck(drives: list[OfCoordinate], far: list[bool], *values: list[float]) ->
         if named
     ]
     return ValueError(
-        f"joints cannot be closed where drives want them: {'; '.join(listed)}. Check lengths and motions, or "
-        "put the bodies nearer to where they belong"
+        f"joints cannot be closed where drives want them: {'; '.join(listed)}. Check lengths and motions, "
+        "put the bodies nearer to where they belong, or hold fewer of them"
     )
 
 

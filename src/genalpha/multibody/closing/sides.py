@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from genalpha.errors import InconsistentInitialValues
+from genalpha.errors import InconsistentInitialValues, warn
 from genalpha.multibody import values as values_of
 from genalpha.multibody.bodies import Marker
 from genalpha.multibody.couplings import Gear, Mimic, OfCoordinate, Rack, Screw
@@ -126,7 +126,11 @@ def check_start(model: Model, t_span: Any, q: np.ndarray, args: Any, more: Numbe
     new = [joint for joint in model.joints if joint.name not in seen and joint not in other]
     if new:
         check(model, t, None, None, new)
-    starts["last"] = key, seen.union(joint.name for joint in new)  # at once: there may be threads
+    forces = [force for force in model.forces if force.name not in seen]
+    for force in forces:
+        if text := force.start_warning(*(marker.state for marker in force.markers)):
+            warn(text)
+    starts["last"] = key, seen.union(one.name for one in (*new, *forces))  # at once: there may be threads
     if other:
         check_members(model, t, None, numbers)
 

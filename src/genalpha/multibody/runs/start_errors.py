@@ -13,29 +13,36 @@ if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
 
+def _say(error: Exception, text: str) -> None:
+    """Add a sentence to the message of an error."""
+    said = str(error)
+    error.args = (f"{said}{'' if said.endswith('.') else '.'} {text}", *error.args[1:])
+
+
 @contextlib.contextmanager
 def noted(model: Model) -> Iterator[None]:
     """Add to errors at the start what they mean for joints."""
     try:
         yield
     except InconsistentInitialValues as error:
-        error.add_note("The joints are not closed: model.assemble() closes them, at a time t.")
+        _say(error, "In a model the joints are not closed: model.assemble() closes them, at a time t.")
         raise
     except RedundantConstraints as error:
         if any(joint.dropped for joint in model.joints):
-            error.add_note("Redundant rows were left out: move the model away from this singular position.")
+            _say(error, "Redundant rows were left out: move the model away from this singular position.")
         else:
-            error.add_note("model.assemble(redundant='drop') leaves redundant rows of joints out.")
+            _say(error, "model.assemble(redundant='drop') leaves redundant rows of joints out.")
         raise
     except (NoMultipliers, SingularSystem) as error:
         rubbing = [repr(joint.name) for joint in model.joints if "friction" in joint.numbers]
         if rubbing:
-            error.add_note(
+            _say(
+                error,
                 f"Friction in {', '.join(rubbing)} depends on its reactions, and may jam it: then "
-                "no reactions balance the loads. Try a smaller coefficient, or longer guides."
+                "no reactions balance the loads. Try a smaller coefficient, or longer guides.",
             )
         raise
     except ValueError as error:
         if flat := lying(model):
-            error.add_note(flat)
+            _say(error, flat)
         raise
