@@ -144,3 +144,48 @@ def test_a_start_that_is_far_away() -> None:
     expected = richardson(lambda s: np.asarray(first(s)), 0.05)
     np.testing.assert_allclose(jax.jacfwd(first)(0.0), expected, rtol=1e-9)
     np.testing.assert_allclose(jax.jacrev(first)(0.0), expected, rtol=1e-9)
+
+
+def test_a_start_without_a_derivative_leaves_the_others_alone() -> None:
+    """(0, 1) is the focal point of y = x²/2: all of its derivatives are infinite there."""
+    system = ga.System(
+        jnp.eye(2), lambda t, q, v: jnp.zeros(2), holonomic=lambda t, q: q[1:] - q[:1] ** 2 / 2
+    )
+
+    def first(y: Any) -> Any:
+        sol = ga.solve(system, (0.0, 0.1), jnp.stack([0.0, y]), [1.0, 0.0], h=0.05, initial="project")
+        return sol.q[0, 0]
+
+    slopes = jax.vmap(jax.grad(first))(jnp.array([0.5, 1.0]))
+    assert float(slopes[0]) == 0.0
+    assert np.isnan(slopes[1])
+
+
+def test_linear_equations_in_constraints() -> None:
+    def constraint(t: Any, q: Any, a: Any) -> Any:
+        x = q[0]
+        matrix, right = jnp.array([[2.0, x], [x, 3.0]]), jnp.array([1.0, x])
+        return q[1:] - a * jnp.linalg.solve(matrix, right)[:1]
+
+    system = ga.System(lambda t, q, a: a * jnp.eye(2), lambda t, q, v, a: jnp.zeros(2), constraint)
+
+    def first(a: Any) -> Any:
+        run = functools.partial(ga.solve, system, (0.0, 0.02), [0.43, 0.7], [1.0, 0.5], h=0.01)
+        return run(args=(a,), initial="project").q[0, 1]
+
+    expected = float(richardson(lambda s: first(1.2 + s), 0.05))
+    assert float(jax.grad(first)(1.2)) == pytest.approx(expected, rel=1e-9)
+    assert float(jax.jvp(first, (1.2,), (1.0,))[1]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_members_of_a_batch_have_their_own_projections() -> None:
+    """Values, gradients and Jacobians of many are those of each alone."""
+    function = start_of("disk", False)
+    several = jnp.linspace(-0.1, 0.1, 5)
+    alone = [np.asarray(function(float(s))) for s in several]
+    np.testing.assert_allclose(jax.jit(jax.vmap(function))(several), alone, atol=1e-11)
+    slopes = jax.vmap(jax.jacfwd(function))(several)
+    np.testing.assert_allclose(slopes, [jax.jacrev(function)(s) for s in several], atol=1e-9)
+    two = lambda x: function(x[0] + x[1] ** 2)
+    found = jax.jacfwd(two)(jnp.array([0.05, 0.1]))
+    np.testing.assert_allclose(found, np.outer(jax.jacfwd(function)(0.06), [1.0, 0.2]), atol=1e-9)

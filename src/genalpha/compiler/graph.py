@@ -8,7 +8,7 @@ of a zero is not kept. Integers are doubles, exact up to 2⁵³.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -384,14 +384,14 @@ class Graph:
 
     # --- questions ------------------------------------------------------------------------------
 
-    def reachable(self, outputs: Iterable[int], stop: Iterable[int] = ()) -> list[int]:
+    def reachable(self, outputs: Iterable[int], stop: Container[int] = ()) -> list[int]:
         """The nodes that ``outputs`` depend on, in order, down to those in ``stop``."""
-        halt, seen, stack = set(stop), set(), list(outputs)
+        seen, stack = set[int](), list(outputs)
         while stack:
             i = stack.pop()
             if i not in seen:
                 seen.add(i)
-                if i not in halt:
+                if i not in stop:
                     stack.extend(self.nodes[i].inputs)
         return sorted(seen)
 

@@ -12,11 +12,12 @@ from genalpha.compiler.stated import Rule
 
 def substitution(graph: Graph, others: dict[int, int]) -> Callable[[np.ndarray], np.ndarray]:
     """A function that replaces nodes by ``others``, and rebuilds the expressions that contain them."""
-    known, resets = dict(others), len(graph.resets)
+    known, resets, first = dict(others), len(graph.resets), _first(graph, others)
+    now = lambda i: i if i < first else known[i]
 
     def again(i: int) -> int:
         op, inputs, _ = graph.nodes[i]
-        moved = [known[j] for j in inputs]
+        moved = [now(j) for j in inputs]
         if i not in graph.rules:
             if tuple(moved) == inputs:
                 return i
@@ -45,9 +46,27 @@ def substitution(graph: Graph, others: dict[int, int]) -> Callable[[np.ndarray],
         if resets < len(graph.resets):  # a rule asks again: nodes may have been forgotten
             left, resets = min(graph.resets[resets:]), len(graph.resets)
             known = {i: other for i, other in known.items() if max(i, other) < left}
-        for i in graph.reachable(ids.tolist(), known):
+        new, waiting = set[int](), ids.tolist()
+        while waiting:
+            i = waiting.pop()
+            if i >= first and i not in known and i not in new:
+                new.add(i)
+                waiting.extend(graph.nodes[i].inputs)
+        for i in sorted(new):
             if i not in known:
                 known[i] = again(i)
-        return np.array([known[i] for i in ids.tolist()], dtype=np.int64)
+        return np.array([now(i) for i in ids.tolist()], dtype=np.int64)
 
     return put
+
+
+def _first(graph: Graph, others: dict[int, int]) -> int:
+    """The first node that may depend on those that are replaced: nodes depend on others before them.
+
+    A rule may have been added later to a node that was there already.
+    """
+    first = min(others, default=0)
+    late = {i: max(rule.inputs, default=0) for i, rule in graph.rules.items() if i < first}
+    while lower := [i for i, most in late.items() if i < first <= most]:
+        first = min(lower)  # others may depend on it
+    return first

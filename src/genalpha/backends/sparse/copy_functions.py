@@ -70,7 +70,7 @@ class CopyFunction:
             x = np.asarray(vectors.get(name, 0.0))
             some = x[..., None, None] if at is None or x.ndim == 0 else x[..., at]
             parts.append(np.broadcast_to(some, (count, copies, width)))
-        parts.append(np.broadcast_to(data, (count, *data.shape)))
+        parts.append(np.broadcast_to(data, (count, *data.shape[-2:])))
         return np.concatenate(parts, axis=2).reshape(count * copies, -1)
 
     def value(self, vectors: Vectors, data: np.ndarray) -> Any:
@@ -87,20 +87,21 @@ class CopyFunction:
         return self._derivative(False).run(table, more, np.zeros(0))[0]
 
     def jacobian(self, vectors: Vectors, data: np.ndarray, names: Sequence[str]) -> np.ndarray:
-        """Derivatives of the results (K, results, inputs) with respect to some vectors of each copy."""
+        """Derivatives of the results (R·K, results, inputs) with respect to some vectors of each copy."""
         firsts = dict(zip(self.kinds, np.cumsum([0, *self._widths]).tolist(), strict=False))
         widths = dict(zip(self.kinds, self._widths, strict=True))
-        table, columns = self._table(vectors, data, 1), list[np.ndarray]()
-        for i in (firsts[name] + k for name in names for k in range(widths[name])):
-            along = np.zeros(table.shape)
-            along[:, i] = 1.0
-            columns.append(self._derivative(False).run(table, along, np.zeros(0))[0])
-        return np.stack(columns, axis=2)
+        inputs = [firsts[name] + k for name in names for k in range(widths[name])]
+        table = self._table(vectors, data, self._count(vectors))
+        along = np.zeros((len(table), len(inputs), table.shape[1]))
+        along[:, np.arange(len(inputs)), inputs] = 1.0
+        several = np.repeat(table, len(inputs), axis=0)
+        found = self._derivative(False).run(several, along.reshape(several.shape), np.zeros(0))[0]
+        return found.reshape(len(table), len(inputs), -1).swapaxes(1, 2)
 
     def pull(self, vectors: Vectors, data: np.ndarray, weights: np.ndarray, total: Vectors) -> np.ndarray:
         """Add the weights of vectors, from those of results (R·K, results), to ``total``.
 
-        Returns the weights of the data (K, D).
+        Returns the weights of the data (K, D), or (R, K, D) if each row has data of its own.
         """
         count, copies = self._count(vectors), self.model.copies
         found = self._derivative(True).run(self._table(vectors, data, count), weights, np.zeros(0))[0]
@@ -115,7 +116,8 @@ class CopyFunction:
                 places = first * (total[name].size // count) + at
                 sums = np.bincount(places.reshape(-1), part.reshape(-1), total[name].size)
                 total[name] += sums.reshape(total[name].shape)
-        return of_data.reshape(count, copies, -1).sum(axis=0)
+        of_rows = of_data.reshape(count, copies, -1)
+        return of_rows if data.ndim == 3 else of_rows.sum(axis=0)
 
 
 def flat_data(model: KindModel) -> np.ndarray:
@@ -154,17 +156,24 @@ class CopyArgs:
                 first += width
 
     def pulled(self, weights: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """The weights of the doubles, from those of all copies (K, D) by kind."""
-        found = [np.zeros(shape) for shape in self._shapes]
+        """The weights of the doubles, from those of all copies (K, D) or (R, K, D) by kind."""
+        lead = next((x.shape[:-2] for x in weights.values()), ())
+        found = [np.zeros((*lead, *shape)) for shape in self._shapes]
         for i, name, at in self._columns:
-            part = weights[name][:, at]
-            found[i] = part.reshape(self._shapes[i]) if self._shapes[i] else part.sum()
+            part, shape = weights[name][..., at], (*lead, *self._shapes[i])
+            found[i] = part.reshape(shape) if self._shapes[i] else part.sum(axis=(-2, -1))
         return found
 
     def spread(self, changes: list[np.ndarray], width: dict[str, int]) -> dict[str, np.ndarray]:
-        """The changes of the args of all copies (K, width) by kind, from those of the doubles."""
-        found = {model.name: np.zeros((model.copies, width[model.name])) for model in self._kinds}
+        """The changes of the args of all copies (K, width) by kind, from those of the doubles.
+
+        They may have one axis more, the first.
+        """
+        both = zip(changes, self._shapes, strict=True)
+        lead = next((np.shape(x)[: np.ndim(x) - len(shape)] for x, shape in both), ())
+        found = {model.name: np.zeros((*lead, model.copies, width[model.name])) for model in self._kinds}
         for i, name, at in self._columns:
-            part = np.reshape(changes[i], self._shapes[i])
-            found[name][:, at] = part.reshape(len(part), -1) if part.ndim else part
+            part, shape = np.asarray(changes[i]), self._shapes[i]
+            split = (*lead, shape[0], -1) if shape else (*lead, 1, 1)
+            found[name][..., at] = part.reshape(split)
         return found

@@ -61,12 +61,12 @@ class WholeArgs:
         self._ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
 
     def pulled(self, weights: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """The weights of the doubles."""
-        if not self._shapes:
-            return []
-        parts = np.split(weights["whole"][0], self._ends)
-        return [x.reshape(shape) for x, shape in zip(parts, self._shapes, strict=True)]
+        """The weights of the doubles, from those of the data (R, 1, D)."""
+        rows = weights["whole"][:, 0]
+        parts = np.split(rows, self._ends, axis=1) if self._shapes else []
+        return [x.reshape(len(rows), *shape) for x, shape in zip(parts, self._shapes, strict=True)]
 
     def spread(self, changes: list[np.ndarray], width: dict[str, int]) -> dict[str, np.ndarray]:
-        """The changes of the data."""
-        return {"whole": np.concatenate([np.zeros(0), *map(np.ravel, changes)])[None]}
+        """The changes of the data (R, 1, D), from those of the doubles (R, ...)."""
+        rows = [np.reshape(x, (len(x), 1, -1)) for x in changes]
+        return {"whole": np.concatenate(rows, axis=2) if rows else np.zeros((1, 1, 0))}

@@ -80,6 +80,11 @@ class Operation(ABC):
         tape = self.taped(one)[len(self.smooth) :] if self.tape_shapes(shapes) else []
         return asked.chosen(getattr(self, asked.kind)(one, tape, [x[i] for x in more]))
 
+    def several(self, asked: Asked, inputs: Arrays, tape: Arrays, more: Arrays) -> list[np.ndarray]:
+        """The wanted results for several directions or weights ``more``, with one set of inputs."""
+        each = [asked.alone(inputs, tape, one) for one in zip(*more, strict=True)]  # the tape serves all
+        return [np.stack(parts) for parts in zip(*each, strict=True)]
+
     def __call__(self, *inputs: Any) -> list[Any]:
         return VALUE.bind(*map(_doubles, inputs), asked=Asked("value", self, wanted=_all(self.smooth)))
 
@@ -173,7 +178,7 @@ class Asked:
         last = count + self.tape
         inputs, tape, given = arrays[:count], list(arrays[count:last]), arrays[last:]
         if self.batch is None:
-            return self._alone(inputs, tape, self.filled(shapes[:count], given))
+            return self.alone(inputs, tape, self.filled(shapes[:count], given))
         size = self.size(shapes)
         if not size:
             return [np.zeros(s) for s in self.shapes(shapes)]
@@ -184,11 +189,10 @@ class Asked:
         more = self.filled(self.single(shapes)[:count], wide, (size,))
         if any(self.batch[:count]):
             return self.op.members(self, size, inputs, more)
-        # One run with several directions or weights: its tape serves all.
-        each = [self._alone(inputs, tape, one) for one in zip(*more, strict=True)]
-        return [np.stack(parts) for parts in zip(*each, strict=True)]
+        return self.op.several(self, inputs, tape, more)
 
-    def _alone(self, inputs: Arrays, tape: Arrays, more: Arrays) -> list[np.ndarray]:
+    def alone(self, inputs: Arrays, tape: Arrays, more: Arrays) -> list[np.ndarray]:
+        """The wanted results for one set of inputs."""
         if self.kind in ("value", "taped"):
             return self.chosen(getattr(self.op, self.kind)(list(inputs)))
         return self.chosen(getattr(self.op, self.kind)(list(inputs), tape, list(more)))

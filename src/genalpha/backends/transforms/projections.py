@@ -8,23 +8,18 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.backends.native.code import MAKING
-from genalpha.backends.native.projection import WholeProjector
 from genalpha.backends.sparse import front, models
-from genalpha.backends.sparse.copy_functions import CopyArgs
-from genalpha.backends.sparse.projection import Projector
-from genalpha.backends.sparse.projection_derivatives import (
-    ProjectionDerivatives,
-    ProjectionEquations,
-    ProjectionFunctions,
-)
+from genalpha.backends.sparse.copy_functions import CopyArgs, flat_data
+from genalpha.backends.sparse.projections import DENSE, ProjectionFunctions, Projections
 from genalpha.backends.sparse.whole_model import WholeArgs, WholeModel
-from genalpha.backends.transforms.operation import Arrays, Operation, Shape
+from genalpha.backends.transforms.operation import Arrays, Asked, Operation, Shape
 from genalpha.backends.transforms.records import Rebuild
 from genalpha.engine.setup import Setup
 from genalpha.mechanics.assembly import Assembly
 from genalpha.mechanics.initial_values import Held
 from genalpha.numerics import codes
+
+_TOGETHER = 4e6  # numbers of the matrices and tables of members that are computed together
 
 
 class Projection(Operation):
@@ -39,68 +34,97 @@ class Projection(Operation):
         self, setup: Setup, held: Held, traced: Callable[..., Any], doubles: list[Any], rebuild: Rebuild
     ) -> None:
         self.setup, self.held, self._traced, self.rebuild = setup, held, traced, rebuild
-        shapes = [np.shape(x) for x in doubles]
-        zeros = [np.zeros(shape) for shape in shapes]
-        parts = self._parts(zeros)
-        self._projector(zeros)
-        self._args: Any = WholeArgs(shapes)
-        nodes: Sequence[Any] = parts
-        if isinstance(setup.system, Assembly):
-            nodes = models.of_nodes(setup.system)
-            self._args = CopyArgs(parts, rebuild, shapes)
-        self.functions = ProjectionFunctions(nodes, parts)
-
-    def _parts(self, doubles: list[Any]) -> list[Any]:
-        """The parts of the system with some numbers, or itself."""
-        system = self.setup.system
+        system, shapes = setup.system, [np.shape(x) for x in doubles]
+        zeros, nodes = [np.zeros(shape) for shape in shapes], list[Any]()
+        self._args: Any
         if isinstance(system, Assembly):
-            return models.of_parts(system, self.rebuild(doubles))
-        return [WholeModel(system, self.setup.dims, [x[None] for x in doubles], self.rebuild)]
-
-    def _projector(self, doubles: list[Any]) -> Projector:
-        whole = not isinstance(self.setup.system, Assembly)
-        return (WholeProjector if whole else front.projector)(self.setup, self.rebuild(doubles))
+            nodes, parts = models.of_nodes(system), list[Any](models.of_parts(system, rebuild(zeros)))
+            self._args = CopyArgs(parts, rebuild, shapes)
+        else:
+            parts = [WholeModel(system, setup.dims, [x[None] for x in zeros], rebuild)]
+            self._args = WholeArgs(shapes)
+        self.functions = ProjectionFunctions(nodes or parts, parts, setup.dims, held)
+        self._fixed = {model.name: flat_data(model) for model in parts}  # all but the doubles
+        self._large = isinstance(system, Assembly) and sum(setup.dims[1:]) > DENSE
+        widths = {name: x.shape[1] for name, x in self._fixed.items()}
+        rows = [model.copies * sum(model.dims[1:]) * (widths[model.name] + 60) for model in parts]
+        self._most = max(1, int(_TOGETHER / max(sum(rows), sum(setup.dims[1:]) ** 2)))
 
     def shapes(self, inputs: Sequence[Shape]) -> list[Shape]:
         return [(self.setup.dims.size,), (self.setup.dims.n,), ()]
 
-    def _found(self, inputs: Arrays) -> tuple[ProjectionEquations | None, list[np.ndarray]]:
-        """The equations of the projection, if there is one, and the outputs."""
-        t, q, v, *doubles = map(np.asarray, inputs)
-        status = codes.NOT_FINITE
-        if all(np.isfinite(x).all() for x in (t, q, v, *doubles)):
-            projector = self._projector(doubles)
-            equations = ProjectionEquations(
-                self.functions, projector, self._parts(doubles), (t, q, v), self.held
-            )
-            q, v, status = projector.placed(float(t), equations.position["q"], v, self.held)
+    def _data(self, doubles: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Numbers of all copies (R, K, D), or changes of them, from doubles (R, ...)."""
+        return self._args.spread([*doubles], {name: x.shape[1] for name, x in self._fixed.items()})
+
+    def _found(self, inputs: Sequence[np.ndarray]) -> Projections:
+        """The projections of some states, each with an axis for them."""
+        t, q, v, *doubles = inputs
+        of = self._data(doubles)
+        data = {name: np.broadcast_to(x + of[name], (len(q), *x.shape)) for name, x in self._fixed.items()}
+        found = Projections(self.functions, t, q, v, data)
+        if self._large and found.status[0] == codes.SUCCESS:  # one state; matrices with known patterns
+            projector = front.projector(self.setup, self.rebuild([x[0] for x in doubles]))
+            unit = found.at["position"]["q"][0]
+            end, speed, status = projector.placed(float(t[0]), unit, v[0], self.held)
             if status == codes.SUCCESS:
-                return equations, [q, v, np.array(float(status))]
-            if equations.solve():  # it may converge from farther away
-                found = [equations.end, equations.velocity["v"] + equations.velocity["e"]]
-                return equations, [*found, np.array(float(codes.SUCCESS))]
-        return None, [np.full(q.shape, np.nan), np.full(v.shape, np.nan), np.array(float(status))]
+                found.put(end[None], speed[None])
+                return found
+        found.solve()
+        return found
+
+    def _outputs(self, found: Projections) -> list[np.ndarray]:
+        bad = found.status != codes.SUCCESS
+        shown = [np.where(bad[:, None], np.nan, x) for x in (found.end, found.speed)]
+        return [*shown, found.status.astype(float)]
+
+    def _results(self, kind: str, found: Projections, more: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs of some members, or their changes, or weights, each with an axis for the members."""
+        if kind in ("value", "taped"):
+            return self._outputs(found)
+        bad = found.status != codes.SUCCESS
+        if not found.matrices:
+            found.differentiate()
+        if kind == "tangent":
+            t, q, v, *doubles = more
+            changes = found.changed(t, q, v, self._data(doubles))
+            return [np.where(bad[:, None], np.nan, x) for x in changes]
+        lost = bad & np.any([x.any(axis=1) for x in more], axis=0)
+        state, args = found.pulled(more[0], more[1])
+        results = [state["t"], state["q"], state["v"], *self._args.pulled(args)]
+        for x in results:
+            x[bad] = 0.0
+            x[lost] = np.nan
+        return results
+
+    def members(self, asked: Asked, size: int, inputs: Arrays, more: Arrays) -> list[np.ndarray]:
+        both = zip(inputs, asked.own(len(inputs)), strict=True)
+        every = [np.asarray(x) if yes else np.broadcast_to(x, (size, *np.shape(x))) for x, yes in both]
+        most = 1 if self._large else self._most
+        part = lambda arrays, i: [x[i : i + most] for x in arrays]
+        chunks = [
+            self._results(asked.kind, self._found(part(every, i)), part(more, i))
+            for i in range(0, size, most)
+        ]
+        return [np.concatenate(parts) for parts in zip(*map(asked.chosen, chunks), strict=True)]
+
+    def several(self, asked: Asked, inputs: Arrays, tape: Arrays, more: Arrays) -> list[np.ndarray]:
+        found = self._found([np.asarray(x)[None] for x in inputs])
+        each = [self._results(asked.kind, found, [x[None] for x in one]) for one in zip(*more, strict=True)]
+        return [np.concatenate(parts) for parts in zip(*map(asked.chosen, each), strict=True)]
+
+    def _one(self, kind: str, inputs: Arrays, more: Arrays = ()) -> list[np.ndarray]:
+        lead = lambda arrays: [np.asarray(x)[None] for x in arrays]
+        return [x[0] for x in self._results(kind, self._found(lead(inputs)), lead(more))]
 
     def value(self, inputs: Arrays) -> list[np.ndarray]:
-        with MAKING:
-            return self._found(inputs)[1]
+        return self._one("value", inputs)
 
     def tangent(self, inputs: Arrays, tape: Arrays, changes: Arrays) -> list[np.ndarray]:
-        equations, found = self._found(inputs)
-        if equations is None:
-            return found[:2]
-        t, q, v, *doubles = map(np.asarray, changes)
-        turned = self._args.spread(doubles, {name: x.shape[1] for name, x in equations.data.items()})
-        return [*ProjectionDerivatives(equations, (found[0], found[1])).changed(t, q, v, turned)]
+        return self._one("tangent", inputs, changes)
 
     def cotangent(self, inputs: Arrays, tape: Arrays, weights: Arrays) -> list[np.ndarray]:
-        equations, found = self._found(inputs)
-        if equations is None:
-            wanted = any(np.any(x) for x in weights)
-            return [np.full(np.shape(x), np.nan if wanted else 0.0) for x in inputs]
-        at = ProjectionDerivatives(equations, (found[0], found[1]))
-        state, args = at.pulled(*map(np.asarray, weights))
-        return [state["t"], state["q"], state["v"], *self._args.pulled(args)]
+        return self._one("cotangent", inputs, weights)
 
     def by_xla(self, *inputs: Any) -> list[Any]:
         t, q, v, *doubles = inputs
