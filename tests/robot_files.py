@@ -373,9 +373,8 @@ def _closed(model: mb.Model, names: list[str], values: dict, rates: dict) -> tup
     model.place(q, v)
     model.assemble(hold=["crank"], redundant="drop")
     now, _ = coordinates(model, names)
-    # Rates of all joints, which assemble corrects to the nearest that the loop allows.
     model.place(*model.pose(now, rates))
-    model.assemble(redundant="drop")
+    model.assemble(redundant="drop", rates={names[0]: rates[names[0]]})  # the loop says the others
     return model, names, *coordinates(model, names)
 
 

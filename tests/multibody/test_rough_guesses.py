@@ -56,10 +56,10 @@ def rack(x: float) -> mb.Model:
 
 @pytest.mark.parametrize("travel", [0.02, 0.03, 0.05])
 def test_a_rack_closes_by_the_least_change(travel: float) -> None:
-    """Nearest point on x = 0.02 a. A bar that is held turns the pinion."""
+    """Nearest point on x = 0.02 a, with lengths in units of 1 + travel. A held bar turns the pinion."""
     model = rack(1 + travel)
     model.assemble()
-    a = 0.02 * travel / (1 + 0.02**2)
+    a = 0.02 * travel / ((1 + travel) ** 2 + 0.02**2)
     np.testing.assert_allclose([model["bar"].x[0] - 1, model["pinion"].angle], [0.02 * a, a], atol=1e-9)
     model = rack(1 + travel)
     model.assemble(hold=["slide"])
@@ -101,6 +101,33 @@ def test_a_four_bar_closes_from_one_line(planar: bool) -> None:
     motion = model.motion((0.0, model.q0, model.v0))
     for a, b in ends:
         np.testing.assert_allclose(motion.position(a), motion.position(b), atol=1e-9)
+
+
+def rough_four_bar(unit: float, origin: tuple[float, float]) -> list[Any]:
+    """Three bars with wrong positions and velocities, in some unit of length."""
+    model, lengths, bars = mb.Model(gravity=(0, 0, 0)), (0.3, 1.0, 0.8), list[Any]()
+    at = lambda x, y: (origin[0] + unit * x, origin[1] + unit * y)
+    guesses = ((0.0, 0.1, 1.4), (0.5, 0.4, 0.5), (1.1, 0.3, -1.9))
+    for length, (x, y, angle) in zip(lengths, guesses, strict=True):
+        more: dict[str, Any] = {"at": at(x, y), "angle": angle, "velocity": (-0.3 * unit, 0.1 * unit)}
+        bars.append(
+            model.add(mb.PlanarBody(f"bar {length}", 1.0, 0.1 * unit**2, angular_velocity=2.0, **more))
+        )
+    end = lambda i, sign: bars[i].frame((sign * unit * lengths[i] / 2, 0, 0))
+    hooks = [model.ground.frame((*at(x, 0.0), 0.0)) for x in (0.0, 1.0)]
+    ends = [(hooks[0], end(0, -1)), (end(0, 1), end(1, -1)), (end(1, 1), end(2, 1)), (hooks[1], end(2, -1))]
+    for name, (a, b) in zip("ABCD", ends, strict=True):
+        model.add(mb.Revolute(name, a, b))
+    model.assemble()
+    return bars
+
+
+def test_units_and_the_place_of_the_origin_do_not_matter() -> None:
+    unit, origin = 1000.0, (7000.0, -3000.0)
+    for a, b in zip(rough_four_bar(1.0, (0.0, 0.0)), rough_four_bar(unit, origin), strict=True):
+        np.testing.assert_allclose((b.x[:2] - origin) / unit, a.x[:2], atol=1e-8)
+        np.testing.assert_allclose(b.velocity[:2] / unit, a.velocity[:2], atol=1e-8)
+        np.testing.assert_allclose([b.angle, b.angular_velocity], [a.angle, a.angular_velocity], atol=1e-8)
 
 
 def test_points_in_one_place() -> None:

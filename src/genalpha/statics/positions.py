@@ -44,13 +44,13 @@ def least(B: Any, wanted: np.ndarray, free: np.ndarray) -> np.ndarray:
     size = abs(B).max() if B.nnz else 0.0
     if not size > 1e-100:  # nothing moves these rows
         return np.zeros(n)
-    least, right = -_DAMPING * size**2, np.concatenate([np.zeros(n), wanted])
+    damping, right = -_DAMPING * size**2, np.concatenate([np.zeros(n), wanted])
     if n + rows <= _DENSE:  # sparse matrices of SciPy take ten times as long to make
-        full = np.diag(np.repeat([1.0, least], [n, rows]))
+        full = np.diag(np.repeat([1.0, damping], [n, rows]))
         full[n:, :n] = B.toarray()
         full[:n, n:] = full[n:, :n].T
         return np.asarray(free * np.linalg.solve(full, right)[:n])
-    matrix = sparse.bmat([[sparse.eye(n), B.T], [B, least * sparse.eye(rows)]], format="csc")
+    matrix = sparse.bmat([[sparse.eye(n), B.T], [B, damping * sparse.eye(rows)]], format="csc")
     return np.asarray(free * splu(matrix).solve(right)[:n])
 
 

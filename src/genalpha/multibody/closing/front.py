@@ -1,4 +1,4 @@
-"""Closing the joints of a model: positions by a damped Gauss-Newton iteration, velocities, and ranks."""
+"""``model.assemble``: the joints to close, velocities, and redundant rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genalpha.backends.sparse.equations import AtState
 from genalpha.errors import hint, warn
 from genalpha.multibody.bodies import AnyBody, Marker
 from genalpha.multibody.closing import left_out, placing
-from genalpha.multibody.closing.geometry import Geometry, Row, size_of, turning
+from genalpha.multibody.closing.geometry import Geometry, Row, size_of, units_of
 from genalpha.multibody.closing.loaded import loaded, warn_of_lost
 from genalpha.multibody.closing.nearest import to_close
 from genalpha.multibody.closing.placing import HeldCoordinate, without_drives
@@ -148,12 +148,13 @@ def _moving(marker: Marker) -> FrameState:
 
 
 def _velocities(geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarray) -> np.ndarray:
+    units = units_of(geometry.model)
     for _ in range(5):
         at = geometry.at(q, v)
         value = np.concatenate([at.g_dot, at.k])
         if np.abs(value).max(initial=0.0) <= 1e-13 * (1 + np.abs(v).max(initial=0.0)):
             return v
-        v = v + positions.least(at.B, -value, free)
+        v = v + positions.least(at.B, -value, free * units)
     at = geometry.at(q, v)
     left = np.abs(np.concatenate([at.g_dot, at.k]))
     if not left.max(initial=0.0) <= 1e-9 * (1 + np.abs(v).max(initial=0.0)):
@@ -173,10 +174,10 @@ def _worst(rows: list[Row], left: np.ndarray) -> str:
     return ", ".join(f"{rows[i]} ({left[i]:.3g})" for i in order)
 
 
-def _check_accelerations(at: AtState, rows: list[Row]) -> None:
+def _check_accelerations(at: AtState, rows: list[Row], units: np.ndarray) -> None:
     """Refuse rows that depend on others, but want another motion, such as two motions of one joint."""
     wanted = -np.concatenate([at.g_ddot, at.k_dot])
-    left = np.abs(wanted - at.B @ positions.least(at.B, wanted, np.ones(at.dims.n)))
+    left = np.abs(wanted - at.B @ positions.least(at.B, wanted, units))
     if not left.max() <= 1e-6 * (1 + np.abs(wanted).max()):
         raise ValueError(
             f"no accelerations satisfy all joints. Those of {_worst(rows, left)} contradict others: check "
@@ -187,7 +188,7 @@ def _check_accelerations(at: AtState, rows: list[Row]) -> None:
 def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[Row], int]:
     """Rows that depend on others here and nearby, and the degrees of freedom."""
     n, rows = len(v), geometry.rows()
-    units = np.where(turning(geometry.model), 1.0, size_of(geometry.model))
+    units = units_of(geometry.model)
     at, matrix = geometry.at(q, v), lambda q: geometry.at(q, v).B @ sparse.diags(units)
     kept = independent(matrix(q))
     if len(kept) == len(rows):
@@ -197,21 +198,21 @@ def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[R
     of = lambda q: np.sort(order[independent(matrix(q)[order])])
     kept = here = of(q) if first else kept
     if n > len(kept):  # somewhere else there may be more
-        away = _moved(geometry, units, q, np.random.default_rng(0).normal(size=n), _FAR)
+        away = _along_constraints(geometry, units, q, np.random.default_rng(0).normal(size=n), _FAR)
         elsewhere = kept if away is None else of(away[0])
         kept = elsewhere if len(elsewhere) > len(kept) else kept
     if kept is here:  # at a singular position there may be no accelerations
-        _check_accelerations(at, rows)
+        _check_accelerations(at, rows, units)
     left = sorted(set(range(len(rows))) - set(kept.tolist()))
     if len(rows) <= left_out.MOST_ROWS:
         free = Geometry(without_drives(geometry.model), t=geometry.t)
-        moved = lambda q, d: _moved(free, units, q, d, left_out.STEP)
+        moved = lambda q, d: _along_constraints(free, units, q, d, left_out.STEP)
         matrices = left_out.along(q, moved, lambda q: unit_rows(matrix(q)).toarray())
         left = left_out.chosen(left, matrices, first)
     return [rows[i] for i in left], n - len(kept)
 
 
-def _moved(
+def _along_constraints(
     geometry: Geometry, units: np.ndarray, q: np.ndarray, d: np.ndarray, far: float
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The position at some distance along the constraints, as near to the direction d (n,) as possible.

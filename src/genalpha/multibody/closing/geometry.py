@@ -54,9 +54,21 @@ class Geometry:
 
 
 def size_of(model: Model) -> float:
-    """How large bodies are: the largest distance of a joint from a centre of mass."""
-    sizes = (float(np.abs(marker.r).max()) for joint in model.joints for marker in joint.markers)
-    return max(sizes, default=0.0) or 1.0
+    """How large bodies are: the largest distance of a joint from a centre of mass.
+
+    If joints are at all centres, how far apart they are. The place of the origin does not matter.
+    """
+    ends = [marker for joint in model.joints for marker in joint.markers]
+    on_bodies = [np.abs(marker.r).max() for marker in ends if marker.body is not model.ground]
+    if size := float(max(on_bodies, default=0.0)):
+        return size
+    places = [marker.pose[0] for marker in ends]
+    return float(np.ptp(places, axis=0).max()) or 1.0 if ends else 1.0
+
+
+def units_of(model: Model) -> np.ndarray:
+    """The units (n,) of velocities: one for angles, else the size of bodies."""
+    return np.where(turning(model), 1.0, size_of(model))
 
 
 def turning(model: Model) -> np.ndarray:

@@ -129,7 +129,7 @@ def _by_steps(geometry: Geometry, v: np.ndarray, free: np.ndarray) -> np.ndarray
     free_of_drives = without_drives(model)
     q = closed(Geometry(free_of_drives, t=t), model.q0, v, free)
     drives, slices = _drives(model), model.slices()
-    ends = [[_moved(end, q, slices) for end in one.markers[:2]] for one in drives]
+    ends = [[_frame_at(end, q, slices) for end in one.markers[:2]] for one in drives]
     values = [float(np.asarray(one.driven(*frames))) for one, frames in zip(drives, ends, strict=True)]
     ways = [_off(one, t, frames) for one, frames in zip(drives, ends, strict=True)]
     held = [HeldCoordinate(one.joint, one.driven, x, 0.0, t) for one, x in zip(drives, values, strict=True)]
@@ -166,7 +166,7 @@ def _stuck(drives: list[OfCoordinate], far: list[bool], *values: list[float]) ->
     )
 
 
-def _moved(end: Marker, q: np.ndarray, slices: dict[str, tuple[slice, slice]]) -> FrameState:
+def _frame_at(end: Marker, q: np.ndarray, slices: dict[str, tuple[slice, slice]]) -> FrameState:
     """A frame at positions q."""
     body = end.body
     if body.name in slices:  # not the ground
@@ -208,7 +208,7 @@ def _wanted(model: Model, t: float) -> dict[str, list[float]]:
     for mimic in model.joints:
         if isinstance(mimic, Mimic) and all(len(joint.coordinates) == 1 for joint in mimic.joints):
             first, second = mimic.joints
-            led = found.get(second.name, _coordinates(second))[0]
+            led = found.get(second.name, _values(second))[0]
             found.setdefault(first.name, [float(np.polyval(mimic.numbers["coefficients"][::-1], led))])
     return {name: values for name, values in found.items() if isinstance(model[name], POSED)}
 
@@ -217,11 +217,11 @@ def _with(joint: Any, driven: Coordinate, value: float) -> list[float]:
     """The coordinates of a joint where the bodies are, with another value of one of them."""
     if isinstance(joint, Screw):
         return [travel(joint, value) if driven.turns else value]
-    both = zip(joint.coordinates, _coordinates(joint), strict=True)
+    both = zip(joint.coordinates, _values(joint), strict=True)
     return [value if way == driven else x for way, x in both]
 
 
-def _coordinates(joint: Any) -> list[float]:
+def _values(joint: Any) -> list[float]:
     """The coordinates of a joint where the bodies are."""
     a, b = (marker.state for marker in joint.markers[:2])
     return [float(np.asarray(way(a, b))) for way in joint.coordinates]

@@ -61,7 +61,7 @@ def posed(model: Model, values: dict[str, Any], rates: dict[str, Any]) -> tuple[
                 a, b = joint.markers[:2]
                 other = b.body if a.body is here else a.body
                 if other.name not in found:
-                    moved = _moved(joint, values.get(joint.name), rates.get(joint.name))
+                    moved = _relative(joint, values.get(joint.name), rates.get(joint.name))
                     found[other.name] = _next(joint, moved, found[here.name], here)
                     waiting.append(other)
     states = [_coordinates(body, found[body.name]) for body in model.bodies]
@@ -118,7 +118,7 @@ def _numbers(value: Any, count: int, joint: Joint) -> np.ndarray:
     return vector(np.atleast_1d(value), what, count)
 
 
-def _moved(joint: Joint, value: Any, rate: Any) -> Relative:
+def _relative(joint: Joint, value: Any, rate: Any) -> Relative:
     """The relative pose of the frames of a joint, and its rates."""
     a, b = (marker.state for marker in joint.markers[:2])
     now = Relative(a.R.T @ (b.x - a.x), a.R.T @ b.R, np.zeros(3), np.zeros(3))
