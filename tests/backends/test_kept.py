@@ -19,7 +19,7 @@ from genalpha.backends.sparse.kinds import Kind
 from genalpha.compiler import kept, machine
 from genalpha.compiler.rows import RowFunction
 from genalpha.mechanics.parts import Element
-from genalpha.multibody import assembling, connectors
+from genalpha.multibody import assembling, groups
 
 RUN: dict[str, Any] = {"t_span": (0.0, 0.1), "rtol": 1e-4, "save": ["q", "v", "lam"]}
 
@@ -42,7 +42,7 @@ def forget() -> None:
     for thread in threading.enumerate():
         if thread.name == kept.WRITER:
             thread.join()
-    connectors._functions.cache_clear()
+    groups._functions.cache_clear()
     assembling._of_bodies.cache_clear()
     shared_kinds._nodes.clear()
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -256,3 +257,99 @@ def test_wrong_entries_are_named(message, tmp_path):
     path.write_text(TOML.replace(*WRONG[message]))
     with pytest.raises(ValueError, match=message):
         mb.load(path)
+
+
+# --- what cannot be read again --------------------------------------------------------------
+
+
+class SpringDamper(mb.SpringDamper):
+    """A subclass with the name of its base."""
+
+    force = staticmethod(lambda *given, **numbers: mb.SpringDamper.force(*given, **numbers))
+
+
+class Magnet(mb.Force):
+    force = staticmethod(lambda t, a, b: (mb.Wrench(a.x, b.x), mb.Wrench(b.x, a.x)))
+
+    def __init__(self, name, a, b):
+        super().__init__(name, [a, b])
+
+
+class MyRevolute(mb.Revolute):
+    pass
+
+
+class MyBody(mb.Body):
+    pass
+
+
+@pytest.fixture
+def pair():
+    """A model with two bodies, one of them in a plane, and the file that it must not write."""
+    model = mb.Model()
+    body = model.add(mb.Body("ball", mb.sphere(1.0, 0.1), at=(1, 0, 0)))
+    flat = model.add(mb.PlanarBody("flat", 1.0, 1.0))
+    return model, body, flat
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda ground, ball, flat: SpringDamper("spring", ground, ball, 1.0),
+            "<SpringDamper 'spring' of 'ground' and 'ball'> is a SpringDamper of your own",
+        ),
+        (
+            lambda ground, ball, flat: Magnet("pull", ground.frame(), ball.frame()),
+            "<Magnet 'pull' of 'ground' and 'ball'> is a Magnet of your own",
+        ),
+        (
+            lambda ground, ball, flat: MyRevolute("pin", ground, ball),
+            "<MyRevolute 'pin' of 'ground' and 'ball'> is a MyRevolute of your own",
+        ),
+        (
+            lambda ground, ball, flat: MyRevolute("pin", ground, flat),
+            "<PlanarMyRevolute 'pin' of 'ground' and 'flat'> is a MyRevolute of your own",
+        ),
+        (
+            lambda ground, ball, flat: MyBody("own", mb.sphere(1.0, 0.1)),
+            "<MyBody 'own'> is a MyBody of your own",
+        ),
+    ],
+)
+def test_own_classes_are_not_written(tmp_path, pair, make, message):
+    """They would be read as classes of the library, or not at all."""
+    model, ball, flat = pair
+    model.add(make(model.ground, ball, flat))
+    path = tmp_path / "model.json"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}, which a file cannot hold: save the model"):
+        model.save(path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "kind", "message"),
+    [
+        ("ball", lambda ball: ball.frame((1, 0, 0)), ValueError, "['ball']: the model has <Body 'ball'> alr"),
+        ("ground", lambda ball: ball.frame(), ValueError, "['ground']: the model has <Ground 'ground'> alr"),
+        ("t", lambda ball: 3, TypeError, "['t'] must be a body or a frame on it, got int"),
+        (3, lambda ball: ball.frame(), TypeError, "[3]: the name of a frame must be a text"),
+        (
+            "t",
+            lambda ball: mb.Body("ball", mb.sphere(1.0, 0.1)).frame(),
+            ValueError,
+            "['t']: the body 'ball' is not in the model",
+        ),
+    ],
+)
+def test_frames_that_cannot_be_read_again_are_not_written(tmp_path, pair, name, frame, kind, message):
+    model, ball, _ = pair
+    model.frames["tool"] = ball.frame((0, 0, 1))
+    path = tmp_path / "model.json"
+    model.save(path)
+    np.testing.assert_allclose(mb.load(path)["tool"].pose[0], [1, 0, 1])
+    path.unlink()
+    model.frames[name] = frame(ball)
+    with pytest.raises(kind, match=re.escape(f"model.frames{message}")):
+        model.save(path)
+    assert not path.exists()

@@ -116,7 +116,7 @@ def test_wrong_poses_are_named():
     model = chain()
     with pytest.raises(KeyError, match="do you mean 'hinge'"):
         model.pose({"hnge": 1.0})
-    with pytest.raises(ValueError, match="value of 'hinge' must be 1 finite numbers"):
+    with pytest.raises(ValueError, match="value of 'hinge' must be one finite number"):
         model.pose({"hinge": (1.0, 2.0)})
     model.add(mb.Spherical("loop", model["base"], model["arm"], at=(3, 2, 4)))
     with pytest.raises(ValueError, match=r"'loop' .* closes a loop"):

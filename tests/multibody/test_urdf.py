@@ -11,6 +11,7 @@ from genalpha import multibody as mb
 from genalpha.multibody.formats import files as model_files
 
 SOLID = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+NO_INERTIA = "<inertia ixx='0' iyy='0' izz='0'/>"
 
 
 def robot(*parts):
@@ -214,7 +215,7 @@ def test_an_inertia_without_a_mass_is_added(tmp_path):
         tmp_path, robot(link("base", ""), arm, link("rotor", rotor), pins), "r.urdf"
     )
     np.testing.assert_allclose(load(link("arm"))["arm"].inertia.tensor, np.diag([1.5, 2, 2]), atol=1e-15)
-    point = link("arm", "<inertial><origin xyz='1 0 0'/><mass value='2'/></inertial>")
+    point = link("arm", "<inertial><origin xyz='1 0 0'/><mass value='2'/>" + NO_INERTIA + "</inertial>")
     only = load(point)["arm"]
     np.testing.assert_allclose(only.inertia.tensor, np.diag([0.5, 1, 1]), atol=1e-15)
     assert (only.mass, *only.center) == (2, 1, 0, 0)
@@ -354,7 +355,7 @@ def test_wrong_inertias_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"robot/link \(arm\) moves and has no mass"):
         load("")
     with pytest.raises(ValueError, match=r"robot/link \(arm\) moves and has a mass without an inertia"):
-        load("<inertial><mass value='1'/></inertial>")
+        load(f"<inertial><mass value='1'/>{NO_INERTIA}</inertial>")
     with pytest.raises(ValueError, match=r"robot/link \(arm\)/inertial: no body has the principal moments"):
         load(SOLID.replace("izz='1'", "izz='9'").replace('izz="1"', 'izz="9"'))
     with pytest.raises(ValueError, match=r"mass.value is -1: a mass is not negative"):

@@ -5,7 +5,7 @@
 """
 
 from genalpha.multibody import planar_joints  # noqa: F401 - they replace others in the plane
-from genalpha.multibody.bodies import Body, Marker, PlanarBody, PointMass
+from genalpha.multibody.bodies import Body, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector
 from genalpha.multibody.contact import SphereContact
 from genalpha.multibody.couplings import Driven, Gear, Mimic, Rack, Screw
@@ -38,6 +38,7 @@ from genalpha.multibody.joints import (
     Weld,
 )
 from genalpha.multibody.limits import Limit
+from genalpha.multibody.markers import Marker
 from genalpha.multibody.model import Model
 from genalpha.multibody.motion.front import Momentum, Motion, Reaction
 from genalpha.multibody.rolling import KnifeEdge, OnSurface, RollingDisk, RollingSphere, VelocityCoupling

@@ -17,7 +17,6 @@ from genalpha.multibody.frames import (
     POINT,
     RIGID,
     BodyKind,
-    FrameState,
     along,
     axes_of,
     finite,
@@ -29,6 +28,7 @@ from genalpha.multibody.frames import (
     vector,
 )
 from genalpha.multibody.inertia import Inertia, rod
+from genalpha.multibody.markers import Marker
 from genalpha.multibody.vectors import EYE, cross
 from genalpha.view.shapes import Shape
 
@@ -45,27 +45,6 @@ _MOVES = ("x", "R", "velocity", "angular_velocity")
 _SET = (*_FIXED, *_MOVES, "name", "center", "angle", "shape")
 # Arguments of constructors, and the attributes that may be set instead of them.
 _INSTEAD = {"at": "x, the centre of mass", "rotation": "R, the axes as columns, or the angle of a PlanarBody"}
-
-
-class Marker:
-    """A frame on a body: position ``r`` (3,) from its centre of mass, axes ``Q`` (3, 3) as columns."""
-
-    def __init__(self, body: AnyBody, r: np.ndarray, Q: np.ndarray) -> None:
-        self.body, self.r, self.Q = body, r, Q
-
-    @property
-    def pose(self) -> tuple[np.ndarray, np.ndarray]:
-        """Position (3,) and axes (3, 3) in space, with the body where the model puts it."""
-        x, R = self.body.x, self.body.R
-        return x + R @ self.r, R @ self.Q
-
-    @property
-    def state(self) -> FrameState:
-        """The same, at rest."""
-        return FrameState(*self.pose, np.zeros(3), np.zeros(3))
-
-    def __repr__(self) -> str:
-        return f"<frame on {self.body.name!r}>"
 
 
 class AnyBody:
@@ -92,6 +71,8 @@ class AnyBody:
             raise AttributeError(f"{self!r} has no {key} that can be set: {hint(key, _SET, 'there are')}")
         if key in _INSTEAD:
             raise AttributeError(f"{key} is for the constructor: set {_INSTEAD[key]} of {self.name!r}")
+        if key == "center" and key in self.__dict__:
+            raise AttributeError(f"center of {self!r} cannot be changed: make another body, or set its x")
         if key == "name" and key in self.__dict__:
             raise AttributeError(f"the name of {self!r} cannot be changed: models know the body by it")
         if key == "shape" and value is not None and not isinstance(value, Shape):
@@ -397,3 +378,10 @@ class PointMass(AnyBody):
     @staticmethod
     def weight(t: Any, q: Any, v: Any, of: dict[str, Any], gravity: Any) -> Any:
         return of["mass"] * gravity
+
+
+def check_torque(name: str, *ends: Marker) -> None:
+    """Refuse a force with a torque on a point."""
+    for end in ends:
+        if isinstance(end.body, PointMass):
+            raise ValueError(f"{name!r} has a torque on {end.body!r}, which cannot be turned: use a Body")

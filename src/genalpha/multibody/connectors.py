@@ -1,4 +1,4 @@
-"""What connects frames: the base of joints and forces, and how many of one kind become a part of an assembly.
+"""What connects frames: the base of joints and forces.
 
 A connector is a class with up to three functions of frames at one time (:class:`FrameState`): constraints on
 positions, constraints on velocities, and forces. All connectors of one class between the same kinds of bodies
@@ -10,21 +10,19 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from genalpha.compiler.kept import of_package
 from genalpha.errors import hint
-from genalpha.mechanics.parts import Part
-from genalpha.mechanics.reads import FOLLOWED, Reads
 from genalpha.multibody import reactions
-from genalpha.multibody.bodies import AnyBody, Marker, named
-from genalpha.multibody.frames import FrameState, Wrench, along
+from genalpha.multibody.bodies import AnyBody, named
+from genalpha.multibody.frames import Wrench, along, locked
 from genalpha.multibody.friction import Rubbing
+from genalpha.multibody.markers import Marker
 
 # Functions of connectors, and whether their rows are those of velocities.
 _FUNCTIONS = (("holonomic", False), ("nonholonomic", True), ("force", None), ("kinetic", None))
@@ -41,7 +39,7 @@ class _Made(type):
             if names and key not in names:
                 raise TypeError(f"{cls.__name__} has no argument {key!r}: {hint(key, names, 'it has')}")
         made = super().__call__(*given, **options)
-        made.__dict__["given"] = given, options
+        made.__dict__.update(given=(given, options), numbers=FixedNumbers(made.numbers))
         return made
 
     @property
@@ -49,6 +47,33 @@ class _Made(type):
         """The arguments of the constructor, for ``help`` and for editors."""
         of = inspect.signature(cls.__init__)  # type: ignore[misc]
         return of.replace(parameters=list(of.parameters.values())[1:])
+
+
+class FixedNumbers(dict[str, np.ndarray]):
+    """The numbers of a joint or force by name. Models have made their equations with them."""
+
+    def __init__(self, of: Mapping[str, Any]) -> None:
+        super().__init__((key, locked(x)) for key, x in of.items())
+
+    def _refuse(self, *given: Any, **named: Any) -> Any:
+        """Every change is refused, since it would have no effect."""
+        raise TypeError(self._hint(given[0] if given and isinstance(given[0], str) else ""))
+
+    @staticmethod
+    def _hint(name: str) -> str:
+        return (
+            f"{name or 'numbers'} of a joint or force cannot be changed: make another one, or "
+            "pass other values to model.solve, such as values={'spring.stiffness': 3.0}"
+        )
+
+    __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = _refuse
+
+    def __reduce__(self) -> Any:
+        return type(self), (dict(self),)
+
+
+# Attributes of connectors with which models have made their equations.
+_MADE_WITH = ("markers", "numbers", "functions", "joints", "dropped", "given")
 
 
 @functools.cache
@@ -124,10 +149,24 @@ class Connector(metaclass=_Made):
                 f"{key} of {self.name!r} cannot be changed: make another {type(self).__name__}"
                 + (f", or pass other values of {names} to model.solve" if names else "")
             )
+        if "given" in of and key in _MADE_WITH:
+            raise AttributeError(
+                f"{key} of {self.name!r} cannot be changed: make another {type(self).__name__}"
+            )
         if "given" in of and not (key in of or hasattr(type(self), key) or key.startswith("_")):
             others = ": " + hint(key, of["numbers"], "its numbers are") if of["numbers"] else ""
             raise AttributeError(f"{self!r} has no {key}{others}")
         super().__setattr__(key, value)
+
+    def changed(self, **attributes: Any) -> Self:
+        """A copy with other attributes, for another model."""
+        found = copy.copy(self)
+        found.__dict__.update(attributes)
+        return found
+
+    def leave_out(self, rows: Iterable[int]) -> None:
+        """Leave out these rows, by number, and no others. Models must forget their equations after that."""
+        self.__dict__["dropped"] = frozenset(rows)
 
     def check_number(self, key: str, value: np.ndarray) -> None:
         """Refuse another value of a number, (...) or with an axis more for the members of a batch."""
@@ -271,126 +310,3 @@ def wrenches(found: Any, count: int) -> tuple[Wrench, ...]:
         each = "(force, torque) with three numbers each"
         raise ValueError(f"the function must return {count} Wrenches, {each}, got {found!r}")
     return tuple(Wrench(jnp.asarray(w[0], float), jnp.asarray(w[1], float)) for w in found)
-
-
-class Group(NamedTuple):
-    """All connectors of one kind."""
-
-    members: list[Connector]
-
-    def part(self, numbers: dict[str, int]) -> Part:
-        """The part of an assembly; ``numbers`` are those of the nodes of bodies by name."""
-        one = self.members[0]
-        nodes = np.array([[numbers[body.name] for body in m.moving] for m in self.members])
-        ends = tuple(
-            {
-                "r": np.stack([m.markers[k].r for m in self.members]),
-                "Q": np.stack([m.markers[k].Q for m in self.members]),
-            }
-            for k in range(len(one.markers))
-        )
-        own = {key: np.stack([m.numbers[key] for m in self.members]) for key in one.numbers}
-        single = nodes.shape[1] == 1
-        # A copy, since rows of the joint itself may be left out later.
-        functions, made = of_kind(_functions, Same(copy.copy(one)))
-        label = f"{type(one).__name__} {one.name!r}" + ("" if len(self.members) == 1 else " and others")
-        left_out = ", ".join(one.row_names[i] for i in sorted(one.dropped))
-        label += f" without {left_out}" if left_out else ""
-        nodes = nodes[:, 0] if single else nodes
-        return Part(nodes=nodes, args=(ends, own), name=label, **functions).sharing(made, one.identity)
-
-
-class Same(NamedTuple):
-    """A connector that stands for all of its kind."""
-
-    one: Connector
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.one.kind == other.one.kind
-
-    def __hash__(self) -> int:
-        return hash(self.one.kind)
-
-
-def of_kind(cached: Any, same: Same, *more: Any) -> Any:
-    """What a cached function makes of a kind. It is not shared if functions of the user read other values.
-
-    Those may have changed since.
-    """
-    shared = not Reads(same.one.own_functions).found
-    return (cached if shared else cached.__wrapped__)(same, *more)
-
-
-@functools.lru_cache(maxsize=128)
-def _functions(same: Same) -> tuple[dict[str, Any], dict[Any, Any]]:
-    """The functions of the part of a kind, and what is made of them, once for all models."""
-    one = same.one
-    kinds, which, count = [marker.body.kind for marker in one.markers], one.which, len(one.moving)
-    single = count == 1
-    listed = lambda x: [x] if single else x
-
-    def frames(q: Any, v: Any, ends: Any) -> list[FrameState]:
-        q, v = listed(q), None if v is None else listed(v)
-        at: Any = lambda x, i: None if x is None or i is None else x[i]
-        placed = zip(kinds, which, ends, strict=True)
-        return [kind.state(at(q, i), at(v, i), end["r"], end["Q"]) for kind, i, end in placed]
-
-    def loads(q: Any, ends: Any, wrenches: Any) -> Any:
-        found: list[Any] = [0.0] * count
-        for kind, i, end, wrench in zip(kinds, which, ends, wrenches, strict=True):
-            if i is not None:
-                found[i] = found[i] + kind.load(listed(q)[i], end["r"], wrench)
-        return found[0] if single else tuple(found)
-
-    def reaction(t: Any, q: Any, v: Any, lam: Any, psi: Any, ends: Any, own: Any) -> Any:
-        return loads(q, ends, reactions.both(one.bound(own), t, lam, psi, *frames(q, v, ends)))
-
-    def part_of(name: str) -> Any:
-        """A function of the part, from that of frames."""
-        act = lambda t, q, v, ends, own: one.bound(own)[name](t, *frames(q, v, ends))
-        if name == "holonomic":
-            return lambda t, q, ends, own: act(t, q, None, ends, own)
-        if name == "nonholonomic":
-            return act
-        return lambda t, q, v, ends, own: loads(q, ends, act(t, q, v, ends, own))
-
-    names = one.bound()
-    found = {name: part_of(name) for name in names if name not in ("kinetic", "friction")}
-    found |= {"reaction": reaction} if "friction" in names else {}
-    for function in found.values():
-        setattr(function, FOLLOWED, one.own_functions)
-    return found | (_kinetic(one, frames) if "kinetic" in names else {}), {}
-
-
-def _kinetic(one: Connector, frames: Callable[..., list[FrameState]]) -> dict[str, Any]:
-    """The mass JᵀJ and the force −Jᵀ(dJ/dt)v of speeds s = J v."""
-    kinds = [body.kind for body in one.moving]
-    cuts, single = np.cumsum([kind.sizes[1] for kind in kinds]), len(kinds) == 1
-    split = lambda v: v if single else jnp.split(v, cuts[:-1])
-
-    def speeds(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
-        return one.bound(own)["kinetic"](t, *frames(q, v, ends))
-
-    def slopes(t: Any, q: Any, ends: Any, own: Any) -> Any:
-        return jax.jacfwd(lambda v: speeds(t, q, split(v), ends, own))(jnp.zeros(cuts[-1]))
-
-    def mass(t: Any, q: Any, ends: Any, own: Any) -> Any:
-        J = slopes(t, q, ends, own)
-        return J.T @ J
-
-    def force(t: Any, q: Any, v: Any, ends: Any, own: Any) -> Any:
-        space: Any = [kind.space for kind in kinds]
-        rates = space[0].rate(q, v) if single else [s.rate(*x) for s, *x in zip(space, q, v, strict=True)]
-        moved = jax.jvp(lambda q: speeds(t, q, v, ends, own), (q if single else list(q),), (rates,))[1]
-        load = split(-(moved @ slopes(t, q, ends, own)))
-        return load if single else tuple(load)
-
-    return {"mass": mass, "force": force}
-
-
-def groups(connectors: Sequence[Connector]) -> list[Group]:
-    """The connectors by kind, in the order in which kinds first appear."""
-    found: dict[Any, Group] = {}
-    for one in connectors:
-        found.setdefault(one.kind, Group([])).members.append(one)
-    return list(found.values())

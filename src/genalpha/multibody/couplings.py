@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import IDENTITIES, Connector, between, returned
 from genalpha.multibody.frames import FrameState, finite, positive
 from genalpha.multibody.joints import ANGLE, SLIDE, TILT, Coordinate, Joint, gap, tilt, turn
+from genalpha.multibody.markers import Marker
 from genalpha.numerics.tracing import is_traced
 
 FULL_TURN = 2 * np.pi
@@ -176,17 +176,21 @@ class _Following(NamedTuple):
     """The row of a Mimic: first − c₀ − c₁·second − …, in a form that is valid over as many turns as possible.
 
     ``turns`` is zero if whole turns of the second coordinate matter: then it must stay within a limit. It is
-    the denominator of c₁ if both are angles, and −1 for any coefficients within half a turn, to close joints.
+    the denominator of c₁ if both are angles. ``by_angle``: to close joints, the row is the difference of
+    angles instead of its sine, for any coefficients.
     """
 
     first: Coordinate
     second: Coordinate
     inverse: bool
     turns: int
+    by_angle: bool = False
 
     def __call__(self, c: Any, frames: Any) -> Any:
         a, b, led, by = frames
         angle = self.second.value(led, by)
+        if self.by_angle:
+            return self.first.off(a, b, jnp.polyval(c[::-1], angle))
         if self.inverse:  # a displacement knows all turns of the angle that it follows
             row = -c[1] * self.second.gap(led, by, (self.first.value(a, b) - c[0]) / c[1])
         elif self.turns > 1:  # whole turns change this argument by multiples of 2π
@@ -201,7 +205,7 @@ class _Following(NamedTuple):
         """What must not be true. Traced coefficients are known during the run only."""
         if not (self.turns or self.inverse):
             yield jnp.abs(angle) > _FAR
-        elif self.second.turns and len(c) > 1 and self.turns >= 0:
+        elif self.second.turns and len(c) > 1:
             if not self.inverse:
                 count = self.turns * c[1]
                 yield jnp.abs(count - jnp.round(count) * self.first.turns) > _WHOLE
@@ -229,7 +233,7 @@ def _following(first: Coordinate, second: Coordinate, c: np.ndarray) -> Any:
 def registered(row: _Following) -> Any:
     """The row, with a name for other processes if its coordinates have one."""
     if row.first in IDENTITIES and row.second in IDENTITIES:
-        names = IDENTITIES[row.first], IDENTITIES[row.second], row.inverse, row.turns
+        names = IDENTITIES[row.first], IDENTITIES[row.second], *row[2:]
         IDENTITIES[row] = f"a mimic of {names}"
     return row
 
@@ -307,10 +311,10 @@ class Mimic(Joint):
         (a, b, led, by), c, row = frames, self.numbers["coefficients"], self.row
         if row.inverse:
             return [self.led.near(led, by, (np.asarray(self.driven.value(a, b)) - c[0]) / c[1])]
-        if not (self.driven.turns and row.turns):
+        if not self.driven.turns:
             return []
         wanted = np.polyval(c[::-1], np.asarray(self.led.value(led, by)))
-        return [np.cos(row.turns * (np.asarray(self.driven.value(a, b)) - wanted))]
+        return [np.cos(max(row.turns, 1) * (np.asarray(self.driven.value(a, b)) - wanted))]
 
 
 class OfCoordinate(Joint):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from genalpha.multibody.bodies import AnyBody, Marker
+from genalpha.multibody.bodies import AnyBody
 from genalpha.multibody.couplings import Driven, Gear, Mimic, Rack, Screw
 from genalpha.multibody.forces import SpringDamper
 from genalpha.multibody.frames import FrameState
@@ -26,6 +26,7 @@ from genalpha.multibody.joints import (
     Universal,
     Weld,
 )
+from genalpha.multibody.markers import Marker
 from genalpha.multibody.motion.front import Motion
 from genalpha.multibody.planar_joints import PlanarPrismatic
 from genalpha.multibody.rolling import OnSurface

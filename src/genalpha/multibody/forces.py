@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha import rotation
-from genalpha.multibody.bodies import PointMass
+from genalpha.multibody.bodies import check_torque
 from genalpha.multibody.connectors import Connector, between, frame_on, returned, wrenches
 from genalpha.multibody.frames import FrameState, Wrench, finite, nonnegative, positive, vector
 from genalpha.multibody.joints import Joint, gap
@@ -296,7 +296,10 @@ class Bushing(Force):
             numbers[key] = vector([value] * 6 if np.ndim(value) == 0 else value, f"{key} of {name!r}", 6)
             if (numbers[key] < 0).any():
                 raise ValueError(f"{key} of {name!r} must be zero or positive, got {value!r}")
-        super().__init__(name, between(name, a, b, at, axis), numbers, {} if law is None else {"law": law})
+        ends = between(name, a, b, at, axis)
+        if any(x[3:].any() for x in numbers.values()):
+            check_torque(name, *ends)
+        super().__init__(name, ends, numbers, {} if law is None else {"law": law})
 
     @staticmethod
     def force(t: Any, a: FrameState, b: FrameState, stiffness: Any, damping: Any, law: Any = None) -> Any:
@@ -334,8 +337,8 @@ class AppliedForce(Force):
             else:
                 numbers[key] = vector(value, f"{key} of {name!r}")
         frame = frame_on(body, f"body of {name!r}")
-        if isinstance(frame.body, PointMass) and ("torque" in functions or numbers["torque"].any()):
-            raise ValueError(f"{name!r} has a torque on {frame.body!r}, which cannot be turned: use a Body")
+        if "torque" in functions or numbers["torque"].any():
+            check_torque(name, frame)
         super().__init__(name, (frame,), numbers, functions)
 
     def check_number(self, key: str, value: np.ndarray) -> None:
@@ -376,7 +379,7 @@ class Custom(Force):
     """A force of the user's own between two frames: ``function(t, a, b)`` -> (Wrench on a, Wrench on b).
 
     a and b are :class:`FrameState`. A :class:`Wrench` is a force (3,) and a torque (3,) at the origin of its
-    frame. All are in space-fixed axes.
+    frame. All are in space-fixed axes. A torque on a :class:`PointMass` has no effect.
 
     >>> import jax.numpy as jnp
     >>> from genalpha import multibody as mb

@@ -13,6 +13,7 @@ from genalpha.mechanics.spaces import Euclidean, R3xSO3, Space
 from genalpha.multibody.vectors import EYE, cross
 from genalpha.numerics.tracing import zeros
 from genalpha.rotation import matrix
+from genalpha.view.checks import number
 from genalpha.view.checks import positive as positive
 from genalpha.view.poses import matrices, quaternions, rotations
 
@@ -133,22 +134,33 @@ POINT, GROUND = BodyKind("point", Euclidean(3)), BodyKind("ground", None)
 def vector(value: Any, what: str, count: int = 3) -> np.ndarray:
     """Finite numbers (count,). For a position in space two numbers are enough; the third is then zero."""
     try:
+        if np.asarray(value).dtype.kind in "US":
+            raise TypeError("texts are no numbers")
         found = np.array(value, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} must be {count} numbers, got {value!r}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{what} must be {plural(count)}, got {value!r}") from error
     if found.shape == (2,) and count == 3:
         found = np.append(found, 0.0)
     if found.shape != (count,) or not np.isfinite(found).all():
-        raise ValueError(f"{what} must be {count} finite numbers, got {value!r}")
+        raise ValueError(f"{what} must be {plural(count, 'finite ')}, got {value!r}")
     return found
+
+
+def locked(x: Any) -> np.ndarray:
+    """A copy that cannot be written to."""
+    found = np.array(x)
+    found.flags.writeable = False
+    return found
+
+
+def plural(count: int, which: str = "") -> str:
+    """So many numbers, in words."""
+    return f"{count} {which}numbers" if count != 1 else f"one {which}number"
 
 
 def finite(value: Any, what: str) -> float:
     """A finite number."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} must be a number, got {value!r}") from error
+    found = number(value, what)
     if not np.isfinite(found):
         raise ValueError(f"{what} must be a finite number, got {value!r}")
     return found
@@ -178,10 +190,11 @@ def upright(x: np.ndarray) -> np.ndarray:
 def along(axis: Any, what: str) -> np.ndarray:
     """Axes (3, 3) whose z axis has a given direction. Parallel directions give the same axes."""
     z = vector(axis, what)
-    length = np.linalg.norm(z)
-    if length == 0:
+    largest = np.abs(z).max()
+    if largest == 0:
         raise ValueError(f"{what} is zero: it must be a direction")
-    z = z / length
+    z = z / largest  # squares of very large and very small numbers are no numbers
+    z = z / np.linalg.norm(z)
     helper = np.zeros(3)
     helper[int(np.argmin(np.abs(z)))] = 1.0
     x = np.cross(helper, z)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from genalpha.multibody.formats import meshes
-from genalpha.multibody.frames import orientation, positive, vector
+from genalpha.multibody.frames import locked, orientation, positive, vector
 from genalpha.multibody.vectors import EYE
 from genalpha.view import checks, shapes
 from genalpha.view.shapes import Shape
@@ -21,7 +21,7 @@ def _tensor(value: Any) -> np.ndarray:
     """A tensor (3, 3), from one or from three moments."""
     try:
         found = np.array(value, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = np.full(3, np.nan)
     found = np.diag(found) if found.shape == (3,) else found
     if found.shape != (3, 3) or not np.isfinite(found).all():
@@ -47,7 +47,7 @@ class Inertia:
     def __post_init__(self) -> None:
         put = lambda name, value: object.__setattr__(self, name, value)
         put("mass", positive(self.mass, "mass"))
-        put("center", vector(self.center, "center"))
+        put("center", locked(vector(self.center, "center")))
         found = _tensor(self.tensor)
         size = np.abs(found).max()
         if np.abs(found - found.T).max() > 1e-9 * size:
@@ -67,7 +67,11 @@ class Inertia:
                 "inertia has a principal moment of zero, but a rigid body turns about every axis: give a rod "
                 "a radius, or use a PointMass"
             )
-        put("tensor", found)
+        put("tensor", locked(found))
+
+    def __reduce__(self) -> Any:
+        """What was written down by pickle cannot be written to either."""
+        return Inertia, (self.mass, self.tensor, self.center, self.shape)
 
     @classmethod
     def in_frame(

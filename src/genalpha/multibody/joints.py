@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.multibody import friction as laws
-from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import IDENTITIES, Connector, between
 from genalpha.multibody.frames import GROUND, PLANAR, POINT, FrameState, along, positive
 from genalpha.multibody.friction import Friction, Rubbing
+from genalpha.multibody.markers import Marker
 
 SHIFT = ("x", "y", "z")
 TILT, TURN = ("about x", "about y"), "about z"
@@ -176,7 +176,17 @@ class Joint(Connector):
 @functools.cache
 def _in_the_plane(cls: Any) -> Any:
     """What replaces a subclass of the user's own between bodies in the plane."""
-    return type(cls)(f"Planar{cls.__name__}", (cls, cls.planar), {"__module__": cls.__module__})
+    own = {"__module__": cls.__module__, "__reduce__": _as_one_in_the_plane}
+    return type(cls)(f"Planar{cls.__name__}", (cls, cls.planar), own)
+
+
+def _as_one_in_the_plane(joint: Any) -> Any:
+    """How pickle and copy make such a joint: its class has no name in a module."""
+    return _empty_in_the_plane, (type(joint).__bases__[0],), joint.__dict__
+
+
+def _empty_in_the_plane(cls: Any) -> Any:
+    return object.__new__(_in_the_plane(cls))
 
 
 def _kind(thing: Any) -> Any:

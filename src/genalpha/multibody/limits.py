@@ -12,11 +12,12 @@ import numpy as np
 from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
 from genalpha.engine.events import Event, Reset
-from genalpha.multibody.bodies import AnyBody, Marker
+from genalpha.multibody.bodies import AnyBody
 from genalpha.multibody.closing.geometry import Geometry
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import FrameState, finite, nonnegative, positive
 from genalpha.multibody.joints import Coordinate, Joint
+from genalpha.multibody.markers import Marker
 from genalpha.numerics.tracing import is_traced
 
 if TYPE_CHECKING:

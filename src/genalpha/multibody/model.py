@@ -20,10 +20,11 @@ from genalpha.multibody.closing import front as closing
 from genalpha.multibody.closing import sides
 from genalpha.multibody.closing.front import Closed
 from genalpha.multibody.closing.posing import posed
-from genalpha.multibody.connectors import Connector, Group, groups
+from genalpha.multibody.connectors import Connector
 from genalpha.multibody.drawing import drawn, to_draw
 from genalpha.multibody.formats import files
 from genalpha.multibody.frames import finite
+from genalpha.multibody.groups import Group, groups
 from genalpha.multibody.motion.phases import Motion, motion_of
 from genalpha.multibody.runs import after, linear, start_errors
 from genalpha.multibody.things import Things
@@ -103,17 +104,25 @@ class Model(Things):
             if np.shape(given) != own.shape or not np.isfinite(given).all():
                 raise ValueError(f"{key} must be {len(own)} finite numbers, as model.{key}0, got {given!r}")
         q, v = np.asarray(q, float), np.asarray(v, float)
-        for body, (of_q, of_v) in zip(self.bodies, self.slices().values(), strict=True):
+        places = [*zip(self.bodies, self.slices().values(), strict=True)]
+        for body, (of_q, _) in places:
+            size = np.linalg.norm(q[of_q][3:]) if body.kind.name == "rigid" else 1.0
+            if not 0.5 < size < 2:
+                raise ValueError(
+                    f"the quaternion of {body.name!r} in q has the length {size:.3g}: it must be 1"
+                )
+        for body, (of_q, of_v) in places:
             body.put(q[of_q], v[of_v])
 
     def pose(self, values: dict[str, Any], rates: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Coordinates q and velocities v of all bodies for values and rates of joints, by name.
 
         Joints are followed from the ground outwards. A value is an angle or a displacement, or as many
-        numbers as the joint has coordinates. For a ``Spherical`` joint it is a rotation, and the rate is the
-        angular velocity in the axes of its first frame. For a ``Universal`` joint there are two angles, about
-        z of its frames; they are zero where the x axes agree and z of b is y of a. For a free body the value
-        is the pair (at, rotation) and the rate the pair (velocity, angular_velocity) of :class:`Body`.
+        numbers as the joint has coordinates; for a ``Screw`` the displacement is enough. For a ``Spherical``
+        joint it is a rotation, and the rate is the angular velocity in the axes of its first frame. For a
+        ``Universal`` joint there are two angles, about z of its frames; they are zero where the x axes agree
+        and z of b is y of a. For a free body the value is the pair (at, rotation) and the rate the pair
+        (velocity, angular_velocity) of :class:`Body`.
 
         Joints that are not named keep their coordinates, without a rate. Joints that close a loop, and those
         of other kinds, stay open: ``model.place(q, v)`` puts the bodies there, and :meth:`assemble` closes
@@ -132,7 +141,7 @@ class Model(Things):
     def drop(self, rows: Sequence[tuple[Connector, int]]) -> None:
         """Leave out rows of joints, by number, which depend on others."""
         for joint, number in rows:
-            joint.dropped |= {number}
+            joint.leave_out(joint.dropped | {number})
         self._forget()
 
     def assemble(

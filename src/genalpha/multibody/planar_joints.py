@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from genalpha.multibody import friction as laws
-from genalpha.multibody.bodies import Marker
 from genalpha.multibody.connectors import between
 from genalpha.multibody.frames import FrameState, vector
 from genalpha.multibody.friction import Rubbing
 from genalpha.multibody.joints import SHIFT, SLIDE_X, TURN, Prismatic, Revolute, Weld, apart, gap, turn
+from genalpha.multibody.markers import Marker
 
 
 def _checked_axis(name: str, ends: tuple[Marker, Marker]) -> tuple[Marker, Marker]:

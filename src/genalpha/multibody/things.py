@@ -12,11 +12,12 @@ import numpy as np
 
 from genalpha.compiler.kept import of_package
 from genalpha.errors import hint
-from genalpha.multibody.bodies import AnyBody, Ground, Marker
-from genalpha.multibody.connectors import Connector
+from genalpha.multibody.bodies import AnyBody, Ground
+from genalpha.multibody.connectors import Connector, FixedNumbers
 from genalpha.multibody.forces import Force
 from genalpha.multibody.frames import vector
 from genalpha.multibody.joints import Joint, turns_a_point
+from genalpha.multibody.markers import Marker
 
 _SET = ("gravity", "ground", "frames", "notes")  # attributes that may be set
 _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the models of things
@@ -82,7 +83,20 @@ class Things:
 
     def __copy__(self) -> Self:
         """A model of copies of all bodies, joints and forces. Either may be changed without the other."""
-        return self._copied({})
+        found = self._copied({})
+        found._own()
+        return found
+
+    def _own(self) -> None:
+        """Remember that all things are in this model."""
+        for name, thing in self._things.items():
+            if name != self.ground.name:
+                _owners[thing] = weakref.ref(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As it was written down by pickle or copy.deepcopy."""
+        self.__dict__ = state
+        self._own()
 
     def _copied(self, given: Mapping[str, Any]) -> Self:
         """A model of copies of all things, with other numbers by name."""
@@ -98,12 +112,13 @@ class Things:
             if isinstance(one, AnyBody):
                 things[name] = bodies[id(one)]
                 continue
-            other = made[id(one)] = things[name] = copy.copy(one)
-            other.markers = tuple(map(marker, points(one), one.markers))
-            other.numbers = {key: given.get(f"{name}.{key}", x) for key, x in one.numbers.items()}
-            other.joints = tuple(made[id(joint)] for joint in one.joints)
-            if hasattr(one, "joint"):
-                other.__dict__["joint"] = made[id(one.joint)]
+            own = {"joint": made[id(one.joint)]} if hasattr(one, "joint") else {}
+            made[id(one)] = things[name] = one.changed(
+                markers=tuple(map(marker, points(one), one.markers)),
+                numbers=FixedNumbers({key: given.get(f"{name}.{key}", x) for key, x in one.numbers.items()}),
+                joints=tuple(made[id(joint)] for joint in one.joints),
+                **own,
+            )
         found = self._like(things)
         found.frames = {name: marker("", old) for name, old in self.frames.items()}
         found.gravity = given.get("gravity", self.gravity)

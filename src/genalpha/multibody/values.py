@@ -13,7 +13,7 @@ import numpy as np
 from genalpha.engine.discrete import Controller
 from genalpha.errors import hint
 from genalpha.multibody.bodies import AnyBody
-from genalpha.multibody.connectors import Connector
+from genalpha.multibody.connectors import Connector, FixedNumbers
 from genalpha.multibody.inertia import Inertia
 from genalpha.multibody.rows import of_another
 from genalpha.multibody.things import points
@@ -26,15 +26,12 @@ GRAVITY = "gravity"
 _POSITIVE = ("mass", "moment")  # numbers of bodies
 
 
-class ModelNumbers(dict[str, np.ndarray]):
+class ModelNumbers(FixedNumbers):
     """The numbers of a model by name. To change one, pass ``values`` to a run."""
 
-    def _refuse(self, *given: Any, **named: Any) -> Any:
-        """Every change is refused, since it would have no effect."""
-        name = given[0] if given and isinstance(given[0], str) else "body.mass"
-        raise TypeError(f"model.values cannot be changed: pass values={{{name!r}: ...}} to model.solve")
-
-    __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = __ior__ = _refuse
+    @staticmethod
+    def _hint(name: str) -> str:
+        return f"model.values cannot be changed: pass values={{{name or 'body.mass'!r}: ...}} to model.solve"
 
     def __reduce__(self) -> Any:
         """A copy, or what is read from a file, is a plain dictionary, which may be changed."""
@@ -50,8 +47,6 @@ def numbers(model: Model) -> ModelNumbers:
         ends = () if one.joints else zip(points(one), one.markers, strict=True)
         found |= {f"{one.name}.{key}": x.copy() for key, x in one.numbers.items()}
         found |= {name: np.array(marker.r) for name, marker in ends if name}
-    for x in found.values():
-        x.flags.writeable = False
     return ModelNumbers(found)
 
 

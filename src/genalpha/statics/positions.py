@@ -51,7 +51,10 @@ def least(B: Any, wanted: np.ndarray, free: np.ndarray) -> np.ndarray:
         full[:n, n:] = full[n:, :n].T
         return np.asarray(free * np.linalg.solve(full, right)[:n])
     matrix = sparse.bmat([[sparse.eye(n), B.T], [B, damping * sparse.eye(rows)]], format="csc")
-    return np.asarray(free * splu(matrix).solve(right)[:n])
+    try:
+        return np.asarray(free * splu(matrix).solve(right)[:n])
+    except RuntimeError:  # singular: some numbers are not finite
+        return np.full(n, np.nan)
 
 
 def _natural(B: Any, free: np.ndarray) -> np.ndarray:

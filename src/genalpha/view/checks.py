@@ -46,6 +46,18 @@ def array(value: Any, what: str) -> np.ndarray:
     return found
 
 
+def number(value: Any, what: str) -> float:
+    """The value as a number. A text is none."""
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError("texts are no numbers")
+        return float(value)
+    except OverflowError as error:
+        raise ValueError(f"{what} is too large for a number of the computer: {value!r:.60}") from error
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be a number, got {value!r}") from error
+
+
 def positive(value: Any, what: str) -> float:
     """The value as a positive number.
 
@@ -53,10 +65,7 @@ def positive(value: Any, what: str) -> float:
     Traceback (most recent call last):
     ValueError: radius of Sphere must be positive and finite, got -1
     """
-    try:
-        found = float(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} must be a number, got {value!r}") from error
+    found = number(value, what)
     if not 0.0 < found < np.inf:
         raise ValueError(f"{what} must be positive and finite, got {value!r}")
     return found

@@ -10,9 +10,9 @@ import scipy.sparse as sparse
 
 from genalpha.backends.sparse.equations import AtState
 from genalpha.errors import hint, warn
-from genalpha.multibody.bodies import AnyBody, Marker
+from genalpha.multibody.bodies import AnyBody
 from genalpha.multibody.closing import left_out, placing
-from genalpha.multibody.closing.geometry import Geometry, Row, size_of, units_of
+from genalpha.multibody.closing.geometry import Geometry, Row, size_of, units_of, whole
 from genalpha.multibody.closing.loaded import loaded, warn_of_lost
 from genalpha.multibody.closing.nearest import to_close
 from genalpha.multibody.closing.placing import HeldCoordinate, without_drives
@@ -21,6 +21,7 @@ from genalpha.multibody.couplings import OfCoordinate
 from genalpha.multibody.forces import JointForce
 from genalpha.multibody.frames import GROUND, FrameState, finite, vector
 from genalpha.multibody.joints import Joint
+from genalpha.multibody.markers import Marker
 from genalpha.multibody.rolling import lying
 from genalpha.statics import positions
 
@@ -57,10 +58,6 @@ def closed(
     """Close the joints of a model, and move its bodies."""
     if redundant not in ("error", "drop", "keep"):
         raise ValueError(f"redundant must be 'error', 'drop' or 'keep', got {redundant!r}")
-    if redundant == "keep" and any(joint.dropped for joint in model.joints):
-        for joint in model.joints:
-            joint.dropped = frozenset()
-        model._forget()
     if flat := lying(model):
         raise ValueError(flat)
     if (size := size_of(model)) < SMALL:
@@ -68,29 +65,38 @@ def closed(
             f"the mechanism has a size of about {size:.1g}, and joints may be open by 1e-8 at the start: "
             "take smaller units of length"
         )
-    geometry, (free, held) = Geometry(model, t=t), _held(model, hold, rates, t)
-    closing = [(one, to_close(one)) for one in model.joints]
+    every = whole(model)  # elsewhere, other rows may depend on others
+    (free, held), closing = _held(model, hold, rates, t), [(one, to_close(one)) for one in every.joints]
     more = {one.name: one for one in (*held, *(new for old, new in closing if new is not old))}
-    closer = Geometry(model._like(model._things | more), t=t) if more else geometry
+    closer = Geometry(every._like(every._things | more) if more else every, t=t)
     gap = float(np.abs(closer.at(model.q0, model.v0).g).max(initial=0.0))
     q = placing.placed(closer, model.v0, free)
     v = _velocities(closer, q, model.v0, free)
-    model.place(q, v)
-    dependent, freedom = _dependent(geometry, q, v)
     before = [Row(joint, joint.row_names[k], k) for joint in model.joints for k in sorted(joint.dropped)]
-    names = tuple(str(row) for row in dependent)
+    before = before if redundant == "error" else []
+    dependent, freedom = _dependent(Geometry(model if before else every, t=t), q, v)
     if dependent and redundant == "error":
         raise ValueError(
-            f"{len(names)} rows of joints depend on others: {'; '.join(names)}. Pass redundant='drop' to "
-            "leave them out, or 'keep' and solve(..., redundant='min_norm') for reactions of least norm"
+            f"{len(dependent)} rows of joints depend on others: {'; '.join(map(str, dependent))}. Pass "
+            "redundant='drop' to leave them out, or 'keep' and solve(..., redundant='min_norm') for "
+            "reactions of least norm"
         )
-    if dependent and redundant == "drop":
+    model.place(q, v)  # nothing is refused after this
+    if redundant == "drop":
         warn_of_lost(dependent)
-        model.drop([(row.joint, row.number) for row in dependent])
+    if redundant != "error":
+        _leave_out(model, dependent if redundant == "drop" else [])
     driven = any(isinstance(joint, OfCoordinate) or joint.own_functions for joint in model.joints)
     if freedom == 0 and not driven:
         warn("the joints leave the bodies no motion: 0 degrees of freedom", RuntimeWarning)
-    return Closed(freedom, (*map(str, before), *names), redundant == "drop" or bool(before), gap)
+    return Closed(freedom, tuple(map(str, before or dependent)), redundant == "drop" or bool(before), gap)
+
+
+def _leave_out(model: Model, rows: list[Row]) -> None:
+    """Leave out these rows of joints, and no others."""
+    for joint in model.joints:
+        joint.leave_out(row.number for row in rows if row.joint.name == joint.name)
+    model._forget()
 
 
 def _held(
@@ -100,8 +106,10 @@ def _held(
     listed = [hold] if isinstance(hold, str | AnyBody | Joint) else hold
     if not isinstance(listed, Iterable):
         raise TypeError(f"hold must be a list of names of bodies and joints, got {hold!r}")
-    names = [_name(one) for one in listed]
-    rates = {_name(one): rate for one, rate in rates.items()}
+    if not isinstance(rates, Mapping):
+        raise TypeError(f"rates must be a dictionary of joints and numbers, got {rates!r}")
+    names = [_name(one, "hold") for one in listed]
+    rates = {_name(one, "rates"): rate for one, rate in rates.items()}
     bodies = {body.name for body in model.bodies}
     held: dict[tuple[str, str], HeldCoordinate] = {}
     for named in [*(name for name in names if name not in bodies), *rates]:
@@ -129,11 +137,18 @@ def _held(
     return np.concatenate(parts), [*held.values()]
 
 
-def _name(one: Any) -> Any:
-    """The name of a body or a joint, or of a joint in a pair with a coordinate."""
-    if isinstance(one, tuple):
-        return tuple(map(_name, one))
-    return one.name if isinstance(one, AnyBody | Joint) else one
+def _name(one: Any, what: str) -> Any:
+    """The name of a body or a joint, or the pair of those of a joint and a coordinate."""
+    if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], str):
+        return _name(one[0], what), one[1]
+    name = one.name if isinstance(one, AnyBody | Joint) else one
+    if not isinstance(name, str):
+        kinds = "bodies, joints" if what == "hold" else "joints"
+        raise TypeError(
+            f"{what} must name {kinds}, or pairs such as ('axle', 'angle') of a joint and a coordinate, "
+            f"got {one!r}"
+        )
+    return name
 
 
 def _moving(marker: Marker) -> FrameState:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from genalpha.multibody.model import Model
 
 
+# Distances from a centre are rounding up to so much of coordinates, of how far joints are apart, or at all.
+_ROUNDING, _OFF_CENTRE, _NONE = 1e-12, 1e-6, 1e-15
+
+
 class Row(NamedTuple):
     """One row of a constraint: the joint, the name of the row, and its place among those of its joint."""
 
@@ -53,17 +57,27 @@ class Geometry:
         return found[0] + found[1]
 
 
+def whole(model: Model) -> Model:
+    """The same model with all rows of its joints: itself, if none is left out."""
+    full = {joint.name: joint.changed(dropped=frozenset()) for joint in model.joints if joint.dropped}
+    return model._like(model._things | full) if full else model
+
+
 def size_of(model: Model) -> float:
     """How large bodies are: the largest distance of a joint from a centre of mass.
 
     If joints are at all centres, how far apart they are. The place of the origin does not matter.
     """
     ends = [marker for joint in model.joints for marker in joint.markers]
+    if not ends:
+        return 1.0
+    places = np.array([marker.pose[0] for marker in ends])
+    apart, rounding = np.ptp(places, axis=0).max(), max(_ROUNDING * np.abs(places).max(), _NONE)
     on_bodies = [np.abs(marker.r).max() for marker in ends if marker.body is not model.ground]
-    if size := float(max(on_bodies, default=0.0)):
-        return size
-    places = [marker.pose[0] for marker in ends]
-    return float(np.ptp(places, axis=0).max()) or 1.0 if ends else 1.0
+    size = max(on_bodies, default=0.0)
+    if size > max(rounding, _OFF_CENTRE * apart):
+        return float(size)
+    return float(apart) if apart > rounding else 1.0
 
 
 def units_of(model: Model) -> np.ndarray:

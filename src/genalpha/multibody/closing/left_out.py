@@ -11,6 +11,9 @@ import numpy as np
 GOOD, BETTER = 0.1, 2.0
 # Models with more rows are not looked at elsewhere. It would take too long.
 MOST_ROWS = 120
+# How many choices are improved, and how many exchanges of a row are compared at a time.
+_TRIED, _SWAPS = 4, 24
+_SINGULAR = 1e-9
 # The mechanism moves so far, in radians or sizes, in so many steps to either side.
 STEP, STEPS = 0.5, 6
 
@@ -63,11 +66,13 @@ def chosen(left: list[int], matrices: list[np.ndarray], wanted: Sequence[int] = 
 
 def _best(nulls: np.ndarray, left: list[int], quality: float) -> tuple[list[int], float]:
     """The rows to leave out if that is better than some quality, or those given, and how good it is."""
-    best, value = left, quality
-    for start in _starts(nulls):
-        found, own = _exchanged(nulls, start)
+    best, value, starts = left, quality, [*_starts(nulls)]
+    for i in np.argsort(-_quality(nulls, starts), kind="stable")[:_TRIED]:
+        found, own = _exchanged(nulls, starts[i])
         if own > value:
             best, value = found, own
+        if value >= GOOD:
+            break
     return sorted(best), value
 
 
@@ -94,12 +99,26 @@ def _starts(nulls: np.ndarray) -> Iterator[list[int]]:
 
 def _exchanged(nulls: np.ndarray, choice: list[int]) -> tuple[list[int], float]:
     """A better choice by exchanges of one row for another, and how good it is."""
-    value, others = float(_quality(nulls, [choice])[0]), range(nulls.shape[1])
-    while True:
-        swaps = [
-            [*choice[:k], i, *choice[k + 1 :]] for k in range(len(choice)) for i in others if i not in choice
-        ]
-        found = _quality(nulls, swaps) if swaps else np.zeros(1)
+    value = float(_quality(nulls, [choice])[0])
+    while value < GOOD:
+        swaps = _swaps(nulls, choice)
+        found = _quality(nulls, swaps)
         if not found.max() > 1.01 * value:
-            return choice, value
+            break
         choice, value = swaps[int(found.argmax())], float(found.max())
+    return choice, value
+
+
+def _swaps(nulls: np.ndarray, choice: list[int]) -> list[list[int]]:
+    """The choices with one row exchanged for which the least determinant of N[D] is largest.
+
+    With row i for the row at k, it is det N[D] times the entry (i, k) of N N[D]⁻¹.
+    """
+    left, sizes, right = np.linalg.svd(nulls[:, choice])
+    sizes = np.maximum(sizes, _SINGULAR)[:, None, :]
+    ratios = nulls @ (right.swapaxes(1, 2) / sizes) @ left.swapaxes(1, 2)
+    least = (np.log(np.abs(ratios) + _SINGULAR) + np.log(sizes).sum(axis=2)[:, :, None]).min(axis=0)
+    least[choice] = -np.inf
+    best = np.argsort(-least, axis=None, kind="stable")[:_SWAPS]
+    rows, places = np.unravel_index(best, least.shape)
+    return [[*choice[:k], i, *choice[k + 1 :]] for i, k in zip(rows.tolist(), places.tolist(), strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from genalpha.multibody.couplings import Gear, Mimic, Rack, Screw, registered
@@ -24,23 +23,19 @@ def to_close(joint: Joint) -> Joint:
         return joint
     if joint.sides(0.0, *(marker.state for marker in joint.markers))[-1] > _NEAR:
         return joint
-    found = copy.copy(joint)
     of: dict[str, Any] = joint.functions
     if isinstance(joint, Gear):
-        found.functions = {"meshing": of["meshing"]._replace(by_angle=True).registered()}
-    else:
-        found.functions = of | {"difference": ANGLE.off}
-    return found
+        return joint.changed(functions={"meshing": of["meshing"]._replace(by_angle=True).registered()})
+    return joint.changed(functions=of | {"difference": ANGLE.off})
 
 
 def _followed(joint: Mimic) -> Mimic:
     """The angle counts from −π to π, unless the row is satisfied already, maybe after whole turns."""
     frames = [marker.state for marker in joint.markers]
-    off = abs(float(joint.row(joint.numbers["coefficients"], frames)))
-    plain = not joint.row.inverse and joint.row.turns < 2
-    if plain or (off < _MET and min(joint.sides(0.0, *frames)) > 0):
+    side = min(joint.sides(0.0, *frames), default=1.0)
+    if side > _NEAR and not joint.row.inverse and joint.row.turns < 2:
         return joint
-    found = copy.copy(joint)
-    found.__dict__["row"] = registered(joint.row._replace(inverse=False, turns=-1))
-    found.functions = {"row": found.row}
-    return found
+    if side > 0 and abs(float(joint.row(joint.numbers["coefficients"], frames))) < _MET:
+        return joint
+    row = registered(joint.row._replace(by_angle=True))
+    return joint.changed(row=row, functions={"row": row})

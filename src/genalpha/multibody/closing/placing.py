@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from genalpha.backends.sparse.equations import AtState
-from genalpha.multibody.bodies import Marker
 from genalpha.multibody.closing.geometry import Geometry, size_of, turning
 from genalpha.multibody.closing.posing import POSED, travel
 from genalpha.multibody.closing.sides import half_turns
 from genalpha.multibody.couplings import Mimic, OfCoordinate, Screw
 from genalpha.multibody.frames import FrameState
 from genalpha.multibody.joints import Coordinate, Joint
+from genalpha.multibody.markers import Marker
 from genalpha.multibody.values import with_numbers
 from genalpha.statics import positions
 
@@ -204,7 +204,8 @@ def _wanted(model: Model, t: float) -> dict[str, list[float]]:
     """The coordinates of joints that are driven, held, or follow others."""
     found: dict[str, list[float]] = {}
     for drive in _drives(model):
-        found[drive.joint.name] = _with(drive.joint, drive.driven, drive.wanted(t))
+        now = found.get(drive.joint.name) or _values(drive.joint)
+        found[drive.joint.name] = _with(drive.joint, drive.driven, drive.wanted(t), now)
     for mimic in model.joints:
         if isinstance(mimic, Mimic) and all(len(joint.coordinates) == 1 for joint in mimic.joints):
             first, second = mimic.joints
@@ -213,12 +214,11 @@ def _wanted(model: Model, t: float) -> dict[str, list[float]]:
     return {name: values for name, values in found.items() if isinstance(model[name], POSED)}
 
 
-def _with(joint: Any, driven: Coordinate, value: float) -> list[float]:
-    """The coordinates of a joint where the bodies are, with another value of one of them."""
+def _with(joint: Any, driven: Coordinate, value: float, now: list[float]) -> list[float]:
+    """The coordinates of a joint, with another value of one of them."""
     if isinstance(joint, Screw):
         return [travel(joint, value) if driven.turns else value]
-    both = zip(joint.coordinates, _values(joint), strict=True)
-    return [value if way == driven else x for way, x in both]
+    return [value if way == driven else x for way, x in zip(joint.coordinates, now, strict=True)]
 
 
 def _values(joint: Any) -> list[float]:

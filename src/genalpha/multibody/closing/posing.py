@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 from genalpha.multibody.bodies import AnyBody, Body, PlanarBody
 from genalpha.multibody.couplings import FULL_TURN, Screw
 from genalpha.multibody.forces import direction
-from genalpha.multibody.frames import FrameState, orientation, vector
+from genalpha.multibody.frames import FrameState, orientation, plural, vector
 from genalpha.multibody.joints import (
     ANGLE,
     SLIDE,
@@ -114,7 +114,7 @@ def _tree(model: Model, values: dict[str, Any], rates: dict[str, Any]) -> dict[s
 def _numbers(value: Any, count: int, joint: Joint) -> np.ndarray:
     what = f"the value of {joint.name!r}"
     if np.size(value) < count:
-        raise ValueError(f"{what} must be {count} numbers, got {value!r}")
+        raise ValueError(f"{what} must be {plural(count)}, got {value!r}")
     return vector(np.atleast_1d(value), what, count)
 
 
@@ -144,12 +144,23 @@ def _relative(joint: Joint, value: Any, rate: Any) -> Relative:
 
 
 def _screwed(screw: Screw, value: Any, rate: Any) -> Relative:
-    """The pose of a screw from its displacement."""
+    """The pose of a screw from its displacement, or from displacement and angle."""
     a, b = (marker.state for marker in screw.markers)
-    d = travel(screw, float(ANGLE(a, b))) if value is None else float(_numbers(value, 1, screw)[0])
-    speed = 0.0 if rate is None else float(_numbers(rate, 1, screw)[0])
     turns = FULL_TURN / float(screw.numbers["pitch"])
+    d = travel(screw, float(ANGLE(a, b))) if value is None else _advance(screw, value, turns)
+    speed = 0.0 if rate is None else _advance(screw, rate, turns)
     return Relative(d * EYE[2], orientation(turns * d, "angle"), speed * EYE[2], turns * speed * EYE[2])
+
+
+def _advance(screw: Screw, given: Any, turns: float) -> float:
+    """The displacement of a screw, or its rate: the first of one or two numbers, which must agree."""
+    x = _numbers(given, 1 if np.size(given) < 2 else 2, screw)
+    if len(x) == 2 and abs(x[1] - turns * x[0]) > 1e-9 * (1 + abs(x[1])):
+        raise ValueError(
+            f"{screw.name!r} has the angle {turns * x[0]:.9g} at the displacement {x[0]:.9g}, not "
+            f"{x[1]:.9g}: pass the displacement alone"
+        )
+    return float(x[0])
 
 
 def travel(screw: Screw, angle: float) -> float:

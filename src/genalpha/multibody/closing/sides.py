@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,8 @@ import numpy as np
 
 from genalpha.errors import InconsistentInitialValues, warn
 from genalpha.multibody import values as values_of
-from genalpha.multibody.bodies import Marker
 from genalpha.multibody.couplings import Gear, Mimic, OfCoordinate, Rack, Screw
+from genalpha.multibody.markers import Marker
 from genalpha.multibody.things import points
 from genalpha.numerics.tracing import is_traced
 
@@ -76,9 +75,7 @@ def _numbered(joint: Any, numbers: Numbers) -> Any:
     other = {key: value for key, value in given.items() if value is not None}
     if not other:
         return joint
-    found = copy.copy(joint)
-    found.numbers = joint.numbers | {key: np.asarray(x, float) for key, x in other.items()}
-    return found
+    return joint.changed(numbers=joint.numbers | {key: np.asarray(x, float) for key, x in other.items()})
 
 
 def remembered(model: Model, what: str) -> dict[Any, Any]:

@@ -7,10 +7,19 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from genalpha.errors import hint
 
 Check = Callable[[Any, str], None]
 FUNCTIONS = ("law", "target", "motion", "function")  # arguments that a file cannot hold
+
+
+def as_list(value: Any) -> Any:
+    """A value as a file has it: arrays and tuples are lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def known(entry: dict[str, Any], names: Iterable[str], where: str) -> None:

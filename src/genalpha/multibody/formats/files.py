@@ -15,19 +15,19 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from genalpha.compiler.kept import of_package
 from genalpha.engine import files
 from genalpha.errors import hint
 from genalpha.multibody import contact, couplings, forces, joints, limits, planar_joints, rolling, rotors
-from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody, PointMass
+from genalpha.multibody.bodies import AnyBody, Body, PlanarBody, PointMass
 from genalpha.multibody.connectors import Connector, frame_on
+from genalpha.multibody.formats.body_shapes import drawn, shape_from
 from genalpha.multibody.formats.entries import (
     FUNCTIONS,
     VECTOR,
     arguments,
+    as_list,
     check,
-    check_shape,
     known,
     needed,
     number,
@@ -36,7 +36,7 @@ from genalpha.multibody.formats.entries import (
 from genalpha.multibody.frames import quaternion_of
 from genalpha.multibody.friction import Friction
 from genalpha.multibody.inertia import Inertia
-from genalpha.view import poses, shapes
+from genalpha.multibody.markers import Marker
 
 if TYPE_CHECKING:
     from genalpha.multibody.model import Model
@@ -45,18 +45,6 @@ FORMAT = "genalpha model 1"
 BODIES: dict[str, Any] = {cls.__name__: cls for cls in (Body, PlanarBody, PointMass)}
 _DEEP = "has tables or lists too deep inside others, so it is no model"
 _LISTS = ("bodies", "joints", "forces")
-_SHAPES: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in (
-        shapes.Box,
-        shapes.Cylinder,
-        shapes.Capsule,
-        shapes.Sphere,
-        shapes.Mesh,
-        shapes.Plane,
-        shapes.Frame,
-    )
-}
 _BODY_KEYS = {  # of bodies: those that they need, and others
     "Body": ("name mass inertia", "center at rotation velocity angular_velocity"),
     "PlanarBody": ("name mass moment", "center at angle velocity angular_velocity"),
@@ -87,11 +75,11 @@ def written(model: Model) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "gravity": model.gravity.tolist(),
-        **({"ground": ground} if (ground := _drawn(model.ground)) else {}),
+        **({"ground": ground} if (ground := drawn(model.ground)) else {}),
         "bodies": [_body(body) for body in model.bodies],
         "joints": [_connector(joint) for joint in model.joints],
         "forces": [_connector(force) for force in model.forces],
-        **({"frames": {name: _plain(frame) for name, frame in model.frames.items()}} if model.frames else {}),
+        **({"frames": _frames_of(model)} if model.frames else {}),
     }
 
 
@@ -106,8 +94,38 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     files.replace(os.path.expanduser(name), lambda file: file.write((text + "\n").encode()))
 
 
+def _type(thing: AnyBody | Connector, known: dict[str, Any]) -> str:
+    """The name of the class of a thing, which is the class of this name that reading knows."""
+    cls = type(thing)
+    if known.get(cls.__name__) is not cls:
+        own = "" if of_package(cls) else " of your own"
+        base = cls.__bases__[0].__name__
+        in_the_plane = own and cls.__name__ == f"Planar{base}"  # what a joint has become there
+        name = base if in_the_plane else cls.__name__
+        raise ValueError(
+            f"{thing!r} is a {name}{own}, which a file cannot hold: save the model without it, and add it "
+            "in Python, after loading"
+        )
+    return str(cls.__name__)
+
+
+def _frames_of(model: Model) -> dict[str, Any]:
+    """The frames with names, each of which can be read again."""
+    things = {one.name: one for one in (model.ground, *model.bodies, *model.joints, *model.forces)}
+    for name, frame in model.frames.items():
+        where = f"model.frames[{name!r}]"
+        if not isinstance(name, str):
+            raise TypeError(f"{where}: the name of a frame must be a text")
+        if name in things:
+            raise ValueError(f"{where}: the model has {things[name]!r} already: names must differ")
+        body = frame_on(frame, where).body
+        if things.get(body.name) is not body:
+            raise ValueError(f"{where}: the body {body.name!r} is not in the model: add it first")
+    return {name: _plain(frame) for name, frame in model.frames.items()}
+
+
 def _body(body: AnyBody) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": body.name, "type": type(body).__name__, "mass": body.mass}
+    entry: dict[str, Any] = {"name": body.name, "type": _type(body, BODIES), "mass": body.mass}
     at = body.x - body.R @ body.center
     if isinstance(body, Body):
         entry |= {"inertia": body.inertia.tensor.tolist(), "center": body.center.tolist(), "at": at.tolist()}
@@ -119,37 +137,7 @@ def _body(body: AnyBody) -> dict[str, Any]:
         entry["angular_velocity"] = body.angular_velocity
     else:
         entry |= {"at": body.x.tolist(), "velocity": body.velocities().tolist()}
-    return entry | _drawn(body)
-
-
-def _drawn(body: AnyBody) -> dict[str, Any]:
-    """The shape of a body, if it has one."""
-    shape = body.shape
-    if shape is None:
-        return {}
-    kind = type(shape).__name__
-    if _SHAPES.get(kind) is not type(shape):
-        raise ValueError(f"the shape of {body!r} is a {kind}, which a file cannot hold: use {_listed()}")
-    said = lambda value, usual: isinstance(value, np.ndarray) or value not in (None, usual)
-    own = [one for one in dataclasses.fields(shape) if one.name != "at"]
-    fields = [(one.name, getattr(shape, one.name), one.default) for one in own]
-    sizes = {key: _plain(value) for key, value, usual in fields if said(value, usual)}
-    return {"shape": {"type": kind, **sizes, **_pose(getattr(shape, "at", None), body)}}
-
-
-def _listed() -> str:
-    return ", ".join(sorted(_SHAPES))
-
-
-def _pose(at: Any, body: AnyBody) -> dict[str, Any]:
-    """The fixed pose of a shape: its position, and its rotation if it has one."""
-    if at is None:
-        return {}
-    if callable(at) or (isinstance(at, tuple) and any(callable(part) for part in at)):
-        raise ValueError(f"the shape of {body!r} has the function 'at', which a file cannot hold")
-    track, _ = poses.track(at, 1, f"at of the shape of {body!r}")
-    turned = {"rotation": track.p[0].tolist()} if track.p[0, 1:].any() else {}
-    return {"at": track.x[0].tolist(), **turned}
+    return entry | drawn(body)
 
 
 def _connector(thing: Connector) -> dict[str, Any]:
@@ -157,7 +145,7 @@ def _connector(thing: Connector) -> dict[str, Any]:
     names = list(inspect.signature(cls.__init__).parameters)[1:]
     given, options = thing.given
     arguments = dict(zip(names, given, strict=False)) | options
-    entry: dict[str, Any] = {"name": thing.name, "type": cls.__name__}
+    entry: dict[str, Any] = {"name": thing.name, "type": _type(thing, CONNECTORS)}
     for key, value in arguments.items():
         if key == "name" or (key in ("at", "axis", "second") and "a" in names):
             continue  # frames say it
@@ -183,9 +171,7 @@ def _plain(value: Any) -> Any:
         return value.name
     if isinstance(value, Friction):
         return {key: number for key, number in dataclasses.asdict(value).items() if number is not None}
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return list(value) if isinstance(value, tuple) else value
+    return as_list(value)
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -258,7 +244,7 @@ def read(data: Any) -> Model:
     if not isinstance(ground, dict):
         raise ValueError("ground must be a table with a shape")
     known(ground, ("shape",), "ground")
-    model.ground.shape = _shape_from(ground.get("shape"), "ground")
+    model.ground.shape = shape_from(ground.get("shape"), "ground")
     for kind in _LISTS:
         entries = data.get(kind, [])
         if not isinstance(entries, list):
@@ -319,7 +305,7 @@ def _add(model: Model, kind: str, entry: dict[str, Any], where: str) -> None:
     whole = isinstance(dropped, list) and all(type(x) is int and x in range(rows) for x in dropped)
     if not whole:
         raise ValueError(f"{where}.dropped must be numbers of rows from 0 to {rows - 1}, got {dropped!r}")
-    made.dropped = frozenset(dropped)
+    made.leave_out(dropped)
     model.add(made)
 
 
@@ -327,7 +313,7 @@ def _body_from(cls: Any, entry: dict[str, Any], where: str) -> AnyBody:
     asked, others = (words.split() for words in _BODY_KEYS[cls.__name__])
     known(entry, (*asked, *others, "shape"), where)
     needed(entry, asked, where)
-    shape = _shape_from(entry.pop("shape", None), where)
+    shape = shape_from(entry.pop("shape", None), where)
     for key, value in entry.items():
         check(cls.__name__, key, value, f"{where}.{key}")
     if cls is Body:
@@ -335,24 +321,6 @@ def _body_from(cls: Any, entry: dict[str, Any], where: str) -> AnyBody:
         inertia = Inertia(entry.pop("mass"), entry.pop("inertia"), center)
         return Body(entry.pop("name"), inertia, shape=shape, **entry)
     return cls(shape=shape, **entry)
-
-
-def _shape_from(entry: Any, where: str) -> shapes.Shape | None:
-    if entry is None:
-        return None
-    kind = entry.get("type") if isinstance(entry, dict) else None
-    if not isinstance(kind, str) or kind not in _SHAPES:
-        raise ValueError(f"{where}.shape.type is {kind!r}: there are {_listed()}")
-    names = [one.name for one in dataclasses.fields(_SHAPES[kind])]
-    check_shape(entry, names, f"{where}.shape")
-    given = {key: value for key, value in entry.items() if key not in ("type", "rotation")}
-    if "rotation" in entry:
-        given["at"] = given.get("at", (0.0, 0.0, 0.0)), entry["rotation"]
-    try:
-        poses.track(given.get("at"), 1, "at")
-        return _SHAPES[kind](**given)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}.shape: {error}") from error
 
 
 def _named(model: Model, name: Any, where: str) -> Any:

@@ -5,6 +5,7 @@ A file is text and nothing else: document types and entities are refused, and no
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,12 @@ from typing import Any
 import numpy as np
 
 from genalpha.errors import hint
+
+# Numbers of XML. Python reads more, such as 1_0 and digits of other scripts.
+_NUMBER = re.compile(
+    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.I | re.A
+)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.A)
 
 
 class Notes:
@@ -98,10 +105,8 @@ class Entry:
         if found is None:
             return default
         least, most = (count, count) if isinstance(count, int) else count
-        try:
-            values = np.array([float(x) for x in found.split()])
-        except ValueError:
-            values = np.zeros(0)
+        words = found.split()
+        values = np.array([float(x) for x in words] if all(map(_NUMBER.fullmatch, words)) else [], float)
         if not least <= len(values) <= most or not np.isfinite(values).all():
             wanted = (
                 f"{least} number{'s' if least > 1 else ''}" if least == most else f"{least} to {most} numbers"
@@ -113,6 +118,20 @@ class Entry:
     def number(self, key: str, default: float = 0.0) -> float:
         found = self.numbers(key, 1)
         return default if found is None else float(found[0])
+
+    def integers(self, key: str, count: int | tuple[int, int], default: Any = None) -> Any:
+        """Integers (count,), or between two counts."""
+        found = self.numbers(key, count)
+        if found is None:
+            return default
+        if not all(map(_INTEGER.fullmatch, self.attributes[key].split())):
+            wanted = "an integer" if count == 1 else "integers"
+            raise self.wrong(f"must be {wanted}, got {self.attributes[key]!r}", key)
+        return found.astype(int)
+
+    def integer(self, key: str, default: int = 0) -> int:
+        found = self.integers(key, 1)
+        return default if found is None else int(found[0])
 
     def choice(self, key: str, options: Iterable[str], default: str) -> str:
         found, options = str(self.text(key, default)), list(options)

@@ -87,22 +87,49 @@ def _stl(path: Path) -> tuple[np.ndarray, np.ndarray]:
         kind = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("rest", "<u2")])
         corners = np.frombuffer(data, kind, count, 84)["corners"].astype(float).reshape(-1, 3)
     elif data[:5] == b"solid":
-        lines = (line.split() for line in data.decode().splitlines())
-        corners = np.array([[float(x) for x in p[1:4]] for p in lines if p[:1] == ["vertex"]]).reshape(-1, 3)
+        lines = enumerate(data.decode().splitlines(), 1)
+        found = [_point(words, i) for i, line in lines if (words := line.split())[:1] == ["vertex"]]
+        corners = np.array(found, float).reshape(-1, 3)
     else:
         raise ValueError(f"it is no STL: for {count} triangles it would have {84 + 50 * count} bytes")
     points, numbers = np.unique(corners, axis=0, return_inverse=True)
     return points, numbers.reshape(-1, 3)
 
 
+def _point(words: list[str], number: int) -> list[float]:
+    """The point of a line, such as ``v 0 0 1``."""
+    try:
+        found = [float(x) for x in words[1:4]]
+    except ValueError:
+        found = []
+    if len(found) < 3:
+        raise ValueError(f"line {number} must be {words[0]!r} and 3 numbers, got {' '.join(words)!r}")
+    return found
+
+
+def _corners(words: list[str], number: int) -> list[int]:
+    """The numbers of points of a line, such as ``f 1/1 2/2 3/3``."""
+    try:
+        found = [int(word.split("/")[0]) for word in words[1:]]
+    except ValueError:
+        found = [0]
+    if 0 in found:
+        raise ValueError(
+            f"line {number} must be 'f' and numbers of points, from 1 or from -1 backwards, "
+            f"got {' '.join(words)!r}"
+        )
+    return found
+
+
 def _obj(text: str) -> tuple[np.ndarray, np.ndarray]:
     points: list[list[float]] = []
     triangles: list[list[int]] = []
-    for words in (line.split() for line in text.splitlines()):
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
         if words[:1] == ["v"]:
-            points.append([float(x) for x in words[1:4]])
+            points.append(_point(words, number))
         elif words[:1] == ["f"]:
-            corners = [int(word.split("/")[0]) for word in words[1:]]
+            corners = _corners(words, number)
             corners = [i - 1 if i > 0 else len(points) + i for i in corners]
             triangles += [[corners[0], corners[i], corners[i + 1]] for i in range(1, len(corners) - 1)]
     return np.array(points, float).reshape(-1, 3), np.array(triangles, int).reshape(-1, 3)

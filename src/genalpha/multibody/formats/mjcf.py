@@ -16,7 +16,7 @@ from genalpha.multibody.formats.mjcf_geoms import Geom, Meshes
 from genalpha.multibody.formats.mjcf_joints import Spec, Way
 from genalpha.multibody.formats.mjcf_parts import Parts
 from genalpha.multibody.formats.mjcf_settings import ORIENTATIONS, Settings, silent, whole
-from genalpha.multibody.formats.trees import ORIGIN, MeshFiles, Pose, Tree, TreeLink
+from genalpha.multibody.formats.trees import ORIGIN, MeshFiles, Pose, Tree, TreeLink, unused
 from genalpha.multibody.inertia import Inertia, total
 from genalpha.multibody.model import Model
 from genalpha.multibody.vectors import EYE
@@ -85,6 +85,10 @@ class _Reader:
         self.ways: dict[str, Way] = {}
         self.sites: dict[str, tuple[str, Pose]] = {}
         self._names, self._joints, self._named = set[str](), set[str](), set[tuple[str, str]]()
+        inside = [one for world in root.element.iter("worldbody") for one in world.iter()]
+        given = lambda *tags: {one.get("name", "") for one in inside if one.tag in tags}
+        # Names in the file. Things without a name have others.
+        self._of_bodies, self._of_joints = given("body"), given("joint", "freejoint")
         self._specs: list[list[Spec]] = []  # of every link
         self._stated: list[Inertia | None] = []
         self._geoms: list[list[tuple[Geom, Pose]]] = []
@@ -183,7 +187,8 @@ class _Reader:
         self._at.append(np.zeros(3))
 
     def _body(self, entry: Entry, above: int, pose: Pose, childclass: Any) -> tuple[int, Any]:
-        name = str(entry.text("name") or f"body {len(self.tree.links)}")
+        made = unused(f"body {len(self.tree.links)}", self._of_bodies)
+        name = str(entry.text("name") or made)
         if name in self._names:
             raise ValueError(f"{entry.where}: there are two bodies with this name")
         childclass = entry.text("childclass", childclass)
@@ -234,7 +239,9 @@ class _Reader:
             raise ValueError(f"{entry.where}: {error}") from error
 
     def _joint(self, entry: Entry, link: int, pose: Pose) -> None:
-        spec = mjcf_joints.read(entry, self.settings, self.tree.links[link].name, len(self._specs[link]))
+        number = f" {count + 1}" if (count := len(self._specs[link])) else ""
+        made = unused(f"{self.tree.links[link].name} joint{number}", self._of_joints)
+        spec = mjcf_joints.read(entry, self.settings, made)
         if spec.name in self._joints:
             raise ValueError(f"{entry.where}: there are two joints with the name {spec.name!r}")
         if spec.kind == "free" and self.tree.links[link].parent != 0:
@@ -260,7 +267,7 @@ class _Reader:
 
     def _finish(self, link: TreeLink, i: int) -> None:
         """The joint and the inertia of a link, when all its elements are read."""
-        link.plan, ways = mjcf_joints.plan(self._specs[i], link.name, link.where)
+        link.plan, ways = mjcf_joints.plan(self._specs[i], link, self._of_joints)
         if len(ways) > 1:
             names = ", ".join(
                 f"{way.spec.name!r}{' as ' if way.coordinate else ''}{way.coordinate}" for way in ways

@@ -11,18 +11,27 @@ from typing import NamedTuple
 
 import numpy as np
 
+from genalpha.errors import hint
 from genalpha.multibody.formats.markup import Entry
 
 _WORDS = "general motor position velocity intvelocity orientation pid damper cylinder muscle adhesion dcmotor"
 ACTUATORS = (*_WORDS.split(), "plugin")
+_MEANT = "inputs of actuators are not read"
 _RATIO = "damping ratios of actuators are not read"
 # Attributes of the law, by kind. All others are the same for all kinds.
 _OF_LAWS = {
-    "general": {"gaintype", "gainprm", "biastype", "biasprm", "dyntype", "dynprm"},
+    "general": {"gaintype", "gainprm", "biastype", "biasprm", "dyntype", "dynprm", "input"},
     "motor": set[str](),
     "position": {"kp", "kv", "dampratio", "timeconst", "inheritrange"},
     "velocity": {"kv"},
 }
+# The words of MuJoCo 4.0, also for laws that are not supported. Inputs say what a control stands for.
+_TYPES = {
+    "gaintype": "fixed affine muscle user dcmotor so3 pid",
+    "biastype": "none affine muscle user dcmotor so3",
+    "dyntype": "none integrator filter filterexact muscle user dcmotor pid",
+}
+_INPUTS = ("pos", "vel", "pressure", "quat", "expmap", "ff", "voltage", "none")
 # What counts for all kinds, of the defaults of a kind that is not read.
 _OF_ALL = {"gear", "ctrlrange", "ctrllimited", "forcerange", "forcelimited", "group", "armature", "damping"}
 
@@ -77,16 +86,22 @@ def changed(laws: Sequence[Law], entry: Entry) -> Law:
 
 
 def _general(law: Law, entry: Entry) -> Law:
-    gain, given, time = (entry.numbers(key, (1, 10), ()) for key in ("gainprm", "biasprm", "dynprm"))
+    given = lambda key: entry.text(key) is not None
+    word = lambda key, usual: entry.choice(key, _TYPES[key].split(), "") if given(key) else usual
+    for one in entry.text("input", "").split():
+        if one not in _INPUTS:
+            raise entry.wrong(f"is {one!r}: {hint(one, _INPUTS, 'there are')}", "input")
+        entry.notes.add(_MEANT, f"{entry.where}.input")
+    gain, more, time = (entry.numbers(key, (1, 10), ()) for key in ("gainprm", "biasprm", "dynprm"))
     bias = np.array(law.bias)
-    bias[: len(given)] = given[:3]
+    bias[: len(more)] = more[:3]
     return Law(
         "general",
-        str(entry.text("gaintype", law.gaintype)),
+        word("gaintype", law.gaintype),
         float(gain[0]) if len(gain) else law.gain,
-        str(entry.text("biastype", law.biastype)),
+        word("biastype", law.biastype),
         tuple(bias.tolist()),
-        str(entry.text("dyntype", law.dyntype)),
+        word("dyntype", law.dyntype),
         float(time[0]) if len(time) else law.time,
         law.inherits,
     )

@@ -25,6 +25,7 @@ _LEGACY = (
     "inertias of meshes are exact, and MuJoCo's default ('legacy') is not for these: inertia=\"exact\" makes "
     "both the same"
 )
+_WITHOUT = "or pass meshes='ignore' if no inertia needs it"
 MOST_DRAWN = 2  # the largest group that MuJoCo draws by default
 
 
@@ -66,6 +67,14 @@ class Meshes:
             self._read[name] = self._surface(self.entries[name])
         return self._read[name]
 
+    def drawn(self, name: str | None, where: str) -> Surface | None:
+        """The surface of a mesh to look at, if meshes are drawn."""
+        entry = self.entries.get(str(name))
+        if entry is None or self.files.how == "read" or entry.text("file") is not None:
+            return self(name, where)
+        entry.notes.add("meshes are not drawn", entry.where)
+        return None
+
     def solid(self, name: str | None, where: str) -> Surface | None:
         """The surface of a mesh whose inertia is needed. A note says where that of MuJoCo is another."""
         surface = self(name, where)
@@ -79,8 +88,10 @@ class Meshes:
 
     def _surface(self, entry: Entry) -> Surface | None:
         file, scale = entry.text("file"), entry.numbers("scale", 3, np.ones(3))
-        points = entry.numbers("vertex", (12, 10**9))
-        corners = entry.numbers("face", (3, 10**9))
+        for key in ("builtin", "params"):
+            if entry.text(key) is not None:
+                raise entry.wrong(f"is not supported: write vertices and faces, {_WITHOUT}", key)
+        points, corners = _threes(entry, "vertex"), _threes(entry, "face")
         at = entry.numbers("refpos", 3, np.zeros(3))
         R = self.settings._axes("quat", entry.numbers("refquat", 4, np.array([1.0, 0, 0, 0])))
         entry.choice("inertia", ("legacy", "exact", "convex", "shell"), "legacy")
@@ -91,15 +102,28 @@ class Meshes:
             inside = str(Path(self.settings.folder) / name)
             found = self.files.surface(inside, entry.where, entry.notes)
         elif points is None or corners is None:
-            raise ValueError(f"{entry.where} has no file, or vertices and faces, which are needed")
+            raise ValueError(
+                f"{entry.where} has no file, or vertices and faces, which are needed: add them, {_WITHOUT}"
+            )
         else:
-            found = Surface(points.reshape(-1, 3), corners.astype(int).reshape(-1, 3))
+            found = Surface(points, corners)
             if found.triangles.min() < 0 or found.triangles.max() >= len(found.points):
                 raise entry.wrong(f"must be numbers of vertices, from 0 to {len(found.points) - 1}", "face")
         if found is None:
             return None
         triangles = found.triangles if np.prod(scale) > 0 else found.triangles[:, ::-1]
         return Surface(((found.points - at) @ R) * scale, triangles)
+
+
+def _threes(entry: Entry, key: str) -> np.ndarray | None:
+    """The points (V, 3) or the triangles (T, 3) of a mesh."""
+    found = entry.numbers(key, (12, 10**9)) if key == "vertex" else entry.integers(key, (3, 10**9))
+    if found is None:
+        return None
+    if len(found) % 3:
+        of = "point" if key == "vertex" else "triangle"
+        raise entry.wrong(f"must be 3 numbers for each {of}, got {len(found)} numbers", key)
+    return np.reshape(found, (-1, 3))
 
 
 def _some_behind(surface: Surface) -> bool:
@@ -129,11 +153,11 @@ def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:
         raise entry.wrong(f"is given for a {kind}, which is not supported: state its size", "mesh")
     pose, sizes = placed(entry, settings, kind)
     mass, density = entry.numbers("mass", 1), entry.number("density", 1000.0)
-    group = int(entry.number("group"))
-    touches = int(entry.number("contype", 1)) or int(entry.number("conaffinity", 1))
+    group = entry.integer("group")
+    touches = [entry.integer(key, 1) for key in ("contype", "conaffinity")]
     entry.text("hfield")
     entry.finish({**_LOOKS, **_CONTACT, **_MEDIUM})
-    if touches and "contact" not in settings.off:
+    if any(touches) and "contact" not in settings.off:
         entry.notes.add("contacts are not read", entry.where)
     if kind == "plane":
         _check_plane(entry)
@@ -141,7 +165,7 @@ def read(entry: Entry, settings: Settings, assets: Meshes) -> Geom:
         return Geom(entry.where, kind)
     drawn = None
     if group <= MOST_DRAWN:
-        drawn = assets(mesh, entry.where) if kind == "mesh" else _surface(kind, sizes)
+        drawn = assets.drawn(mesh, entry.where) if kind == "mesh" else _surface(kind, sizes)
     weight: Any = {"density": density} if mass is None else {"mass": float(mass[0])}
 
     def solid() -> Inertia:

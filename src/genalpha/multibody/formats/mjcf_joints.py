@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from genalpha.multibody.forces import Bushing, DryFriction, JointSpring
 from genalpha.multibody.formats.markup import Entry
 from genalpha.multibody.formats.mjcf_settings import Settings, silent
-from genalpha.multibody.formats.trees import FREE, ORIGIN, Plan, Pose, Span, Tree
+from genalpha.multibody.formats.trees import FREE, ORIGIN, Plan, Pose, Span, Tree, TreeLink, unused
 from genalpha.multibody.frames import along, orientation
 from genalpha.multibody.joints import (
     Cylindrical,
@@ -65,9 +66,9 @@ class Way(NamedTuple):
     coordinate: str
 
 
-def read(entry: Entry, settings: Settings, link: str, count: int) -> Spec:
-    """A joint or freejoint element."""
-    name = entry.text("name") or f"{link} joint" + (f" {count + 1}" if count else "")
+def read(entry: Entry, settings: Settings, unnamed: str) -> Spec:
+    """A joint or freejoint element. ``unnamed`` is what it is called without a name of its own."""
+    name = entry.text("name") or unnamed
     if entry.tag == "freejoint":
         entry.finish(silent("align group"))
         return Spec(name, "free", np.zeros(3), EYE[2])
@@ -106,12 +107,17 @@ def _spring(entry: Entry) -> tuple[float, float]:
     raise entry.wrong("must be two positive or two negative numbers", "solreflimit")
 
 
-def plan(specs: list[Spec], link: str, where: str) -> tuple[Plan | None, list[Way]]:
-    """The one joint that the joints of a body make, and which coordinate of it each of them is."""
-    kinds = [spec.kind for spec in specs]
+def plan(specs: list[Spec], of: TreeLink, taken: Set[str]) -> tuple[Plan | None, list[Way]]:
+    """The one joint that the joints of a body make, and which coordinate of it each of them is.
+
+    If there are several, it has a name that no other joint has taken.
+    """
+    kinds, link = [spec.kind for spec in specs], of.name
     if not specs:
         return None, []
-    one, name = specs[0], specs[0].name if len(specs) == 1 else f"{link} joint"
+    one, name = specs[0], specs[0].name
+    if len(specs) > 1:
+        name = unused(f"{link} joint", taken - {spec.name for spec in specs})
     if kinds == ["free"]:
         return Plan(name, FREE, ORIGIN, ORIGIN), [Way(one, link, "")]
     if kinds == ["ball"]:
@@ -127,7 +133,7 @@ def plan(specs: list[Spec], link: str, where: str) -> tuple[Plan | None, list[Wa
     if found is None:
         listed = ", ".join(f"{spec.kind} {spec.name!r}" for spec in specs)
         raise ValueError(
-            f"{where} has the joints {listed}, which are no joint of this package together. There are two "
+            f"{of.where} has the joints {listed}, which are no joint of this package together. There are two "
             "perpendicular hinges at one point, a slide and a hinge along one axis, and two perpendicular "
             "slides with a hinge across them. Put a body with a mass between the others"
         )

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.polynomial import Polynomial
 
 from genalpha.errors import hint
-from genalpha.multibody.bodies import Marker
 from genalpha.multibody.couplings import Mimic
 from genalpha.multibody.forces import JointSpring, Motor
 from genalpha.multibody.formats.markup import Entry
@@ -18,6 +17,7 @@ from genalpha.multibody.formats.mjcf_joints import Way
 from genalpha.multibody.formats.mjcf_settings import Settings, silent
 from genalpha.multibody.formats.trees import ORIGIN, Pose, Tree
 from genalpha.multibody.joints import Joint, Spherical, Weld
+from genalpha.multibody.markers import Marker
 from genalpha.multibody.model import Model
 from genalpha.multibody.vectors import EYE
 
@@ -59,7 +59,7 @@ class Parts:
     def actuator(self, entry: Entry, controls: Mapping[str, Any]) -> None:
         """A motor, and a spring and a damper if its force depends on the joint."""
         notes, named = entry.notes, entry.text("name", "")
-        if int(entry.number("group")) in self.settings.disabled or "actuation" in self.settings.off:
+        if entry.integer("group") in self.settings.disabled or "actuation" in self.settings.off:
             notes.add("actuators that are disabled are left out", entry.where)
             return
         law = self.settings.law(entry).numbers(entry)
@@ -112,13 +112,16 @@ class Parts:
         if not entry.true("active", True):
             entry.notes.add("equalities that are not active are left out", entry.where)
             return
-        name = self.tree.free_name(label, "equality", self.model)
-        made = self._couple(entry, name) if entry.tag == "joint" else self._tie(entry, name)
+        free = lambda: self.tree.free_name(label, "equality", self.model)
+        made = self._couple(entry, free()) if entry.tag == "joint" else self._tie(entry, free)
         scale = entry.number("torquescale", 1.0) if entry.tag == "weld" else 1.0
         entry.finish(_SOFT)
         if scale not in (0.0, 1.0):
             entry.notes.add(_EXACT, f"{entry.where}.torquescale")
-        self.model.add(made)
+        if made is None:
+            entry.notes.add("equalities between bodies that are one are left out", entry.where)
+        else:
+            self.model.add(made)
 
     def _couple(self, entry: Entry, name: str) -> Joint:
         c = entry.numbers("polycoef", (1, 5), np.array([0.0, 1.0]))
@@ -137,17 +140,28 @@ class Parts:
         self.tree.follow(made, (second, other.coordinate), other.link)
         return made
 
-    def _tie(self, entry: Entry, name: str) -> Joint:
-        """A ball joint, or a weld. A weld that does not hold angles is a ball joint too."""
+    def _tie(self, entry: Entry, name: Callable[[], str]) -> Joint | None:
+        """A ball joint, or a weld, or None if it does nothing.
+
+        A weld that does not hold angles is a ball joint too.
+        """
         weld = entry.tag == "weld"
         cls = Weld if weld and entry.number("torquescale", 1.0) else Spherical
+        a, b = self._ends(entry, weld)
+        return None if a.body is b.body else cls(name(), a, b)
+
+    def _ends(self, entry: Entry, weld: bool) -> tuple[Marker, Marker]:
+        """The frames that a connect or a weld brings together."""
         anchor, relative = entry.numbers("anchor", 3), entry.numbers("relpose", 7) if weld else None
         sites = [key for key in ("site1", "site2") if entry.text(key) is not None]
         if sites:
             for key in ("body1", "body2", "anchor", "relpose"):
                 if entry.text(key) is not None:
                     raise ValueError(f"{entry.where} has {sites[0]} and {key}: give sites or bodies")
-            return cls(name, *(self._site(entry, key) for key in ("site1", "site2")))
+            a, b = (self._site(entry, key) for key in ("site1", "site2"))
+            if entry.text("site1") == entry.text("site2"):
+                raise ValueError(f"{entry.where} ties the site {entry.text('site1')!r} to itself")
+            return a, b
         first, second = self._link(entry, "body1"), self._link(entry, "body2")
         if first == second:
             raise ValueError(f"{entry.where} ties the body {first!r} to itself")
@@ -156,12 +170,12 @@ class Parts:
         at = ORIGIN if anchor is None else Pose(anchor, EYE)
         if not weld:
             a = self.tree.on(first, at)
-            return cls(name, a, self.tree.carriers[second].frame_in_space(*a.pose))
+            return a, self.tree.carriers[second].frame_in_space(*a.pose)
         b = self.tree.on(second, at)
         if relative is None or not relative[3:].any():  # they hold where they are
-            return cls(name, self.tree.carriers[first].frame_in_space(*b.pose), b)
+            return self.tree.carriers[first].frame_in_space(*b.pose), b
         pose = Pose(relative[:3], self.settings._axes("quat", relative[3:]))
-        return cls(name, self.tree.on(first, pose), b)
+        return self.tree.on(first, pose), b
 
     def _link(self, entry: Entry, key: str) -> str:
         """The name of a link."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,30 +47,40 @@ def silent(words: str) -> dict[str, str]:
 def whole(path: Path) -> ET.Element:
     """The root of a file, with the content of included files in their place."""
     root, seen = parsed(path), {path.resolve()}
-    waiting = [(root, root.tag)]
+    waiting = [(root, root.tag, path)]
+    origin: dict[ET.Element, Path] = {}  # the files of elements that were included
     while waiting:
-        element, where = waiting.pop()
+        element, where, around = waiting.pop()
         i = 0
         while i < len(element):
             one = element[i]
+            file = origin.get(one, around)
             if one.tag == "include":
-                element[i : i + 1] = _included(one, f"{where}/include", path.parent, seen)
+                found, content = _included(one, f"{where}/include", (path.parent, file.parent), seen)
+                element[i : i + 1] = content
+                origin.update(dict.fromkeys(content, found))
             else:
-                waiting.append((one, f"{where}/{one.tag}"))
+                waiting.append((one, f"{where}/{one.tag}", file))
                 i += 1
     return root
 
 
-def _included(one: ET.Element, where: str, folder: Path, seen: set[Path]) -> list[ET.Element]:
-    """What an element ``include`` stands for. Files that were included are added to ``seen``."""
+def _included(
+    one: ET.Element, where: str, folders: Sequence[Path], seen: set[Path]
+) -> tuple[Path, list[ET.Element]]:
+    """The file of an element ``include``, from the first folder that has it, and the elements in it.
+
+    Files that were included are added to ``seen``.
+    """
     name = one.get("file")
     if not name:
         raise ValueError(f'{where} has no file: write <include file="..."/>')
     if len(one):
         raise ValueError(f"{where} has elements inside: put them after it")
-    file = folder / name
-    if not file.is_file():
-        raise ValueError(f"{where}: there is no file {name!r} to include")
+    file = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if file is None:
+        tried = ", ".join(str(folder) for folder in dict.fromkeys(folders))
+        raise ValueError(f"{where}: there is no file {name!r} to include. It was looked for in {tried}")
     if file.resolve() in seen:
         raise ValueError(f"{where}: {file.name} is included twice: include it once")
     seen.add(file.resolve())
@@ -80,7 +91,7 @@ def _included(one: ET.Element, where: str, folder: Path, seen: set[Path]) -> lis
         raise ValueError(f"{where}: {named}{error}") from error
     if not found:
         raise ValueError(f"{where}: {file.name} has no elements to include")
-    return found
+    return file, found
 
 
 class Settings:
@@ -115,7 +126,7 @@ class Settings:
             raise entry.wrong("must be 'local': convert the file with MuJoCo", "coordinate")
         self.auto = entry.true("autolimits", True)
         self.from_geoms = entry.choice("inertiafromgeom", ("false", "true", "auto"), "auto")
-        self.groups = entry.numbers("inertiagrouprange", 2, np.array([0, 5]))
+        self.groups = entry.integers("inertiagrouprange", 2, np.array([0, 5]))
         folder = entry.text("assetdir", "")
         self.folder, self.strip = str(entry.text("meshdir", folder)), entry.true("strippath")
         self.least = entry.number("boundmass"), entry.number("boundinertia")
@@ -147,13 +158,13 @@ class Settings:
         found = set[int]()
         for one in root.element.iter("option"):
             entry = Entry(one, root.tag, self.notes)
-            groups = entry.numbers("actuatorgroupdisable", (0, 31), np.zeros(0))
-            if (groups != np.round(groups)).any() or (groups < 0).any() or (groups > 30).any():
+            groups = entry.integers("actuatorgroupdisable", (0, 31), np.zeros(0, int))
+            if (groups < 0).any() or (groups > 30).any():
                 raise entry.wrong(
                     f"must be integers from 0 to 30, got {entry.text('actuatorgroupdisable')!r}",
                     "actuatorgroupdisable",
                 )
-            found |= set(groups.astype(int).tolist())
+            found |= set(groups.tolist())
         return found
 
     def _default(self, entry: Entry, above: str | None) -> str:

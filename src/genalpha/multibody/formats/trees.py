@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from genalpha.errors import warn
-from genalpha.multibody.bodies import AnyBody, Body, Marker
+from genalpha.multibody.bodies import AnyBody, Body
 from genalpha.multibody.couplings import Mimic
 from genalpha.multibody.formats import meshes
 from genalpha.multibody.formats.markup import Notes
@@ -23,6 +24,7 @@ from genalpha.multibody.formats.meshes import Surface
 from genalpha.multibody.inertia import Inertia, total
 from genalpha.multibody.joints import Joint
 from genalpha.multibody.limits import TURN, Limit
+from genalpha.multibody.markers import Marker
 from genalpha.multibody.model import Model
 from genalpha.multibody.vectors import EYE
 from genalpha.view import shapes
@@ -93,6 +95,13 @@ class TreeLink:
     surfaces: list[Surface] = field(default_factory=list)
 
 
+def unused(name: str, taken: Container[str]) -> str:
+    """A name, with strokes if others have it."""
+    while name in taken:
+        name += "'"
+    return name
+
+
 class Tree:
     """Links, and the model that they make. ``limits`` says whether joints keep to their ranges."""
 
@@ -110,9 +119,7 @@ class Tree:
         """A name that nothing else has: bodies, joints and forces of a model share them."""
         if name not in taken:
             return name
-        found = f"{name} {kind}"
-        while found in taken:
-            found += "'"
+        found = unused(f"{name} {kind}", taken)
         self.notes.add("renamed, since names must differ", f"the {kind} {name!r} is {found!r}")
         return found
 

@@ -222,7 +222,7 @@ def _read_link(entry: Entry, link: TreeLink, files: MeshFiles) -> None:
 
 def _inertial(entry: Entry, link: TreeLink) -> None:
     entry.finish()
-    at, mass, tensor = ORIGIN, 0.0, np.zeros((3, 3))
+    at, mass, tensor, given = ORIGIN, 0.0, np.zeros((3, 3)), set[str]()
     for one in _children(entry, ("origin", "mass", "inertia")):
         if one.tag == "origin":
             at = _origin(one)
@@ -234,7 +234,11 @@ def _inertial(entry: Entry, link: TreeLink) -> None:
             tensor = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
         else:
             raise one.unknown(("origin", "mass", "inertia"))
+        given.add(one.tag)
         one.finish()
+    for tag, zero in (("mass", 'value="0"'), ("inertia", 'ixx="0" iyy="0" izz="0"')):
+        if tag not in given:
+            raise ValueError(f"{entry.where} has no {tag}: if it is zero, write <{tag} {zero}/>")
     if mass < 0:
         raise ValueError(f"{entry.where}/mass.value is {mass:g}: a mass is not negative")
     if tensor.any() and not mass:

@@ -13,14 +13,16 @@ from scipy.spatial.transform import Rotation
 
 from genalpha.backends.rowwise import Rowwise
 from genalpha.compiler import machine
-from genalpha.multibody.bodies import AnyBody, Body, Marker, PlanarBody
-from genalpha.multibody.connectors import Connector, Same, of_kind
+from genalpha.multibody.bodies import AnyBody, Body, PlanarBody
+from genalpha.multibody.connectors import Connector
 from genalpha.multibody.contact import SphereContact, contact_energy
 from genalpha.multibody.couplings import OfCoordinate
 from genalpha.multibody.forces import Bushing, Force, JointForce, JointSpring, SpringDamper
 from genalpha.multibody.frames import FrameState
+from genalpha.multibody.groups import Same, of_kind
 from genalpha.multibody.joints import Joint
 from genalpha.multibody.limits import TURN, Limit
+from genalpha.multibody.markers import Marker
 from genalpha.multibody.motion.functions import (
     changes_of,
     effort_of,

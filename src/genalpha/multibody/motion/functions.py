@@ -12,9 +12,9 @@ import numpy as np
 
 from genalpha.backends.rowwise import Rowwise
 from genalpha.multibody import reactions
-from genalpha.multibody.connectors import Same
 from genalpha.multibody.forces import JointForce, direction
 from genalpha.multibody.frames import BodyKind, FrameState, Wrench
+from genalpha.multibody.groups import Same
 from genalpha.multibody.joints import Coordinate
 from genalpha.multibody.vectors import skew
 
@@ -66,7 +66,8 @@ def function_of_kind(same: Same, what: Callable[..., Any], *more: Any) -> Rowwis
     one = same.one
     sizes = [np.zeros(len(one.kept(speeds))) for speeds in (False, True)]
     function = lambda own, *rest: what(one.bound(own), *more, *rest)
-    return Rowwise("motion", function, (one.numbers, np.zeros(()), *sizes, *[_STILL] * len(one.markers)))
+    still = [_STILL] * len(one.markers)
+    return Rowwise("motion", function, (dict(one.numbers), np.zeros(()), *sizes, *still))
 
 
 @functools.cache

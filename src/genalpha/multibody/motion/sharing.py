@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from genalpha.multibody.closing.geometry import Geometry
-from genalpha.multibody.connectors import Connector
+from genalpha.multibody.closing.geometry import Geometry, whole
 from genalpha.statics import positions
 
 if TYPE_CHECKING:
@@ -21,19 +19,6 @@ def least(B: Any, force: np.ndarray) -> np.ndarray:
     found, free = np.zeros(B.shape[0]), np.ones(B.shape[0])
     for _ in range(3):  # corrections remove the effect of damping
         found = found + positions.least(B.T, force - B.T @ found, free)
-    return found
-
-
-def whole(model: Model) -> Model:
-    """The same model with all rows of its joints."""
-    return model._like({name: _whole(thing) for name, thing in model._things.items()})
-
-
-def _whole(thing: object) -> object:
-    if not isinstance(thing, Connector) or not thing.dropped:
-        return thing
-    found = copy.copy(thing)
-    found.dropped = frozenset()
     return found
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from genalpha.errors import warn
-from genalpha.multibody.closing.geometry import Geometry
+from genalpha.multibody.closing.geometry import Geometry, whole
 from genalpha.multibody.closing.sides import COUPLINGS, about, concerned, distinct, half_turns, remembered
 from genalpha.multibody.couplings import OfCoordinate
-from genalpha.multibody.motion.sharing import whole
 from genalpha.multibody.values import in_args, with_numbers
 from genalpha.numerics.tracing import is_traced
 from genalpha.results.solution import Solution
