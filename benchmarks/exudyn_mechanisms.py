@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.exudyn_top import NODES, Array, exudyn, settings, solve
 from genalpha import multibody as mb
-from genalpha.multibody.bodies import Marker
 from genalpha.multibody.frames import quaternion_of
+from genalpha.multibody.markers import Marker
 
 # Axes of the generic joint, three displacements and three rotations, for the rows of a joint.
 ROWS = {"x": 0, "y": 1, "z": 2, "about x": 3, "about y": 4, "about z": 5}
@@ -224,9 +224,9 @@ def _bushing(to: Mechanism, force: Any) -> None:
 
 def _applied(to: Mechanism, force: Any) -> None:
     of, marker = force.numbers, to.point(force.markers[0])
-    if force.functions or of["turning"].any() or of["follows"]:
+    if force.functions or of["torque"].any() or of["follows"]:
         raise ValueError(f"{force!r} is not a constant force")
-    to.system.AddLoad(to.items.LoadForceVector(markerNumber=marker, loadVector=of["push"]))
+    to.system.AddLoad(to.items.LoadForceVector(markerNumber=marker, loadVector=of["force"]))
 
 
 ADDED: dict[str, Callable[[Mechanism, Any], None]] = {

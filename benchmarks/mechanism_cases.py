@@ -73,11 +73,7 @@ def arm() -> mb.Model:
 
 def stewart() -> mb.Model:
     """The platform with forces of its legs that are 20 % too large and too small, in turn."""
-    model = mechanisms.stewart()
-    for i in range(1, 7):
-        force = model[f"motor {i}"]
-        force.numbers["effort"] = force.numbers["effort"] * (1.0 + 0.2 * (-1.0) ** i)
-    return model
+    return mechanisms.stewart(uneven=0.2)
 
 
 JOINTS = (

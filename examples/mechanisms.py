@@ -129,11 +129,12 @@ def anchors() -> tuple[np.ndarray, np.ndarray]:
     return ring(0.8, corner + 0.2 * side), ring(0.5, corner + np.pi / 3 * side - 0.25 * side)
 
 
-def stewart() -> mb.Model:
+def stewart(uneven: float = 0.0) -> mb.Model:
     """A platform of 20 kg on six legs, each a cylinder on a cardan joint and a piston with a ball joint.
 
     Every leg has a motor with the constant force that holds the platform at rest, by virtual work: if it
-    rises by d, a leg gets longer by d times its slope, and turns about its foot by the rest.
+    rises by d, a leg gets longer by d times its slope, and turns about its foot by the rest. If the forces
+    are ``uneven``, they are too small and too large in turn, by such a part, and the platform moves.
     """
     model = mb.Model()
     base, top = anchors()
@@ -153,7 +154,7 @@ def stewart() -> mb.Model:
         model.add(mb.Universal(f"foot {i}", model.ground, cylinder, at=foot, axis=x, second=y))
         slide = model.add(mb.Prismatic(f"leg {i}", cylinder, piston, at=foot, axis=z))
         model.add(mb.Spherical(f"head {i}", piston, platform, at=head))
-        model.add(mb.Motor(f"motor {i}", slide, effort=push))
+        model.add(mb.Motor(f"motor {i}", slide, effort=push * (1 + uneven * (-1) ** i)))
     return model
 
 
