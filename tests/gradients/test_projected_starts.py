@@ -189,3 +189,21 @@ def test_members_of_a_batch_have_their_own_projections() -> None:
     two = lambda x: function(x[0] + x[1] ** 2)
     found = jax.jacfwd(two)(jnp.array([0.05, 0.1]))
     np.testing.assert_allclose(found, np.outer(jax.jacfwd(function)(0.06), [1.0, 0.2]), atol=1e-9)
+
+
+def test_arguments_may_be_infinite() -> None:
+    """No limit is written as one that is infinite."""
+    system = ga.System(
+        lambda t, q, m, limit: m * jnp.eye(2),
+        lambda t, q, v, m, limit: jnp.stack([0.0, -9.81 * m * jnp.minimum(1.0, limit)]),
+        lambda t, q, m, limit: q @ q - jnp.ones(1),
+    )
+
+    def last(limit: float) -> Any:
+        start = jnp.array([1.1, 0.0]), jnp.zeros(2)
+        return lambda m: ga.solve(system, (0.0, 0.1), *start, args=(m, limit), h=0.01, initial="project").q[
+            -1, 1
+        ]
+
+    for function in (jax.jit, jax.grad):
+        assert float(function(last(jnp.inf))(2.0)) == float(function(last(1e300))(2.0))

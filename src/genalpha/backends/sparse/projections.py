@@ -144,7 +144,6 @@ class ProjectionMatrices:
 
     def __init__(self, values: np.ndarray, places: np.ndarray, size: int, held: tuple[int, ...]) -> None:
         self._free = np.setdiff1d(np.arange(size), held)
-        self._size, self._factors = size, list[Any]()
         one = _dense if size <= DENSE else _sparse
         self._whole = one(values, places, size, self._free)
 
@@ -232,7 +231,7 @@ class Projections:
             "position": {"t": t, "q": unit, "d": zeros(n), **more()},
             "velocity": {"t": t, "q": unit, "v": v, "e": zeros(n), **more()},
         }
-        finite = [np.isfinite(x).reshape(len(q), -1).all(axis=1) for x in (t, q, v, *data.values())]
+        finite = [np.isfinite(x).reshape(len(q), -1).all(axis=1) for x in (t, q, v)]
         self.status = np.where(np.all(finite, axis=0), codes.SUCCESS, codes.NOT_FINITE)
         self.matrices: dict[str, ProjectionMatrices] = {}
 
