@@ -136,14 +136,14 @@ def ladder(first: int, count: int) -> tuple[int, ...]:
 
 CASES = (
     Case("chain of 10", lambda: chain(10), 1.0, ladder(50, 7), 1600, tree=True),
-    Case("chain of 1,000", lambda: chain(1000), 0.1, ladder(10, 5), 160, tree=True),
-    Case("arm of 6 hinges", arm, 1.0, ladder(200, 6), 1600, tree=True),
-    Case("Stewart platform", stewart, 0.5, ladder(25, 7), 800),
-    Case("car, 20 bodies", suspension.car, 1.0, ladder(125, 6), 2000),
+    Case("chain of 1,000", lambda: chain(1000), 0.1, ladder(5, 6), 160, tree=True),
+    Case("arm of 6 hinges", arm, 1.0, ladder(100, 7), 1600, tree=True),
+    Case("Stewart platform", stewart, 0.5, ladder(12, 8), 800),
+    Case("car, 20 bodies", suspension.car, 1.0, ladder(62, 7), 2000),
     Case("A01, pendulum", iftomm.pendulum, 10.0, ladder(500, 8), 10000),
     Case("A02, 40 four-bars", iftomm.four_bars, 1.0, ladder(50, 6), 1600),
     Case("A03, squeezer", iftomm.squeezer, 0.05, ladder(250, 7), 8000),
-    Case("A04, Bricard", iftomm.bricard, 10.0, ladder(500, 6), 4000),
+    Case("A04, Bricard", iftomm.bricard, 10.0, ladder(125, 8), 4000),
     Case("A05, governor", iftomm.governor, 10.0, ladder(500, 6), 4000),
 )
 MIX = Case("mix of 20 bodies", mix, 1.0, ladder(125, 6), 2000)
