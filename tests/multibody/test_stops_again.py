@@ -41,6 +41,16 @@ def test_rows_that_need_other_pivots_have_machine_code(monkeypatch):
     np.testing.assert_allclose(solve((both, np.stack([b] * 3))), [b, [1, 1], [1 / 3, 1 / 3]], atol=1e-15)
 
 
+def test_rows_without_numbers_do_not_choose_pivots():
+    """Rows after them would have been computed by XLA for good."""
+    solve = Rowwise("solve", ga.numerics.linear.solve_once, (np.eye(2), np.ones(2)))
+    turned = np.array([[0.0, 2.0], [4.0, 0.0]])
+    found = solve((np.stack([np.full((2, 2), np.nan), turned]), np.array([[2.0, 4.0]])))
+    np.testing.assert_allclose(found, [[np.nan, np.nan], [1, 1]])
+    solve._xla = None
+    np.testing.assert_allclose(solve((turned[None], np.array([[2.0, 4.0]]))), [[1, 1]])
+
+
 def loop_with_friction():
     """A loop with friction in a bearing of some length, which moves from the start."""
     model = mb.Model(gravity=(0, 1, -9.81))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -106,8 +107,10 @@ class Rowwise:
 
     def _by_another(self, arguments: Any) -> Any:
         """The function of rows that need other pivots."""
-        if self._other is None and self._others:
-            example = jax.tree.map(lambda x: x[0], arguments)
+        finite = _finite(arguments)
+        if self._other is None and self._others and finite.any():
+            k = int(np.argmax(finite))  # what is not finite needs no pivots
+            example = jax.tree.map(lambda x: x[k if len(x) > 1 else 0], arguments)
             name, limit, often = self._options
             other = Rowwise(name, self._function, example, limit, often, others=self._others - 1)
             if other.rows is None or not other.rows.interpret(other.rows.row(example))[1]:
@@ -139,3 +142,9 @@ class Rowwise:
             self._by_xla = jax.jit(mapped, compiler_options=compiler_options())
         with jax.ensure_compile_time_eval():
             return in_blocks(self._by_xla, arguments, size=size)
+
+
+def _finite(arguments: Any) -> np.ndarray:
+    """Which rows of arguments, each (K, ...) or (1, ...), are finite."""
+    rows = (np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in jax.tree.leaves(arguments))
+    return np.asarray(functools.reduce(np.logical_and, rows))
