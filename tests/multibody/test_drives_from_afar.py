@@ -7,21 +7,23 @@ import pytest
 
 from genalpha import multibody as mb
 
-CRANK, COUPLER, ROCKER, GROUND = 0.3, 1.0, 0.8, 1.1
+LENGTHS = (0.3, 1.0, 0.8, 1.1)  # crank, coupler, rocker, ground
+Lengths = tuple[float, float, float, float]
 
 
-def corners(angle: float) -> list[np.ndarray]:
+def corners(angle: float, lengths: Lengths = LENGTHS) -> list[np.ndarray]:
     """The points A, B, C, D of a four-bar by plane geometry: C is on the left of the way from B to D."""
-    b, d = CRANK * np.array([np.cos(angle), np.sin(angle)]), np.array([GROUND, 0.0])
+    crank, coupler, rocker, ground = lengths
+    b, d = crank * np.array([np.cos(angle), np.sin(angle)]), np.array([ground, 0.0])
     r = np.linalg.norm(d - b)
-    x = (COUPLER**2 - ROCKER**2 + r**2) / (2 * r)
+    x = (coupler**2 - rocker**2 + r**2) / (2 * r)
     e = (d - b) / r
-    return [np.zeros(2), b, b + x * e + np.sqrt(COUPLER**2 - x**2) * np.array([-e[1], e[0]]), d]
+    return [np.zeros(2), b, b + x * e + np.sqrt(coupler**2 - x**2) * np.array([-e[1], e[0]]), d]
 
 
-def four_bar(angle: float, planar: bool = True) -> mb.Model:
+def four_bar(angle: float, planar: bool = True, lengths: Lengths = LENGTHS) -> mb.Model:
     """A four-bar whose crank is at an angle, with hinges of zero angle there."""
-    model, (a, b, c, d) = mb.Model(gravity=(0, 0, 0)), corners(angle)
+    model, (a, b, c, d) = mb.Model(gravity=(0, 0, 0)), corners(angle, lengths)
     bars, axis = [], {} if planar else {"axis": (0, 0, 1)}
     for name, (start, end) in {"crank": (a, b), "coupler": (b, c), "rocker": (d, c)}.items():
         at = (start + end) / 2
@@ -101,6 +103,38 @@ def test_a_drive_that_cannot_be_reached_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'drive' goes from 0 to -1\.\d+, and joints close up to -\d"):
         model.assemble()
     np.testing.assert_array_equal(model.q0, before)
+
+
+def test_a_drive_does_not_lead_to_the_other_side() -> None:
+    """The rocker reaches 86.4 to 147.8 degrees. At -86.7 there is a position of the other side only."""
+    lengths = (0.4, 1.0, 0.8, 1.1)
+    _, _, c, d = corners(0.5, lengths)
+    model = four_bar(0.5, lengths=lengths)
+    model.add(mb.Driven("drive", model["D"], lambda t: -2 * np.arctan2(*(c - d)[::-1]) + 0 * t))
+    with pytest.raises(ValueError, match=r"'drive' goes from .* and joints close up to"):
+        model.assemble()
+
+
+@pytest.mark.parametrize("wanted", [2.0, 3.5, -3.5, 10.0])
+def test_a_drive_beyond_half_a_turn_goes_there_itself(wanted: float) -> None:
+    """A pinion moves a rack by its radius times the angle, not by that of the nearest turn."""
+    model = mb.Model(gravity=(0, 0, 0))
+    pinion = model.add(mb.PlanarBody("pinion", 1.0, 0.1))
+    bar = model.add(mb.PlanarBody("bar", 1.0, 0.1, at=(1, 0)))
+    hinge = model.add(mb.Revolute("hinge", model.ground, pinion, at=(0, 0)))
+    slide = model.add(mb.Prismatic("slide", model.ground, bar, at=(1, 0), axis=(1, 0)))
+    model.add(mb.Rack("rack", hinge, slide, 0.05))
+    model.add(mb.Driven("drive", hinge, lambda t: wanted + 0 * t))
+    model.assemble()
+    assert bar.x[0] - 1 == pytest.approx(0.05 * wanted)
+
+
+def test_a_drive_goes_the_other_way_round_if_it_must() -> None:
+    """The crank turns from 37 to 323 degrees, through 180: it does not pass zero, the shorter way."""
+    model = four_bar(np.radians(48.5), lengths=(0.5, 0.8, 0.5, 0.4))
+    model.add(mb.Driven("drive", model["A"], lambda t: np.radians(263.1 - 48.5 - 360) + 0 * t))
+    model.assemble()
+    assert np.cos(model["crank"].angle - np.radians(263.1)) == pytest.approx(1.0)
 
 
 # --- screws ------------------------------------------------------------------------------------------------

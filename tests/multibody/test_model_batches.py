@@ -12,6 +12,7 @@ import pytest
 
 import genalpha as ga
 from genalpha import multibody as mb
+from genalpha.run.batch import Batch
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +255,45 @@ def test_sweeps_about_args_and_about_members(model: mb.Model, tmp_path: Path) ->
     q, status = run(over={"k": [-4.0, 8.0]}, member=lambda k: {"values": {"spring.stiffness": k}})
     assert status[0] > 0
     np.testing.assert_allclose(q[1], alone(spring_stiffness=8.0).q[-1], atol=1e-12)
+
+
+@pytest.mark.parametrize("run", [False, True], ids=["new", "after a run"])
+def test_events_and_stops_of_sweeps(tmp_path: Path, run: bool) -> None:
+    """They travel to workers as the model does. Times of a pendulum are those of single runs."""
+    pytest.importorskip("zarr")
+    model = mb.Model()
+    arm = model.add(mb.Body("arm", mb.rod(1.0, 1.0), at=(0.5, 0, 0)))
+    model.add(mb.Revolute("hinge", model.ground, arm, at=(0, 0, 0), axis=(0, 1, 0)))
+    events = [
+        model.event("hinge", np.pi / 2, direction=1),
+        *model.stops("hinge", lower=-1.0, upper=2.5, restitution=0.5),
+    ]
+    if run:  # machine code has been made
+        assert model.solve((0.0, 1.0), rtol=1e-6, events=events).t_events[0].size
+    gravity = np.array([[0, 0, -9.81], [0, 0, -5.0]])
+    found = model.sweep(
+        (0.0, 2.0), rtol=1e-6, store=tmp_path / "a.zarr", events=events, over={"gravity": gravity}
+    ).open()
+    for i, one in enumerate(gravity):
+        times = model.solve((0.0, 2.0), rtol=1e-6, events=events, values={"gravity": one}).t_events
+        for k, expected in enumerate(times):
+            given = np.asarray(found[f"t_event_{k}"][i])
+            np.testing.assert_allclose(given[np.isfinite(given)], expected, atol=1e-6)
+        assert all(times[k].size for k in (0, 2))
+
+
+def test_batches_with_friction_start_by_machine_code(monkeypatch: Any) -> None:
+    """XLA compiled the iteration for consistent values for ten seconds. Members are single runs."""
+    monkeypatch.setattr(Batch, "_begun", None)
+    model = mb.Model()
+    nut = model.add(mb.Body("nut", mb.box(2.0, (0.2, 0.2, 0.1))))
+    model.add(mb.Screw("screw", model.ground, nut, pitch=0.5, at=(0, 0, 0)))
+    arm = model.add(mb.Body("arm", mb.rod(1.0, 0.5), at=(0.4, 0, 0)))
+    rubs = mb.Friction(0.1, radius=0.05, speed=0.05)
+    model.add(mb.Revolute("hinge", nut, arm, at=(0.1, 0, 0), axis=(0, 1, 0), friction=rubs))
+    masses = [1.0, 2.0, 3.0]
+    batch = model.solve_batch((0.0, 0.1), {"nut.mass": masses}, h=0.01, save="all")
+    for i, mass in enumerate(masses):
+        one = model.solve((0.0, 0.1), h=0.01, values={"nut.mass": mass})
+        np.testing.assert_allclose(batch.q[i], one.q, atol=1e-13)
+        np.testing.assert_allclose(batch.lam[i], one.lam, atol=1e-10)

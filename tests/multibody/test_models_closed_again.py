@@ -111,6 +111,50 @@ def test_what_cannot_be_held_is_named(options):
         cranks(2).assemble(**options)
 
 
+def lift(size):
+    """A scissor lift of two stages with bars of this length, held at its base."""
+    model, y = mb.Model(gravity=(0, 0, -9.81)), (0, 1, 0)
+    across, up = size * np.cos(0.3), size * np.sin(0.3)
+    before = None
+    for i in range(2):
+        z = i * up
+        a = model.add(mb.Body.bar(f"a{i}", 1.0, (0, 0, z), (across, 0, z + up)))
+        b = model.add(mb.Body.bar(f"b{i}", 1.0, (across, 0, z), (0, 0, z + up)))
+        model.add(mb.Revolute(f"m{i}", a, b, at=(across / 2, 0, z + up / 2), axis=y))
+        if before is None:
+            base = model.add(mb.Revolute("base", model.ground, a, at=(0, 0, 0), axis=y))
+            rail, foot = model.ground.frame(axis=(1, 0, 0)), b.frame((-size / 2, 0, 0))
+            model.add(mb.PointOnLine("slide", rail, foot))
+        else:
+            model.add(mb.Revolute("left", before[1], a, at=(0, 0, z), axis=y))
+            model.add(mb.Revolute("right", before[0], b, at=(across, 0, z), axis=y))
+        before = a, b
+    model.add(mb.Driven("hold", base, lambda t: 0.0 * t))
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:the mechanism has a size")
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e3, 1e5])
+def test_shared_loads_carry_the_weight_in_any_unit(size):
+    model = lift(size)
+    model.assemble(redundant="drop")
+    motion = model.motion(model.solve((0.0, 0.01), h=1e-3))
+    vertical = lambda name: (
+        model[name].markers[0].Q @ motion.reaction(name, redundant="min_norm").force[-1]
+    )[2]
+    assert vertical("base") + vertical("slide") == pytest.approx(4 * 9.81, rel=1e-8)
+
+
+def test_rows_left_out_by_hand_are_looked_at():
+    model = cranks(3)
+    model.assemble(redundant="drop")
+    model.drop([("a0", 0)])
+    with pytest.warns(UserWarning, match="1 of the rows that were left out do not follow"):
+        model.assemble()
+    with pytest.raises(ValueError, match="has no row 17"):
+        model.drop([(model["a0"], 17)])
+
+
 # --- what models have made their equations with -------------------------------------------------------------
 
 
@@ -154,6 +198,8 @@ def test_numbers_of_a_model_cannot_be_written_to():
         for key, value in (("markers", ()), ("dropped", frozenset([0])), ("numbers", {}), ("joints", ())):
             with pytest.raises(AttributeError, match=f"{key} of 'spring' cannot be changed"):
                 setattr(force, key, value)
+        with pytest.raises(ValueError, match="read-only"):
+            model.gravity[2] = 0.0
         with pytest.raises(AttributeError, match=r"center of .* cannot be changed"):
             bob.center = np.ones(3)
         model = pickle.loads(pickle.dumps(model))

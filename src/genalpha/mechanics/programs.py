@@ -27,6 +27,10 @@ class Programs(OrderedDict[tuple[Any, ...], Any]):
         # Whether a run may profit from what earlier runs found out. Its last bits may then depend on them.
         self.learning = True
 
+    def __reduce__(self) -> Any:
+        """What was compiled stays in its process: pickle writes down that there are programs."""
+        return Programs, (self._most,)
+
     def made(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """The program of a key. If there is none, ``make`` makes it."""
         with self._lock:

@@ -204,6 +204,10 @@ class JointRate:
         self.frames, self.by = frames, by
         self._rates: Rowwise | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the machine code."""
+        return self.__dict__ | {"_rates": None}
+
     def __call__(self, q: np.ndarray, v: np.ndarray, args: Any) -> tuple[float, np.ndarray]:
         frames, by = self.frames, self.by
         own = frames.positions(q), [np.asarray(r) for r in frames.points(args)]

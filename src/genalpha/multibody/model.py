@@ -138,9 +138,13 @@ class Model(Things):
         """
         return posed(self, values, rates or {})
 
-    def drop(self, rows: Sequence[tuple[Connector, int]]) -> None:
+    def drop(self, rows: Sequence[tuple[Connector | str, int]]) -> None:
         """Leave out rows of joints, by number, which depend on others."""
         for joint, number in rows:
+            joint = self[joint] if isinstance(joint, str) else joint
+            if number not in range(len(joint.row_names)):
+                names = ", ".join(joint.row_names)
+                raise ValueError(f"{joint!r} has no row {number!r}: 0, 1, … are its rows {names}")
             joint.leave_out(joint.dropped | {number})
         self._forget()
 

@@ -15,7 +15,7 @@ from genalpha.errors import hint
 from genalpha.multibody.bodies import AnyBody, Ground
 from genalpha.multibody.connectors import Connector, FixedNumbers
 from genalpha.multibody.forces import Force
-from genalpha.multibody.frames import vector
+from genalpha.multibody.frames import locked, vector
 from genalpha.multibody.joints import Joint, turns_a_point
 from genalpha.multibody.markers import Marker
 
@@ -61,8 +61,7 @@ class Things:
 
     @gravity.setter
     def gravity(self, value: Any) -> None:
-        self._gravity = vector(value, "gravity")
-        self._gravity.flags.writeable = False  # or the equations would not know of a change
+        self._gravity = locked(vector(value, "gravity"))  # or the equations would not know of a change
         self._forget()
 
     def __setattr__(self, key: str, value: Any) -> None:
@@ -96,6 +95,7 @@ class Things:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """As it was written down by pickle or copy.deepcopy."""
         self.__dict__ = state
+        self._gravity = locked(self._gravity)
         self._own()
 
     def _copied(self, given: Mapping[str, Any]) -> Self:

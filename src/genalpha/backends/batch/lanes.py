@@ -13,6 +13,7 @@ from genalpha.backends import sampling
 from genalpha.backends.batch.plan import BatchPlan, HostRecords, Members, Results, begun_status
 from genalpha.backends.batch.pool import Pool
 from genalpha.backends.native.code import StepCode, aligned
+from genalpha.backends.native.iterated import iterated_together
 from genalpha.backends.native.kernels import Kernels
 from genalpha.backends.native.step import StepKernels
 from genalpha.backends.native.writer import PIVOT
@@ -122,11 +123,14 @@ def _chunk(
 ) -> Results:
     """Run some members. The rows of the solution go to the store."""
     code, count, plan = kernels.code(machine.lanes(), shared=members.shared), len(members), store.plan
+    shared = jax.tree.map(lambda x: np.asarray(x, dtype=float)[None], plan.steps.first)
+    columns = (np.array([plan.t0]), members.q, members.v, shared, members.doubles)
     if kernels.start is None:
-        start, trusted = begun(members), np.ones(count, dtype=bool)
+        iteration, together = kernels.iteration, None
+        if iteration is not None:
+            together = iterated_together(kernels.step.setup, iteration, columns)
+        start, trusted = together or begun(members), np.ones(count, dtype=bool)
     else:
-        shared = jax.tree.map(lambda x: np.asarray(x, dtype=float)[None], plan.steps.first)
-        columns = (np.array([plan.t0]), members.q, members.v, shared, members.doubles)
         start, trusted = kernels.start.code(code.lanes)(columns)
     first_status = begun_status(plan, start.status, start.consistent)
     groups = _Groups(kernels.step, code, plan, members, start, first_status == codes.SUCCESS)

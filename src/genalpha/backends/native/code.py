@@ -24,6 +24,8 @@ MAKING = threading.RLock()
 OPTIMIZED, OPTIMIZED_ROWS, OPTIMIZED_DATA = 40_000, 10_000, 15_000
 # The most operations of a program whose instructions are put in a good order.
 ORDERED = 8_000
+# Unused objects are looked for when so many more blocks of memory are in use: some 200 MB.
+MANY_BLOCKS = 1_000_000
 # Seconds after which a thread that waits for Python's lock gets it, while code is made.
 TURNS = 2e-4
 
@@ -34,6 +36,7 @@ class _MakingCode:
 
     To trace and to write code makes many objects that stay, so the search takes a sixth of the time and finds
     little. So would a search right after that: all objects so far count as old ones, which it leaves alone.
+    Then Python would never search among these, so it is told to after many more.
 
     Threads that compile need Python's lock some twenty times for each module. If they waited for five
     milliseconds each time, as is usual, they would do little before the thread that traces is done.
@@ -41,6 +44,7 @@ class _MakingCode:
 
     def __init__(self) -> None:
         self._lock, self._inside, self._enabled, self._turns = threading.Lock(), 0, False, 0.0
+        self._looked = 0  # the blocks of memory in use when unused objects were last looked for
 
     def __enter__(self) -> None:
         with self._lock:
@@ -54,14 +58,23 @@ class _MakingCode:
     def __exit__(self, *_: Any) -> None:
         with self._lock:
             self._inside -= 1
-            if not self._inside:
-                sys.setswitchinterval(self._turns)
-                tiers.quiet.set()
-            if not self._inside and self._enabled:
-                if not gc.get_freeze_count():  # none that someone else has put aside
-                    gc.freeze()
-                    gc.unfreeze()
-                gc.enable()
+            if self._inside:
+                return
+            sys.setswitchinterval(self._turns)
+            tiers.quiet.set()
+            if not self._enabled:
+                return
+            if not gc.get_freeze_count():  # none that someone else has put aside
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
+            now = sys.getallocatedblocks()
+            self._looked = self._looked or now
+            many = now - self._looked > MANY_BLOCKS
+            self._looked = now if many else min(self._looked, now)
+        if many:  # Python itself would not look among old objects
+            gc.collect()
+            self._looked = sys.getallocatedblocks()
 
 
 making_code = _MakingCode()

@@ -14,6 +14,7 @@ from genalpha.backends.cache import program
 from genalpha.backends.native.by_data import DataCode, DataLibrary
 from genalpha.backends.native.code import MAKING, StepCode, aligned
 from genalpha.backends.native.controlled_step import ControlledKernels, SampledKernels
+from genalpha.backends.native.iterated import converged, one_turn
 from genalpha.backends.native.lean_step import LeanKernels
 from genalpha.backends.native.step import LIMIT, Orders, StepKernels, Values, floating
 from genalpha.backends.rowwise import Rowwise
@@ -28,7 +29,6 @@ from genalpha.engine.row import Derived
 from genalpha.engine.setup import Setup
 from genalpha.engine.start import RunStart, start_run
 from genalpha.mechanics import start_errors
-from genalpha.mechanics.initial_values import Once
 from genalpha.mechanics.system import Args, warn_of_mass
 from genalpha.numerics import codes
 from genalpha.numerics.data import Scale
@@ -36,8 +36,6 @@ from genalpha.numerics.data import Scale
 # The most unknowns, and about the most operations in factors, for which single runs unroll the factors of the
 # Newton matrix (docs/benchmarks.md).
 UNROLLED, FACTORS = 100, 40_000
-# The most iterations for consistent values with a reaction of the user's own.
-_TURNS = 20
 _SINGULAR = "the Newton matrix is singular or not finite at the first step"
 
 
@@ -251,7 +249,7 @@ def _make(setup: Setup, kind: type[StepKernels], at: StartValues, args: Args) ->
     iteration = None
     if setup.system.reaction is not None:  # it needs an iteration
         iteration = one_turn(setup, at, doubles, rebuild)
-        found = _converged(setup, iteration, at, doubles)
+        found = converged(setup, iteration, at, doubles)
     if found is None:
         found = _start_by_xla(setup, at, args)
     start_errors.examine(found.begin, at.mode, setup.system)
@@ -293,53 +291,10 @@ def begin(setup: Setup, at: StartValues, args: Args) -> NativeRun:
                 return NativeRun(made, found, doubles)
             start = made.columns.rows.unpack(found)[0]
     if made.iteration is not None:
-        start = _converged(setup, made.iteration, at, doubles)
+        start = converged(setup, made.iteration, at, doubles)
     start = _start_by_xla(setup, at, args) if start is None else start
     start_errors.examine(start.begin, at.mode, setup.system)
     return NativeRun(made, start, doubles)
-
-
-def _guess(setup: Setup, at: StartValues) -> Once:
-    """The multipliers from which an iteration starts."""
-    ones: Any = (np.ones(setup.dims.m), np.ones(setup.dims.p))
-    return Once(*(ones if at.guess is None else at.guess))
-
-
-def one_turn(
-    setup: Setup,
-    at: StartValues,
-    doubles: list[np.ndarray],
-    rebuild: Callable[[Any], Args],
-    normalize: bool = False,
-) -> Rowwise:
-    """One iteration for the start with a reaction of the user's own, as a function of rows.
-
-    With ``normalize``, quaternions get the length one, which is done elsewhere otherwise.
-    """
-    point = setup.system.space.normalize if normalize else lambda q: q
-    once = lambda t, q, v, h, x, guess: start_run(setup, t, point(q), v, h, rebuild(x), guess)
-    return Rowwise("start", once, (*at.columns(doubles), _guess(setup, at)), LIMIT)
-
-
-def iterated(setup: Setup, iteration: Rowwise, at: StartValues, doubles: list[np.ndarray]) -> RunStart | None:
-    """The start with a reaction of the user's own. Its report says whether the iteration has converged."""
-    guess, found = _guess(setup, at), None
-    for _ in range(_TURNS if iteration.rows is not None else 0):
-        found = iteration.one((*at.columns(doubles), guess))
-        state = found.begin.state
-        finite = np.isfinite(np.concatenate([state.lam, state.psi])).all()
-        if found.begin.report.status == codes.SUCCESS or not finite:
-            break
-        guess = Once(state.lam, state.psi)
-    return found
-
-
-def _converged(
-    setup: Setup, iteration: Rowwise, at: StartValues, doubles: list[np.ndarray]
-) -> RunStart | None:
-    """The same, or None if the iteration has not converged."""
-    found = iterated(setup, iteration, at, doubles)
-    return found if found is not None and found.begin.report.status == codes.SUCCESS else None
 
 
 def _start_by_xla(setup: Setup, at: StartValues, args: Args) -> RunStart:

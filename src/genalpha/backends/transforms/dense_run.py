@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from genalpha.backends.native import iterated
 from genalpha.backends.native import kernels as native
 from genalpha.backends.native import tape as tapes
 from genalpha.backends.native.code import MAKING, RowCode
@@ -104,7 +105,7 @@ class DenseRun(RunOperation):
         With a reaction of the user's own it is one turn of an iteration.
         """
         if self.iterates:
-            found = native.one_turn(self.setup, at, doubles, self.rebuild, normalize=True)
+            found = iterated.one_turn(self.setup, at, doubles, self.rebuild, normalize=True)
         else:
             found = Rowwise("start", self._begin, at.columns(doubles), LIMIT)
         if found.reason is not None and not isinstance(found.reason, SingularExample):
@@ -133,7 +134,7 @@ class DenseRun(RunOperation):
 
     def _first(self, start: Rowwise, at: StartValues, doubles: list[np.ndarray]) -> RunStart | None:
         if self.iterates:
-            return native.iterated(self.setup, start, at, doubles)
+            return iterated.iterated(self.setup, start, at, doubles)
         assert start.rows is not None
         found, good = start.rows.interpret(start.rows.example)
         return found if good else None
@@ -143,7 +144,7 @@ class DenseRun(RunOperation):
     ) -> RunStart | np.ndarray | None:
         """The numbers of the start, with other pivots if its own are bad; None if there are none."""
         if made.iteration is not None:
-            return native.iterated(self.setup, made.iteration, at, doubles)
+            return iterated.iterated(self.setup, made.iteration, at, doubles)
         assert made.start is not None
         values = at.columns(doubles)
         for start in (made.start, *self._other_starts):

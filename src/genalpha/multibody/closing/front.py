@@ -81,6 +81,8 @@ def closed(
             "redundant='drop' to leave them out, or 'keep' and solve(..., redundant='min_norm') for "
             "reactions of least norm"
         )
+    if before:
+        _warn_of_independent(Geometry(every, t=t), q, v, freedom)
     model.place(q, v)  # nothing is refused after this
     if redundant == "drop":
         warn_of_lost(dependent)
@@ -90,6 +92,16 @@ def closed(
     if freedom == 0 and not driven:
         warn("the joints leave the bodies no motion: 0 degrees of freedom", RuntimeWarning)
     return Closed(freedom, tuple(map(str, before or dependent)), redundant == "drop" or bool(before), gap)
+
+
+def _warn_of_independent(every: Geometry, q: np.ndarray, v: np.ndarray, freedom: int) -> None:
+    """Warn if rows that stay left out do not follow from the others."""
+    more = freedom - (len(v) - len(independent(every.at(q, v).B @ sparse.diags(units_of(every.model)))))
+    if more > 0:
+        warn(
+            f"{more} of the rows that were left out do not follow from the others, so the bodies have more "
+            "freedom than the joints allow: call assemble(redundant='drop'), which chooses anew"
+        )
 
 
 def _leave_out(model: Model, rows: list[Row]) -> None:

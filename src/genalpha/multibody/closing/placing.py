@@ -54,6 +54,8 @@ def placed(geometry: Geometry, v: np.ndarray, free: np.ndarray) -> np.ndarray:
     for way in _ways(model, t):
         try:
             q = way(geometry, v, free)
+        except _Stuck as error:
+            raise ValueError(str(error)) from error.__cause__
         except ValueError as error:
             refused = refused or error
             continue
@@ -97,8 +99,9 @@ def closed(geometry: Geometry, q: np.ndarray, v: np.ndarray, free: np.ndarray) -
 def _open(geometry: Geometry, at: AtState) -> ValueError:
     """The error that names the joints that stay open."""
     gaps: dict[str, list[str]] = {}
+    small = min(1e-6, 1e-3 * float(np.abs(at.g).max()))
     for row, value in zip(geometry.rows(), at.g, strict=False):
-        if not abs(value) <= 1e-6:  # nor if it is not finite
+        if not abs(value) <= small:  # nor if it is not finite
             gaps.setdefault(repr(row.joint.name), []).append(f"{row.name}: {value:.3g}")
     listed = "; ".join(f"{name} ({', '.join(parts)})" for name, parts in list(gaps.items())[:6])
     return ValueError(
@@ -119,20 +122,52 @@ def _drives(model: Model) -> list[OfCoordinate]:
     return [joint for joint in model.joints if isinstance(joint, OfCoordinate)]
 
 
+class _Stuck(ValueError):
+    """A drive cannot be moved to its value. Other positions may exist, which the mechanism does not reach."""
+
+
 def _by_steps(geometry: Geometry, v: np.ndarray, free: np.ndarray) -> np.ndarray:
     """Close the joints without drives, then move the drives to their values step by step.
 
     A mechanism may have several positions for one value of a drive. This leads to the one that it reaches
-    in motion.
+    in motion: an angle goes the shorter way, or to the value itself if that is beyond half a turn, or, if
+    the mechanism cannot go there, the other way round.
     """
     model, t = geometry.model, geometry.t
-    free_of_drives = without_drives(model)
-    q = closed(Geometry(free_of_drives, t=t), model.q0, v, free)
+    q = closed(Geometry(without_drives(model), t=t), model.q0, v, free)
     drives, slices = _drives(model), model.slices()
     ends = [[_frame_at(end, q, slices) for end in one.markers[:2]] for one in drives]
     values = [float(np.asarray(one.driven(*frames))) for one, frames in zip(drives, ends, strict=True)]
     ways = [_off(one, t, frames) for one, frames in zip(drives, ends, strict=True)]
+    first, other = list(ways), list(ways)
+    for i, one in enumerate(drives):
+        if one.driven.turns and _steps(model, one, ways[i]) > 1:
+            first[i] = values[i] - one.wanted(t) if abs(one.wanted(t)) > np.pi else ways[i]
+            other[i] = first[i] - np.copysign(2 * np.pi, first[i])
+    try:
+        return _moved(geometry, q, v, free, values, first)
+    except _Stuck:
+        if other == first:
+            raise
+        try:
+            return _moved(geometry, q, v, free, values, other)
+        except _Stuck:
+            pass
+        raise  # of the first way
+
+
+def _moved(
+    geometry: Geometry,
+    q: np.ndarray,
+    v: np.ndarray,
+    free: np.ndarray,
+    values: list[float],
+    ways: list[float],
+) -> np.ndarray:
+    """The positions when drives have gone from ``values`` along ``ways``."""
+    model, t, drives = geometry.model, geometry.t, _drives(geometry.model)
     held = [HeldCoordinate(one.joint, one.driven, x, 0.0, t) for one, x in zip(drives, values, strict=True)]
+    free_of_drives = without_drives(model)
     moving = free_of_drives._like(free_of_drives._things | {one.name: one for one in held})
     count = max(_steps(model, one, off) for one, off in zip(drives, ways, strict=True))
     moved = lambda share: [x - off * share for x, off in zip(values, ways, strict=True)]
@@ -153,14 +188,14 @@ def _by_steps(geometry: Geometry, v: np.ndarray, free: np.ndarray) -> np.ndarray
     return closed(geometry, q, v, free)
 
 
-def _stuck(drives: list[OfCoordinate], far: list[bool], *values: list[float]) -> ValueError:
+def _stuck(drives: list[OfCoordinate], far: list[bool], *values: list[float]) -> _Stuck:
     """The error of drives that cannot be moved to their values. It names those that are ``far`` away."""
     listed = [
         f"{one.name!r} goes from {start:.4g} to {end:.4g}, and joints close up to {reached:.4g} only"
         for one, named, start, end, reached in zip(drives, far, *np.round(values, 9) + 0.0, strict=True)
         if named
     ]
-    return ValueError(
+    return _Stuck(
         f"joints cannot be closed where drives want them: {'; '.join(listed)}. Check lengths and motions, "
         "put the bodies nearer to where they belong, or hold fewer of them"
     )
