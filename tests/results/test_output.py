@@ -185,7 +185,7 @@ def test_output_under_jit(options):
     run = functools.partial(
         ga.solve, systems.pulled(), (0.0, 0.5), jnp.array([1.0, 0.0]), jnp.zeros(2), args=(9.81,)
     )
-    whole = run(**plain, backend="xla")
+    whole = run(**plain)  # XLA may choose other steps, by rounding
     sampled = jax.jit(lambda: run(t_eval=TIMES, **options))()
     np.testing.assert_allclose(sampled.q, whole(TIMES).q, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(sampled.lam, whole(TIMES).lam, rtol=1e-6, atol=1e-9)
