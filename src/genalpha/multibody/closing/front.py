@@ -74,7 +74,7 @@ def closed(
     v = _velocities(closer, q, model.v0, free)
     before = [Row(joint, joint.row_names[k], k) for joint in model.joints for k in sorted(joint.dropped)]
     before = before if redundant == "error" else []
-    dependent, freedom = _dependent(Geometry(model if before else every, t=t), q, v)
+    dependent, freedom = _dependent(Geometry(model if before else every, t=t), q, v, model)
     if dependent and redundant == "error":
         raise ValueError(
             f"{len(dependent)} rows of joints depend on others: {'; '.join(map(str, dependent))}. Pass "
@@ -106,9 +106,11 @@ def _warn_of_independent(every: Geometry, q: np.ndarray, v: np.ndarray, freedom:
 
 def _leave_out(model: Model, rows: list[Row]) -> None:
     """Leave out these rows of joints, and no others."""
+    before = [joint.dropped for joint in model.joints]
     for joint in model.joints:
         joint.leave_out(row.number for row in rows if row.joint.name == joint.name)
-    model._forget()
+    if [joint.dropped for joint in model.joints] != before:
+        model._forget()
 
 
 def _held(
@@ -212,14 +214,21 @@ def _check_accelerations(at: AtState, rows: list[Row], units: np.ndarray) -> Non
         )
 
 
-def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray) -> tuple[list[Row], int]:
-    """Rows that depend on others here and nearby, and the degrees of freedom."""
+def _dependent(geometry: Geometry, q: np.ndarray, v: np.ndarray, before: Model) -> tuple[list[Row], int]:
+    """Rows that depend on others here and nearby, and the degrees of freedom.
+
+    Those that were left out ``before`` are taken again if they are a good choice here.
+    """
     n, rows = len(v), geometry.rows()
     units = units_of(geometry.model)
     at, matrix = geometry.at(q, v), lambda q: geometry.at(q, v).B @ sparse.diags(units)
     kept = independent(matrix(q))
     if len(kept) == len(rows):
         return [], n - len(kept)
+    left = [i for i, row in enumerate(rows) if row.number in before[row.joint.name].dropped]
+    if left and len(rows) <= left_out.MOST_ROWS and left_out.good(left, unit_rows(matrix(q)).toarray()):
+        _check_accelerations(at, rows, units)
+        return [rows[i] for i in left], n - len(kept)
     first = loaded(rows)  # these are kept if possible
     order = np.array([*first, *sorted(set(range(len(rows))) - set(first))])
     of = lambda q: np.sort(order[independent(matrix(q)[order])])

@@ -60,7 +60,10 @@ class Geometry:
 def whole(model: Model) -> Model:
     """The same model with all rows of its joints: itself, if none is left out."""
     full = {joint.name: joint.changed(dropped=frozenset()) for joint in model.joints if joint.dropped}
-    return model._like(model._things | full) if full else model
+    if not full:
+        return model
+    known: dict[str, Model] = model.system.__dict__  # a model that is changed has another system
+    return known.get("_whole") or known.setdefault("_whole", model._like(model._things | full))
 
 
 def size_of(model: Model) -> float:

@@ -64,6 +64,12 @@ def chosen(left: list[int], matrices: list[np.ndarray], wanted: Sequence[int] = 
     return _best(all_of, left, BETTER * quality)[0]
 
 
+def good(left: list[int], rows: np.ndarray) -> bool:
+    """Whether the others of rows (m, n) of length one are far from dependent, and these depend on them."""
+    nulls = _combinations(rows)
+    return nulls.shape[1] == len(left) and bool(_quality(nulls[None], [left])[0] >= GOOD)
+
+
 def _best(nulls: np.ndarray, left: list[int], quality: float) -> tuple[list[int], float]:
     """The rows to leave out if that is better than some quality, or those given, and how good it is."""
     best, value, starts = left, quality, [*_starts(nulls)]

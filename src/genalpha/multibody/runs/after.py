@@ -168,8 +168,7 @@ def _may_contradict(model: Model, dropped: list[Any], numbers: dict[str, Any]) -
 
 def _contradiction(model: Model, row: _Row) -> str:
     """A text about a row that was left out and is not satisfied."""
-    kept = model.system.__dict__
-    every: Model = kept["_whole"] if "_whole" in kept else kept.setdefault("_whole", whole(model))
+    every = whole(model)
     geometry = Geometry(every, with_numbers(every, row.numbers, every.system.args) if row.numbers else ())
     out = [(k, one) for k, one in enumerate(geometry.rows()) if one.number in model[one.joint.name].dropped]
     at = geometry.at(row.q, row.v[: len(model.v0)], row.t)
