@@ -119,6 +119,7 @@ class Connector(metaclass=_Made):
     not_negative: ClassVar[tuple[str, ...]] = ()
     given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments it was made with, for files
     joints: tuple[Any, ...] = ()  # those that it is about
+    usual: Any = None  # what it stands for while joints are closed from afar, with other rows
 
     def __init__(
         self,

@@ -25,8 +25,9 @@ def to_close(joint: Joint) -> Joint:
         return joint
     of: dict[str, Any] = joint.functions
     if isinstance(joint, Gear):
-        return joint.changed(functions={"meshing": of["meshing"]._replace(by_angle=True).registered()})
-    return joint.changed(functions=of | {"difference": ANGLE.off})
+        by_angle = of["meshing"]._replace(by_angle=True).registered()
+        return joint.changed(functions={"meshing": by_angle}, usual=joint)
+    return joint.changed(functions=of | {"difference": ANGLE.off}, usual=joint)
 
 
 def _followed(joint: Mimic) -> Mimic:
@@ -38,4 +39,4 @@ def _followed(joint: Mimic) -> Mimic:
     if side > 0 and abs(float(joint.row(joint.numbers["coefficients"], frames))) < _MET:
         return joint
     row = registered(joint.row._replace(by_angle=True))
-    return joint.changed(row=row, functions={"row": row})
+    return joint.changed(row=row, functions={"row": row}, usual=joint)

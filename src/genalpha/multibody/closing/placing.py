@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _STEP = 0.3
 _MOST_STEPS = 200
 _LEAST = 0.02  # parts of a step
+_MET = 1e-6  # up to which a drive is where it wants to be, maybe after whole turns
 
 
 class HeldCoordinate(OfCoordinate):
@@ -74,7 +75,7 @@ def placed(geometry: Geometry, v: np.ndarray, free: np.ndarray) -> np.ndarray:
 def _ways(model: Model, t: float) -> Iterator[Any]:
     """The ways to close joints, the best first."""
     ends = lambda drive: [marker.state for marker in drive.markers[:2]]
-    if any(_steps(model, drive, _off(drive, t, ends(drive))) > 1 for drive in _drives(model)):
+    if any(_steps(model, drive, _way(drive, t, ends(drive))) > 1 for drive in _drives(model)):
         yield _by_steps
     yield lambda geometry, v, free: closed(geometry, geometry.model.q0, v, free)
     yield _from_ground
@@ -138,22 +139,18 @@ def _by_steps(geometry: Geometry, v: np.ndarray, free: np.ndarray) -> np.ndarray
     drives, slices = _drives(model), model.slices()
     ends = [[_frame_at(end, q, slices) for end in one.markers[:2]] for one in drives]
     values = [float(np.asarray(one.driven(*frames))) for one, frames in zip(drives, ends, strict=True)]
-    ways = [_off(one, t, frames) for one, frames in zip(drives, ends, strict=True)]
-    first, other = list(ways), list(ways)
-    for i, one in enumerate(drives):
-        if one.driven.turns and _steps(model, one, ways[i]) > 1:
-            first[i] = values[i] - one.wanted(t) if abs(one.wanted(t)) > np.pi else ways[i]
-            other[i] = first[i] - np.copysign(2 * np.pi, first[i])
-    try:
-        return _moved(geometry, q, v, free, values, first)
-    except _Stuck:
-        if other == first:
-            raise
+    first = [_way(one, t, frames) for one, frames in zip(drives, ends, strict=True)]
+    the_other = lambda x: x - np.copysign(2 * np.pi, x)
+    far = [i for i, x in enumerate(first) if drives[i].driven.turns and _steps(model, drives[i], x) > 1]
+    refused: _Stuck | None = None
+    for some in ([], *([i] for i in far), *([far] if len(far) > 1 else [])):
         try:
-            return _moved(geometry, q, v, free, values, other)
-        except _Stuck:
-            pass
-        raise  # of the first way
+            ways = [the_other(x) if i in some else x for i, x in enumerate(first)]
+            return _moved(geometry, q, v, free, values, ways)
+        except _Stuck as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 def _moved(
@@ -164,8 +161,12 @@ def _moved(
     values: list[float],
     ways: list[float],
 ) -> np.ndarray:
-    """The positions when drives have gone from ``values`` along ``ways``."""
-    model, t, drives = geometry.model, geometry.t, _drives(geometry.model)
+    """The positions when drives have gone from ``values`` along ``ways``.
+
+    Joints are closed at ``q``, so their usual rows are followed, over any number of turns.
+    """
+    usual = {name: getattr(x, "usual", None) or x for name, x in geometry.model._things.items()}
+    model, t, drives = geometry.model._like(usual), geometry.t, _drives(geometry.model)
     held = [HeldCoordinate(one.joint, one.driven, x, 0.0, t) for one, x in zip(drives, values, strict=True)]
     free_of_drives = without_drives(model)
     moving = free_of_drives._like(free_of_drives._things | {one.name: one for one in held})
@@ -185,7 +186,7 @@ def _moved(
                 raise _stuck(drives, far, values, moved(1.0), moved(share)) from error
             continue
         share, step = further, min(2 * step, 1 / count)
-    return closed(geometry, q, v, free)
+    return closed(Geometry(model, t=t), q, v, free)
 
 
 def _stuck(drives: list[OfCoordinate], far: list[bool], *values: list[float]) -> _Stuck:
@@ -215,10 +216,17 @@ def _steps(model: Model, drive: OfCoordinate, off: float) -> int:
     return int(np.clip(np.ceil(size / _STEP), 1, _MOST_STEPS)) if np.isfinite(size) else 1
 
 
-def _off(drive: OfCoordinate, t: float, ends: list[FrameState]) -> float:
-    """The value of a coordinate for two frames, minus that which a drive wants."""
+def _way(drive: OfCoordinate, t: float, ends: list[FrameState]) -> float:
+    """The value of a coordinate for two frames, minus that to which its drive moves it.
+
+    An angle goes the shorter way, or to the value itself if that is beyond half a turn and not met yet.
+    """
     a, b = ends
-    return float(drive.driven.off(a, b, drive.wanted(t), np))
+    wanted = drive.wanted(t)
+    off = float(drive.driven.off(a, b, wanted, np))
+    if drive.driven.turns and abs(wanted) > np.pi and abs(off) > _MET:
+        return float(np.asarray(drive.driven(a, b))) - wanted
+    return off
 
 
 # --- joints are followed from the ground ------------------------------------------------------------------
