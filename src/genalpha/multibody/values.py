@@ -40,14 +40,14 @@ class ModelNumbers(FixedNumbers):
 
 def numbers(model: Model) -> ModelNumbers:
     """All numbers of bodies, joints and forces. Points of a joint are those of all that is about it."""
-    found = {GRAVITY: np.array(model.gravity)}
+    found = {GRAVITY: model.gravity}
     for body in model.bodies:
-        found |= {f"{body.name}.{key}": np.array(x) for key, x in body.numbers().items()}
+        found |= {f"{body.name}.{key}": x for key, x in body.numbers().items()}
     for one in model._all(Connector):
         ends = () if one.joints else zip(points(one), one.markers, strict=True)
-        found |= {f"{one.name}.{key}": x.copy() for key, x in one.numbers.items()}
-        found |= {name: np.array(marker.r) for name, marker in ends if name}
-    return ModelNumbers(found)
+        found |= {f"{one.name}.{key}": x for key, x in one.numbers.items()}
+        found |= {name: marker.r for name, marker in ends if name}
+    return ModelNumbers(found)  # copies
 
 
 def options_of(model: Model, options: dict[str, Any]) -> dict[str, Any]:

@@ -66,15 +66,16 @@ def closed(
             "take smaller units of length"
         )
     every = whole(model)  # elsewhere, other rows may depend on others
+    full = Geometry(every, t=t)
     (free, held), closing = _held(model, hold, rates, t), [(one, to_close(one)) for one in every.joints]
     more = {one.name: one for one in (*held, *(new for old, new in closing if new is not old))}
-    closer = Geometry(every._like(every._things | more) if more else every, t=t)
+    closer = Geometry(every._like(every._things | more), t=t) if more else full
     gap = float(np.abs(closer.at(model.q0, model.v0).g).max(initial=0.0))
     q = placing.placed(closer, model.v0, free)
     v = _velocities(closer, q, model.v0, free)
     before = [Row(joint, joint.row_names[k], k) for joint in model.joints for k in sorted(joint.dropped)]
     before = before if redundant == "error" else []
-    dependent, freedom = _dependent(Geometry(model if before else every, t=t), q, v, model)
+    dependent, freedom = _dependent(Geometry(model, t=t) if before else full, q, v, model)
     if dependent and redundant == "error":
         raise ValueError(
             f"{len(dependent)} rows of joints depend on others: {'; '.join(map(str, dependent))}. Pass "
@@ -82,7 +83,7 @@ def closed(
             "reactions of least norm"
         )
     if before:
-        _warn_of_independent(Geometry(every, t=t), q, v, freedom)
+        _warn_of_independent(full, q, v, freedom)
     model.place(q, v)  # nothing is refused after this
     if redundant == "drop":
         warn_of_lost(dependent)
@@ -94,9 +95,9 @@ def closed(
     return Closed(freedom, tuple(map(str, before or dependent)), redundant == "drop" or bool(before), gap)
 
 
-def _warn_of_independent(every: Geometry, q: np.ndarray, v: np.ndarray, freedom: int) -> None:
+def _warn_of_independent(full: Geometry, q: np.ndarray, v: np.ndarray, freedom: int) -> None:
     """Warn if rows that stay left out do not follow from the others."""
-    more = freedom - (len(v) - len(independent(every.at(q, v).B @ sparse.diags(units_of(every.model)))))
+    more = freedom - (len(v) - len(independent(full.at(q, v).B @ sparse.diags(units_of(full.model)))))
     if more > 0:
         warn(
             f"{more} of the rows that were left out do not follow from the others, so the bodies have more "
